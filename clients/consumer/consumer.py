@@ -21,15 +21,17 @@ from anabranch.clients.clock import follow_loop_ms
 from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.consumer.assignors import ASSIGNORS, make_assignors
 from anabranch.clients.consumer.consumer_partition_assignor import PartitionAssignor
-from anabranch.clients.consumer.delivery import ConsumerRecord, Deliveries
+from anabranch.clients.consumer.core import ConsumerCore
+from anabranch.clients.consumer.delivery import ConsumerRecord
 from anabranch.clients.consumer.delivery_audit import DeliveryAudit
 from anabranch.clients.consumer.fetcher import Fetcher
-from anabranch.clients.consumer.gatekeeper import Gatekeeper, GateOpening, GateView
+from anabranch.clients.consumer.gatekeeper import Gatekeeper
 from anabranch.clients.consumer.group_session import GroupSession
-from anabranch.clients.consumer.handover import HandOver
+from anabranch.clients.consumer.joiner import Joiner
 from anabranch.clients.consumer.listener import PartitionKeyRebalanceListener
 from anabranch.clients.consumer.membership import Membership
 from anabranch.clients.consumer.metrics import ConsumerMetrics, metrics_of
+from anabranch.clients.consumer.offset_committer import OffsetCommitter
 from anabranch.clients.consumer.offset_lookup import (
     EARLIEST,
     ISOLATION_LEVELS,
@@ -38,10 +40,11 @@ from anabranch.clients.consumer.offset_lookup import (
     OffsetResets,
     find_offsets,
 )
-from anabranch.clients.consumer.ownership import Ownership
 from anabranch.clients.consumer.polling import Polling
-from anabranch.clients.consumer.progress import Assignment
+from anabranch.clients.consumer.starting_positions import StartingPositions
+from anabranch.clients.consumer.topic_gates import GateOpening, GateView
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
+from anabranch.clients.metadata import ClusterMetadata
 from anabranch.clients.network import Network, make_rng
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.lineage import Lineage, Segment
@@ -95,34 +98,51 @@ class Consumer:
             raise ValueError('a consumer needs at least one topic: Consumer("orders", group_id="billing")')
         if audit is not None and group_id is None:
             raise ValueError("an audit is of a group: give group_id together with audit")
-        self._topics = topics
-        self._client_rack = client_rack
-        self._group_id = group_id
         if isolation_level not in ISOLATION_LEVELS:
             raise ValueError(f"isolation_level is one of {', '.join(ISOLATION_LEVELS)}, not {isolation_level!r}")
+        self._topics = topics
         self._isolation_level = ISOLATION_LEVELS[isolation_level]
         self._resets = OffsetResets(auto_offset_reset, self._isolation_level)
-        self._assignors = make_assignors(partition_assignment_strategy)
-        self._auto_commit_s = auto_commit_interval_ms / 1000 if enable_auto_commit and group_id else None
         self._max_poll_records = max_poll_records
         self._fetch_max_wait_ms = fetch_max_wait_ms
-        self._ordered = ordered_delivery
+        self._heartbeat_interval_ms = heartbeat_interval_ms
+        self._rebalance_timeout_ms = rebalance_timeout_ms
+        self._client_rack = client_rack
         self._creates_topics = allow_auto_create_topics
         self._listener = listener or PartitionKeyRebalanceListener()
         self._audit_topic = audit
         self._chosen_clock_ms = clock_ms
-        self._clock_ms: Callable[[], int]
         self._rng = make_rng(rng)
-        self._membership_settings = (session_timeout_ms, rebalance_timeout_ms, heartbeat_interval_ms, group_instance_id)
         self._network_config = NetworkConfig(
             bootstrap_servers=parse_servers(bootstrap_servers),
             client_id=client_id,
             request_timeout_ms=request_timeout_ms,
             metadata_max_age_ms=metadata_max_age_ms,
         )
-        self._assignment = Assignment()
+        membership = None
+        assignors = make_assignors(partition_assignment_strategy)
+        if group_id is not None:
+            membership = Membership(
+                group_id,
+                topics,
+                session_timeout_ms=session_timeout_ms,
+                rebalance_timeout_ms=rebalance_timeout_ms,
+                heartbeat_interval_ms=heartbeat_interval_ms,
+                assignors=assignors,
+                group_instance_id=group_instance_id,
+                client_rack=client_rack,
+            )
+        self._core = ConsumerCore(
+            topics,
+            membership,
+            ordered=ordered_delivery,
+            auto_commit_s=auto_commit_interval_ms / 1000 if enable_auto_commit and membership is not None else None,
+            audited=audit is not None,
+            holds_back=self._listener.holds_back,
+        )
         self._audit: DeliveryAudit | None = None
         self._session: GroupSession | None = None
+        self._joiner: Joiner | None = None
         self._started = False
         self._delivered = 0
 
@@ -141,7 +161,8 @@ class Consumer:
         try:
             await self._network.start()
             if self._audit_topic is not None:
-                self._audit = DeliveryAudit.to(self._audit_topic, self._network_config, self._group_id or "", self._rng)
+                group_id = "" if self._core.membership is None else self._core.membership.group_id
+                self._audit = DeliveryAudit.to(self._audit_topic, self._network_config, group_id, self._rng)
                 await self._audit.start()
         except BaseException:
             await self._network.close()
@@ -150,80 +171,75 @@ class Consumer:
         self._started = True
         if self._session is None:
             try:
-                await self._ownership.settle()
+                await self._polling.settle()
             except BaseException:
                 await self.stop()
                 raise
 
     def _wire(self) -> None:
-        """Make the parts and tell them of each other."""
-        if self._group_id is not None:
-            self._session = self._make_session(self._group_id)
-        self._gatekeeper = Gatekeeper(self._network, self._session, self._wake, ordered=self._ordered)
-        self._deliveries = Deliveries(
-            self._network,
-            self._assignment,
-            self._gatekeeper,
-            in_group=self._session is not None,
-            holds_back=self._listener.holds_back,
-        )
-        self._handover = HandOver(
-            self._assignment,
-            self._deliveries,
-            self._gatekeeper,
-            self._session,
-            self._listener,
-            audit=self._audit,
-            automatic=self._auto_commit_s is not None,
-            on_change=self._wake,
-            rebalancing=lambda: self._ownership.rebalancing,
-        )
-        self._ownership = Ownership(
-            self._topics,
-            self._network,
-            self._assignment,
-            self._gatekeeper,
-            self._session,
-            self._resets,
-            self._handover,
-            clock_ms=self._clock_ms,
-            on_change=self._wake,
-            on_positions=lambda: self._fetcher.poke(),
-        )
+        """Make the parts that gather news for the core and carry its steps out: each knows only what was made before.
+
+        All of them wake a waiting request for records by setting `news`.
+        """
+        network, core, news = self._network, self._core, self._news
+        self._end_listening = network.on_metadata(self._learn)
+        self._learn(network.metadata)
+        if core.membership is not None:
+            self._session = GroupSession(
+                network,
+                core.membership,
+                heartbeat_interval_ms=self._heartbeat_interval_ms,
+                rebalance_timeout_ms=self._rebalance_timeout_ms,
+                news=news,
+            )
+            self._joiner = Joiner(
+                network, core.ownership, self._session, self._topics, clock_ms=self._clock_ms, news=news
+            )
+        self._gatekeeper = Gatekeeper(network, core.gates, self._session, news)
+        self._committer = OffsetCommitter(core, self._session, self._audit)
         self._fetcher = Fetcher(
-            self._network,
-            self._assignment,
+            network,
+            core.assignment,
             max_wait_ms=self._fetch_max_wait_ms,
-            on_arrival=self._wake,
+            on_arrival=news.set,
             isolation_level=self._isolation_level,
             client_rack=self._client_rack,
             replica_lease_ms=self._network_config.metadata_max_age_ms,
         )
         self._polling = Polling(
-            self._deliveries,
-            self._handover,
-            self._ownership,
-            self._fetcher,
+            network,
+            core,
             self._session,
-            news=self._news,
-            check_alive=self._check_alive,
-            auto_commit_s=self._auto_commit_s,
+            self._joiner,
+            StartingPositions(network, core, self._session, self._resets),
+            self._committer,
+            self._gatekeeper,
+            self._fetcher,
+            self._listener,
+            news=news,
         )
         self._gatekeeper.start()
+
+    def _learn(self, metadata: ClusterMetadata) -> None:
+        self._core.learn(metadata)
+        self._news.set()
 
     async def stop(self) -> None:
         """Flush, commit (unless that is the application's own business), leave the group, disconnect."""
         if not self._started:
             return
         self._started = False
+        self._polling.close()
         try:
-            await self._ownership.close()
+            if self._joiner is not None:
+                await self._joiner.close()
             if self._session is not None:
                 with contextlib.suppress(KafkaError):  # then it is lost, and that is told
                     await self._session.assured(timeout_s=ASSURANCE_PATIENCE_S)
-            await self._handover.give_up()
+            await self._polling.give_up()
         finally:
             self._fetcher.close()
+            self._end_listening()
             try:
                 if self._audit is not None:
                     await self._audit.stop()
@@ -249,7 +265,7 @@ class Consumer:
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Records by partition, in order; empty when none may be handed out within `timeout_ms`."""
         limit = self._max_poll_records if max_records is None else max_records
-        self._check_alive()
+        self._check_started()
         taken = await self._polling.many(limit, timeout_ms)
         for records in taken.values():
             self._delivered += len(records)
@@ -259,7 +275,7 @@ class Consumer:
     async def getone(self) -> ConsumerRecord:
         """The next record, however long it takes."""
         if not self._started:
-            self._check_alive()
+            self._check_started()
         record = await self._polling.one(self._max_poll_records)
         self._delivered += 1
         if self._audit is not None:
@@ -276,26 +292,25 @@ class Consumer:
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions that this consumer reads now."""
-        return {progress.partition for progress in self._assignment}
+        return {progress.partition for progress in self._core.assignment}
 
     def position(self, partition: TopicPartition) -> int:
         """The offset of the next record to be handed out; -1 while unknown."""
-        return self._assignment[partition].position
+        return self._core.assignment[partition].position
 
     def highwater(self, partition: TopicPartition) -> int:
         """The high watermark as of the last fetch; -1 while unknown."""
-        return self._assignment[partition].high_watermark
+        return self._core.assignment[partition].high_watermark
 
     def last_stable_offset(self, partition: TopicPartition) -> int:
         """Where the oldest open transaction begins, as of the last fetch; -1 while unknown."""
-        return self._assignment[partition].last_stable_offset
+        return self._core.assignment[partition].last_stable_offset
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Continue at another offset. Gates are evaluated afresh; those of descendants do not close again (K608)."""
-        self._assignment[partition].seek(offset)
-        self._gatekeeper.forget({partition})
+        self._core.seek(partition, offset)
         self._fetcher.poke()
-        self._wake()
+        self._news.set()
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Continue at the first record that is stored: of these partitions, or of all that are assigned."""
@@ -324,33 +339,33 @@ class Consumer:
     def pause(self, *partitions: TopicPartition) -> None:
         """Hand out nothing of these partitions until they are resumed."""
         for partition in partitions:
-            self._assignment[partition].paused = True
+            self._core.assignment[partition].pause()
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Go on with paused partitions. A closed gate stays closed."""
         for partition in partitions:
-            self._assignment[partition].paused = False
+            self._core.assignment[partition].resume()
         self._fetcher.poke()
-        self._wake()
+        self._news.set()
 
     def segment(self, partition: TopicPartition) -> tuple[Lineage, Segment] | None:
         """The segment whose records are handed out next, with its topic's lineage: all before it has been handed out.
 
         None in a topic without order, and while there is no position.
         """
-        return self._deliveries.segment(self._assignment[partition])
+        return self._core.deliveries.segment(self._core.assignment[partition])
 
     def assigned_lineage(self, topic: str) -> Lineage | None:
         """What resizes had done to a topic when the assignment was made; None in a topic without order."""
         known = self._network.metadata.topics.get(topic)
-        made_from = self._assignment.generations.get(topic)
+        made_from = self._core.assignment.generations.get(topic)
         if known is None or known.lineage is None or made_from is None or known.generation < made_from:
             return None
         return known.lineage.until(made_from)
 
     def lineage(self, topic: str) -> Lineage | None:
         """What resizes have done to a topic, as far as is known here; None in a topic without order."""
-        gate = self._gatekeeper.gate(topic)
+        gate = self._core.gates.gate(topic)
         return None if gate is None else gate.lineage
 
     def partitions_of(self, topic: str) -> Collection[int]:
@@ -361,39 +376,36 @@ class Consumer:
     @property
     def rebalancing(self) -> bool:
         """Whether the group rebalances while this member goes on reading: what it commits now may be refused."""
-        return self._started and self._ownership.rebalancing
+        return self._core.ownership.joining
 
     def gates(self) -> list[GateView]:
         """Every closed gate of this consumer, and what it waits for."""
-        return self._gatekeeper.views()
+        return self._core.gates.views()
 
     def gate_openings(self) -> list[GateOpening]:
         """The gates that opened lately, with how long each was closed."""
-        return list(self._gatekeeper.openings)
+        return list(self._core.gates.openings)
 
     def metrics(self) -> ConsumerMetrics:
         """How far this consumer is, what waits behind gates, and how long gates were closed."""
-        if not hasattr(self, "_ownership"):
-            return ConsumerMetrics()  # not started
-        return metrics_of(self._assignment, self._gatekeeper, self._ownership, self._session, delivered=self._delivered)
+        return metrics_of(self._core, delivered=self._delivered, commits=self._session.commits if self._session else 0)
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         """Commit the positions, or these offsets. `KafkaError` when the group has moved on.
 
         Says that everything before is processed, so a boundary that is reached by it is flushed first.
         """
-        if self._session is None:
+        if self._joiner is None:
             raise ValueError("committing needs a group_id")
-        await self._ownership.rebalanced(timeout_ms=self._network_config.request_timeout_ms)
+        await self._joiner.joined(timeout_ms=self._network_config.request_timeout_ms)
         await self.check_membership()
-        await self._handover.commit(offsets)
-        self._wake()
+        await self._polling.commit(offsets)
 
     def enforce_rebalance(self) -> None:
         """Have the group assign its partitions anew, though nothing has changed: with the next request for records."""
-        if self._session is None:
+        if self._joiner is None:
             raise ValueError("rebalancing needs a group_id")
-        self._ownership.want_rebalance()
+        self._joiner.want_rebalance()
 
     async def flush_audit(self) -> None:
         """Return when every delivery so far stands in the audit; without an audit, at once. `RuntimeError` when some
@@ -402,7 +414,7 @@ class Consumer:
         Commits do it by themselves: `commit`, automatic ones, and `send_offsets_to_transaction` with what
         `group_metadata` gave. Who commits for the group in another way calls this before.
         """
-        await self._handover.flush_audit()
+        await self._committer.flush_audit()
 
     async def committed(self, partition: TopicPartition) -> int | None:
         """The group's committed offset of a partition; None if there is none."""
@@ -427,7 +439,7 @@ class Consumer:
         overwrites nothing when it goes on (README, "Processes that stop"). Only who takes over a static member's place
         may be in the same generation.
         """
-        return -1 if self._session is None else self._session.membership.owner.generation_id
+        return -1 if self._core.membership is None else self._core.membership.owner.generation_id
 
     async def check_membership(self) -> None:
         """KafkaError unless what this member was given is its own at this moment: ask before an effect that nothing
@@ -443,19 +455,17 @@ class Consumer:
         Also when the membership has lapsed meanwhile: without member and generation nobody would be refused. With an
         audit it carries the flush that has to come before the offsets (`flush_audit`).
         """
-        if self._session is None:
+        if self._core.membership is None:
             raise ValueError("there is no group without a group_id")
-        owner = self._session.membership.owner
+        owner = self._core.membership.owner
         return owner if self._audit is None else owner._replace(before_commit=self._audit.flush)
 
     # inside
 
-    def _check_alive(self) -> None:
+    def _check_started(self) -> None:
         if not self._started:
             raise RuntimeError("the consumer is not started, or was stopped")
-        for part in (self._session, self._gatekeeper):
-            if part is not None and part.failure is not None:
-                raise part.failure
+        self._polling.check_alive()
 
     async def _seek_to(self, end: int, partitions: Collection[TopicPartition]) -> None:
         for partition, offset in (await self._offsets_at(dict.fromkeys(partitions or self.assignment(), end))).items():
@@ -468,34 +478,11 @@ class Consumer:
     async def _find_offsets(
         self, wanted: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        self._check_alive()
+        self._check_started()
         return await find_offsets(self._network, wanted, self._isolation_level)
 
     def _note(self, records: Sequence[ConsumerRecord]) -> None:
         """These records of one partition are handed out. Nothing is awaited here: see `polling`."""
         if self._audit is not None and self._session is not None:
-            begun = self._assignment[TopicPartition(records[0].topic, records[0].partition)].begun
+            begun = self._core.assignment[TopicPartition(records[0].topic, records[0].partition)].begun
             self._audit.note(records, owner=self._session.membership.owner, now_ms=self._clock_ms(), begun=begun)
-
-    def _wake(self) -> None:
-        self._news.set()
-
-    def _make_session(self, group_id: str) -> GroupSession:
-        session_timeout_ms, rebalance_timeout_ms, heartbeat_interval_ms, instance_id = self._membership_settings
-        membership = Membership(
-            group_id,
-            self._topics,
-            session_timeout_ms=session_timeout_ms,
-            rebalance_timeout_ms=rebalance_timeout_ms,
-            assignors=self._assignors,
-            group_instance_id=instance_id,
-            client_rack=self._client_rack,
-        )
-        return GroupSession(
-            self._network,
-            membership,
-            session_timeout_ms=session_timeout_ms,
-            heartbeat_interval_ms=heartbeat_interval_ms,
-            rebalance_timeout_ms=rebalance_timeout_ms,
-            on_news=self._wake,
-        )

@@ -5,18 +5,18 @@ out *and the application came back for more*, its keys may go elsewhere, so the 
 (`on_partition_key_maybe_revoked`), the position is committed, and only then is the boundary crossed. A segment that
 waits for other partitions is announced (`on_partition_key_assigned`) once its gate is open and before its first record.
 
-This module looks and decides; the consumer runs the callbacks, commits, and says when it is done.
+`Deliveries` looks at progress and gates, and decides; it calls nobody but the application's `holds_back`, which is a
+question. What has to be done first is done by others, who come back and look again. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from anabranch.clients.consumer.gate import TopicGate
-from anabranch.clients.consumer.gatekeeper import Gatekeeper
 from anabranch.clients.consumer.progress import UNKNOWN, Assignment, PartitionProgress
-from anabranch.clients.network import Network
+from anabranch.clients.consumer.topic_gates import Gates
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.lineage import Lineage, Segment
 from anabranch.protocol.topic_partition import TopicPartition
@@ -45,6 +45,8 @@ class Boundary(NamedTuple):
     handed_over: bool
     """Whether keys went to other partitions there: only then is there anything to flush for others."""
     end: int
+    begun: int
+    """The number of the beginning (`PartitionProgress.begun`) that this was found in."""
     maybe: bool = False
     """Where it ends is not known yet: this position may be it."""
 
@@ -54,26 +56,27 @@ class Deliveries:
 
     def __init__(
         self,
-        network: Network,
         assignment: Assignment,
-        gatekeeper: Gatekeeper,
+        gates: Gates,
         *,
         in_group: bool,
         holds_back: Callable[[TopicPartition, int], bool],
     ) -> None:
-        self._network = network
         self._assignment = assignment
-        self._gatekeeper = gatekeeper
+        self._gates = gates
         self._in_group = in_group
         self._holds_back = holds_back
 
-    def take(self, limit: int) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Up to `limit` records that may be handed out now. Raises KafkaError where the first of them is damaged."""
+    def take(self, limit: int, now_s: float) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """Up to `limit` records that may be handed out now. Raises KafkaError where the first of them is damaged.
+
+        `now_s` is the loop's time, here and below: a gate that is found open or closed is noted with it.
+        """
         taken: dict[TopicPartition, list[ConsumerRecord]] = {}
         try:
             for progress in self._assignment.in_turn():
                 rows = taken.setdefault(progress.partition, [])
-                while limit > 0 and (segment := self._deliverable(progress)) is not None:
+                while limit > 0 and (segment := self._deliverable(progress, now_s)) is not None:
                     records = progress.take(limit)
                     limit -= len(records)
                     topic, index = progress.partition
@@ -90,14 +93,14 @@ class Deliveries:
             # What was taken counts as handed out: the damage is met again by who asks for more.
         return {partition: rows for partition, rows in taken.items() if rows}
 
-    def one_by_one(self, limit: int) -> Iterator[ConsumerRecord]:
+    def one_by_one(self, limit: int, now_s: float) -> Iterator[ConsumerRecord]:
         """What `take(limit)` would give, each record taken when it is asked for.
 
         Whoever asks makes sure that nothing has happened meanwhile, except that a partition was paused or sought.
         """
         for progress in self._assignment.in_turn():
             topic, index = progress.partition
-            while limit > 0 and (segment := self._deliverable(progress)) is not None:
+            while limit > 0 and (segment := self._deliverable(progress, now_s)) is not None:
                 generation, batch = segment.generation, progress.buffered[0]
                 while limit > 0 and progress.next_is_of(batch) and (records := progress.take(1)):
                     limit -= 1
@@ -107,10 +110,13 @@ class Deliveries:
                 progress.check_damage()
 
     def boundaries(self, *, maybe: bool = False) -> list[Boundary]:
-        """The boundaries that have been reached and not yet crossed; `maybe`: those too whose ends are unknown."""
+        """The boundaries that have been reached and not yet crossed; `maybe`: those too whose ends are unknown.
+
+        One where nothing is left to do, because the group and the application have been beyond it, is crossed here.
+        """
         reached: list[Boundary] = []
         for progress in self._assignment:
-            gate = self._gatekeeper.gate(progress.partition.topic)
+            gate = self._gates.gate(progress.partition.topic)
             if gate is None or progress.position == UNKNOWN:
                 continue
             for segment in gate.boundaries(progress.partition.partition):
@@ -121,15 +127,16 @@ class Deliveries:
                     self._want_ends(gate, progress)
                     if maybe:
                         handed_over = bool(gate.lineage.successors(segment))
-                        reached.append(Boundary(progress, segment, handed_over, end, maybe=True))
+                        reached.append(Boundary(progress, segment, handed_over, end, progress.begun, maybe=True))
                     break
                 at = self._reached(progress)
                 # After a seek backwards the group has been here, but its application is here again, with a flush due.
                 behind = progress.read_from >= end or (segment in progress.flushed and not progress.rewound)
                 if min(progress.committed, at) >= end and behind:
-                    progress.crossed.add(segment)
+                    progress.cross(segment)
                 elif at >= end or self._is_past(gate, progress, segment):
-                    reached.append(Boundary(progress, segment, bool(gate.lineage.successors(segment)), end))
+                    handed_over = bool(gate.lineage.successors(segment))
+                    reached.append(Boundary(progress, segment, handed_over, end, progress.begun))
                 else:
                     break
         return reached
@@ -138,7 +145,7 @@ class Deliveries:
         """Of all boundaries that are still to be crossed, at once: one answer after the other would take its time."""
         for segment in gate.boundaries(progress.partition.partition):
             if segment not in progress.crossed and gate.end(segment) == UNKNOWN:
-                self._gatekeeper.want_end(progress.partition.topic, segment)
+                self._gates.want_end(progress.partition.topic, segment)
 
     def short_of_boundaries(self) -> set[TopicPartition]:
         """The partitions whose positions pass nothing on: not at a boundary, nor where one may be."""
@@ -147,7 +154,7 @@ class Deliveries:
 
     def segment(self, progress: PartitionProgress) -> tuple[Lineage, Segment] | None:
         """The segment that the position is in; where a segment ends it is in the next one, as far as that is known."""
-        gate = self._gatekeeper.gate(progress.partition.topic)
+        gate = self._gates.gate(progress.partition.topic)
         if gate is None or progress.position == UNKNOWN:
             return None
         for segment in gate.boundaries(progress.partition.partition):
@@ -156,27 +163,27 @@ class Deliveries:
                 return gate.lineage, segment
         return gate.lineage, gate.lineage.segments(progress.partition.partition)[-1]
 
-    def announcements(self) -> list[tuple[PartitionProgress, Segment]]:
+    def announcements(self, now_s: float) -> list[tuple[PartitionProgress, Segment]]:
         """The segments whose gates have opened and whose keys the application has not been told of."""
         opened: list[tuple[PartitionProgress, Segment]] = []
         for progress in self._assignment:
             segment = self._next_segment(progress)
-            gate = self._gatekeeper.gate(progress.partition.topic)
+            gate = self._gates.gate(progress.partition.topic)
             if segment is None or gate is None or not self._needs_announcing(gate, progress, segment):
                 continue
-            if self._passes(progress, segment):
+            if self._passes(progress, segment, now_s):
                 opened.append((progress, segment))
         return opened
 
-    def _deliverable(self, progress: PartitionProgress) -> Segment | None:
+    def _deliverable(self, progress: PartitionProgress, now_s: float) -> Segment | None:
         """The segment of the next batch if it may be handed out now."""
         if progress.paused or not progress.buffered:
             return None
-        gate = self._gatekeeper.gate(progress.partition.topic)
+        gate = self._gates.gate(progress.partition.topic)
         if gate is None:
             return Segment(progress.partition.partition, NO_GENERATION)
         segment = self._next_segment(progress)
-        if segment is None or not self._passes(progress, segment):
+        if segment is None or not self._passes(progress, segment, now_s):
             return None
         if self._needs_announcing(gate, progress, segment):
             return None
@@ -184,34 +191,34 @@ class Deliveries:
 
     def _next_segment(self, progress: PartitionProgress) -> Segment | None:
         """The segment of the next batch, if all boundaries before it were crossed and metadata knows it (R11)."""
-        gate = self._gatekeeper.gate(progress.partition.topic)
+        gate = self._gates.gate(progress.partition.topic)
         if gate is None or not progress.buffered:
             return None
         segment = gate.segment_at(progress.partition.partition, progress.buffered[0].header.partition_leader_epoch)
         if segment is None:
-            self._network.request_refresh()
+            self._gates.outdated = True
             return None
         for earlier in gate.boundaries(progress.partition.partition):
             if earlier.generation < segment.generation and earlier not in progress.crossed:
                 return None
         return segment
 
-    def _passes(self, progress: PartitionProgress, segment: Segment) -> bool:
+    def _passes(self, progress: PartitionProgress, segment: Segment, now_s: float) -> bool:
         topic = progress.partition.topic
-        gate = self._gatekeeper.gate(topic)
+        gate = self._gates.gate(topic)
         assert gate is not None, "only topics with lineage have gates"
         if self._in_group:
             if segment.generation > self._assignment.generations.get(topic, segment.generation):
                 # Others may still have to find out about this generation, and to flush what they read of older ones.
                 passes = not gate.lineage.predecessors(segment)
             else:
-                passes = self._gatekeeper.passes(topic, segment)
+                passes = self._gates.passes(topic, segment, now_s)
             return passes and not self._holds_back(progress.partition, segment.generation)
         # Without a group nobody else commits: order can be kept among the partitions that are read here (K610).
         ours = [one for one in gate.waits(segment) if TopicPartition(topic, one.segment.partition) in self._assignment]
         for wait in ours:
             if wait.end == UNKNOWN:  # to be told the same again would be news, which leads here again
-                self._gatekeeper.want_end(topic, wait.segment)
+                self._gates.want_end(topic, wait.segment)
         return not ours
 
     def _needs_announcing(self, gate: TopicGate, progress: PartitionProgress, segment: Segment) -> bool:
@@ -230,9 +237,3 @@ class Deliveries:
         if progress.buffered and progress.buffered[0].records is None:
             return max(progress.position, progress.buffered[0].header.base_offset)
         return progress.position
-
-
-def mark_crossed(boundaries: Iterable[Boundary]) -> None:
-    """The boundaries were flushed and committed."""
-    for boundary in boundaries:
-        boundary.progress.crossed.add(boundary.segment)

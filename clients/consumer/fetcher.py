@@ -199,8 +199,7 @@ class Fetcher:
             self._refusals.pop(partition, None)
             if data.preferred_read_replica >= 0:
                 self._prefer(partition, data.preferred_read_replica)
-            progress.high_watermark = data.high_watermark
-            progress.last_stable_offset = data.last_stable_offset
+            progress.note_ends(high_watermark=data.high_watermark, last_stable_offset=data.last_stable_offset)
             aborted = data.aborted_transactions or () if self._isolation_level != READ_UNCOMMITTED else ()
             try:
                 return bool(data.records) and progress.receive(data.records or b"", asked[partition], aborted) > 0
@@ -210,13 +209,12 @@ class Fetcher:
                 return False
         at_follower = self._read_replicas.forget(partition)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and not at_follower:
-            progress.out_of_range = progress.fetch_offset == asked[partition]
-            return progress.out_of_range
-        if code is ErrorCode.CORRUPT_MESSAGE and not at_follower:
-            progress.damaged = progress.fetch_offset == asked[partition]
+            return progress.note_out_of_range(asked[partition])
         log.debug("fetch of %s: %s", partition, code.name)
         self._rest(partition)
         self._network.request_refresh()
+        if code is ErrorCode.CORRUPT_MESSAGE and not at_follower:
+            return progress.note_damage(asked[partition])
         return progress.damaged
 
     def _prefer(self, partition: TopicPartition, node_id: int) -> None:

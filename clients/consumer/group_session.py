@@ -5,9 +5,8 @@ heart. It is the only one that talks to the coordinator, over connections that d
 requests, one for the long poll of `await_positions`, which would otherwise hold up the commit that it is itself waiting
 for, and one for the joins of those who go on reading meanwhile.
 
-It also says whether this member may take what it was given for its own (`entitled`). The coordinator need not have
-said that it was replaced: whoever was stopped, blocked or cut off for as long as its session lasts has to take itself
-for replaced, and asks (`lease`).
+The coordinator need not have said that this member was replaced: one that was stopped, blocked or cut off for as long
+as its session lasts takes itself for replaced (`Membership.unsure`), and asks here (`assured`).
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from anabranch.clients.clock import elapsed_clock
-from anabranch.clients.consumer.lease import Lease
-from anabranch.clients.consumer.membership import NO_GENERATION, Assigned, Fate, Membership, State, TopicShape
+from anabranch.clients.consumer.membership import Assigned, Fate, Membership, State, TopicShape
 from anabranch.clients.metadata import ClusterMetadata, Topic
 from anabranch.clients.network import GROUP, JOIN, POSITIONS, Network
 from anabranch.protocol.apis.consumer_group_position import (
@@ -71,22 +69,15 @@ class GroupSession:
         network: Network,
         membership: Membership,
         *,
-        session_timeout_ms: int,
         heartbeat_interval_ms: int,
         rebalance_timeout_ms: int,
-        on_news: Callable[[], None],
+        news: asyncio.Event,
     ) -> None:
         self._network = network
         self.membership = membership
         self._heartbeat_interval_s = heartbeat_interval_ms / 1000
         self._rebalance_timeout_ms = rebalance_timeout_ms
-        self._on_news = on_news
-        self._lease = Lease(
-            session_timeout_s=session_timeout_ms / 1000,
-            rebalance_timeout_s=rebalance_timeout_ms / 1000,
-            heartbeat_interval_s=self._heartbeat_interval_s,
-            static=membership.instance_id is not None,
-        )
+        self._news = news
         self._heart: asyncio.Task[None] | None = None
         self._beat_now = asyncio.Event()
         self._beaten = asyncio.Event()
@@ -100,34 +91,9 @@ class GroupSession:
         """Why the group will never have this member again: another took its instance id, or it may not take part."""
 
     @property
-    def stable(self) -> bool:
-        """Whether the current assignment still counts."""
-        return self.membership.state is State.STABLE
-
-    @property
-    def lost(self) -> bool:
-        """Whether the group has gone on without this member: what it commits now would overwrite what others did."""
-        return self.membership.lost or self._outside
-
-    @property
-    def _outside(self) -> bool:
-        """Whether the coordinator knows this member as nobody."""
-        return self.membership.generation == NO_GENERATION
-
-    def entitled(self, now_s: float) -> bool:
-        """Whether nobody else can have been given what this member has: if not, none of it may be handed out.
-
-        Certain for this moment only, so it is asked after everything that takes time.
-        """
-        one = self.membership
-        in_group = one.generation != NO_GENERATION and not one.lost
-        return now_s < self._lease.until and in_group and (one.cooperative or one.state is State.STABLE)
-
-    @property
     def unsure(self) -> bool:
         """Whether this member has to ask before it may do anything in the group's name: it may have been replaced."""
-        answers = self.membership.cooperative or self.membership.state in (State.STABLE, State.UNJOINED)
-        return answers and not self.lost and self._clock_s() >= self._lease.known_until
+        return self.membership.unsure(self._clock_s())
 
     def ask_now(self) -> None:
         """Let the heart beat at once, to hear whether this member still is one."""
@@ -167,12 +133,12 @@ class GroupSession:
         if self._heart is None:
             self._heart = asyncio.create_task(self._beat(), name=f"heartbeat of {self.membership.group_id}")
             self._heart.add_done_callback(self._stopped)
-        while not self.membership.lost:
+        while not self.membership.keeps_lost:
             try:
                 assigned = await self._join_once()
             except (ConnectionError, TimeoutError, KafkaError) as error:
                 if self._left or (isinstance(error, KafkaError) and not error.code.retriable):
-                    self._lease.end()
+                    self.membership.lease.end()
                     raise
                 log.warning("%s cannot join yet: %s", self.membership.describe(), error)
                 await asyncio.sleep(RETRY_BACKOFF_S)
@@ -180,7 +146,7 @@ class GroupSession:
                 if assigned is not None:
                     return assigned
             finally:
-                if not self.stable:
+                if not self.membership.stable:
                     self.membership.lapse()
         return None
 
@@ -191,7 +157,7 @@ class GroupSession:
         response = await self._call(membership.join_request(), _top_level, parked=True, channel=channel)
         if membership.joined(response) is not Fate.PROCEED:
             return None
-        self._lease.renew(asked_at_s)
+        self.membership.lease.renew(asked_at_s)
         topics = await self._topics_of_the_group() if membership.is_leader else {}
         if membership.is_leader:
             assignment = membership.assignor.assign(self._network.metadata, membership.members)
@@ -206,7 +172,7 @@ class GroupSession:
         fate, assigned = membership.synced(response)
         if fate is not Fate.PROCEED:
             return None
-        self._lease.renew(asked_at_s)
+        self.membership.lease.renew(asked_at_s)
         log.info("%s: %d partitions", membership.describe(), len(assigned.partitions))
         return replace(assigned, shapes={name: shape_of(topic) for name, topic in topics.items()})
 
@@ -224,9 +190,9 @@ class GroupSession:
 
     async def _go(self) -> None:
         """Be a member no longer, and say so."""
-        request = self.membership.leave_request() if self.membership.member_id and not self._outside else None
+        request = self.membership.leave_request() if self.membership.member_id and not self.membership.outside else None
         self.membership.lapse(forget_identity=True)  # from here on, not from when the coordinator has heard it
-        self._on_news()
+        self._news.set()
         if request is None or self.membership.instance_id is not None:
             return
         try:
@@ -240,7 +206,7 @@ class GroupSession:
 
         Without a generation its commit would pass for that of a tool, and count if the group happens to be empty.
         """
-        if self.lost:
+        if self.membership.lost:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"the group {self.membership.group_id!r} went on without us")
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -381,7 +347,7 @@ class GroupSession:
                     await self._beat_now.wait()
             self._beat_now.clear()
             joining = self.membership.state in (State.JOINING, State.SYNCING)
-            if self._outside or (joining and not self.membership.cooperative):
+            if self.membership.outside or (joining and not self.membership.cooperative):
                 continue  # an eager one has nothing meanwhile, and its join is in the way
             idle_s = 0 if self._asking else self._clock_s() - self._worked_at_s
             if not joining and idle_s > self._rebalance_timeout_ms / 1000:
@@ -406,15 +372,15 @@ class GroupSession:
         code = ErrorCode(response.error_code)
         if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS) and asked_as == self._identity():
             was_unsure = self.unsure
-            self._lease.renew(asked_at_s, rebalancing=not settled or code is not ErrorCode.NONE)
+            self.membership.lease.renew(asked_at_s, rebalancing=not settled or code is not ErrorCode.NONE)
             if was_unsure and not self.unsure:
-                self._on_news()
+                self._news.set()
         self._heard(code, asked_as)
 
     def _stopped(self, heart: asyncio.Task[None]) -> None:
         if not heart.cancelled():
             self.failure = self.failure or heart.exception()
-            self._on_news()
+            self._news.set()
         self._beaten.set()
 
     def _identity(self) -> tuple[str, int]:
@@ -427,7 +393,7 @@ class GroupSession:
         if asked_as != self._identity():
             return Fate.REJOIN
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
-            self._lease.end()
+            self.membership.lease.end()
         if self.membership.state in (State.JOINING, State.SYNCING):
             return Fate.REJOIN
         try:
@@ -435,10 +401,10 @@ class GroupSession:
         except KafkaError as error:
             log.warning("%s is refused: %s", self.membership.describe(), error)
             self.failure = error
-            self._on_news()
+            self._news.set()
             raise
         if fate is Fate.REJOIN:
-            self._on_news()
+            self._news.set()
         return fate
 
     async def _call(

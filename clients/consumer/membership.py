@@ -27,6 +27,7 @@ from anabranch.clients.consumer.consumer_partition_assignor import (
     RebalanceProtocol,
     still_owned,
 )
+from anabranch.clients.consumer.lease import Lease
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest
 from anabranch.protocol.apis.join_group import (
@@ -114,6 +115,7 @@ class Membership:
         *,
         session_timeout_ms: int,
         rebalance_timeout_ms: int,
+        heartbeat_interval_ms: int,
         assignors: Sequence[PartitionAssignor],
         group_instance_id: str | None = None,
         client_rack: str = "",
@@ -136,8 +138,14 @@ class Membership:
         """Who this member was when it was last given partitions: what it hands out, it hands out as that one."""
         self._members: tuple[MemberView, ...] = ()
         self._owned: tuple[TopicPartition, ...] = ()
-        self.lost = False
+        self.keeps_lost = False
         """The group has gone on without this member, which has not given up yet what it read until then."""
+        self.lease = Lease(
+            session_timeout_s=session_timeout_ms / 1000,
+            rebalance_timeout_s=rebalance_timeout_ms / 1000,
+            heartbeat_interval_s=heartbeat_interval_ms / 1000,
+            static=group_instance_id is not None,
+        )
 
     @property
     def assignor(self) -> PartitionAssignor:
@@ -148,6 +156,33 @@ class Membership:
     def members(self) -> tuple[MemberView, ...]:
         """The group as its leader sees it; empty for everybody else."""
         return self._members
+
+    @property
+    def stable(self) -> bool:
+        """Whether the current assignment still counts."""
+        return self.state is State.STABLE
+
+    @property
+    def outside(self) -> bool:
+        """Whether the coordinator knows no such member."""
+        return self.generation == NO_GENERATION
+
+    @property
+    def lost(self) -> bool:
+        """Whether the group has gone on without this member: what it commits now would overwrite what others did."""
+        return self.keeps_lost or self.outside
+
+    def entitled(self, now_s: float) -> bool:
+        """Whether nobody else can have been given what this member has: if not, none of it may be handed out.
+
+        `now_s` is of the clock of `Lease`. Certain for this moment only: ask after everything that was awaited.
+        """
+        return now_s < self.lease.until and not self.lost and (self.cooperative or self.stable)
+
+    def unsure(self, now_s: float) -> bool:
+        """Whether this member has to ask before it may do anything in the group's name: it may have been replaced."""
+        answers = self.cooperative or self.state in (State.STABLE, State.UNJOINED)
+        return answers and not self.lost and now_s >= self.lease.known_until
 
     def describe(self) -> str:
         """One line for logs."""
@@ -165,13 +200,13 @@ class Membership:
     def forget_generation(self) -> None:
         """The group went on without this member: what it owned is not its own to keep (KIP-429)."""
         self.generation = NO_GENERATION
-        self.lost = self.lost or (self.cooperative and bool(self._owned))
+        self.keeps_lost = self.keeps_lost or (self.cooperative and bool(self._owned))
         self._owned = ()
 
     def owns(self, partitions: Collection[TopicPartition]) -> None:
         """What this member reads now, and will say that it has when it joins again. What was lost is given up."""
         self._owned = tuple(sorted(partitions))
-        self.lost = False
+        self.keeps_lost = False
 
     def join_request(self) -> JoinGroupRequest:
         """Ask to be in the next generation."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anabranch.clients.consumer.gatekeeper import Gatekeeper
-from anabranch.clients.consumer.group_session import GroupSession
-from anabranch.clients.consumer.ownership import Ownership
-from anabranch.clients.consumer.progress import UNKNOWN, Assignment, PartitionProgress
+from anabranch.clients.consumer.core import ConsumerCore
+from anabranch.clients.consumer.progress import UNKNOWN, PartitionProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,16 +37,9 @@ class ConsumerMetrics:
     """OffsetCommits that the group has accepted."""
 
 
-def metrics_of(
-    assignment: Assignment,
-    gatekeeper: Gatekeeper,
-    ownership: Ownership,
-    session: GroupSession | None,
-    *,
-    delivered: int,
-) -> ConsumerMetrics:
-    """The metrics of the consumer that is made of these parts."""
-    gates = gatekeeper.views()
+def metrics_of(core: ConsumerCore, *, delivered: int, commits: int) -> ConsumerMetrics:
+    """The metrics of a consumer that has handed out and committed so often."""
+    assignment, gates = core.assignment, core.gates.views()
     behind_gates = {(view.topic, view.segment.partition) for view in gates}
     gated = [progress for progress in assignment if progress.partition in behind_gates]
     return ConsumerMetrics(
@@ -59,11 +50,11 @@ def metrics_of(
         closed_gates=len(gates),
         gated_partitions=len(gated),
         gated_lag_records=sum(_lag(progress, progress.position) for progress in gated),
-        handoffs=gatekeeper.handoffs.count,
-        last_handoff_ms=gatekeeper.handoffs.last_ms,
-        longest_handoff_ms=gatekeeper.handoffs.longest_ms,
-        rebalances=ownership.rebalances,
-        commits=0 if session is None else session.commits,
+        handoffs=core.gates.handoffs.count,
+        last_handoff_ms=core.gates.handoffs.last_ms,
+        longest_handoff_ms=core.gates.handoffs.longest_ms,
+        rebalances=core.ownership.rebalances,
+        commits=commits,
     )
 
 

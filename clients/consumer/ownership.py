@@ -1,292 +1,306 @@
-"""Which partitions this consumer reads, and from where: joining, noticing that topics have changed, starting positions.
+"""Which partitions this consumer reads, and what has to be done before it reads others.
 
 An assignment is made from the shape of each topic: its id, its generation, its partitions. When metadata shows another
 shape, or the membership has lapsed, the group is joined again: an eager member gives everything up before. A
 cooperative one (KIP-429) reads on, gives up afterwards what the new assignment takes from it, and then joins again at
-once. The rebalance is also the barrier that makes resizes safe for members whose metadata lags: nobody delivers a
+once. The rebalance is also the barrier that makes resizes safe for members whose metadata lags: no member delivers a
 record of a generation before a rebalance in which every member has flushed what it read of older ones, and those who
-read on meanwhile commit nothing of it before they know the generation. Rules:
+read on meanwhile commit nothing of it before they know the generation.
 
-    R19   the assignment carries the generations it was made from; a member waits for metadata at least that new, and
-          for every partition it was given, so that nobody reads a child without knowing its parent
-    R20   a partition that a resize created is read from its start by a group that has been reading the topic
-    R10   a position that comes from the reset policy is committed at once: others may wait for just that
+`Ownership` says step by step what is due (`next_step`), and is told what was done. It believes nothing over a step:
+whether the group still has this member is looked at again each time. So a member that the group throws out while its
+application still flushes takes up nothing, and tells that everything is lost.
 
 A topic of another id is another topic, though its name be the same: positions in the old one mean nothing, and are not
-committed.
+committed. Source: Kafka's ConsumerCoordinator; KIP-429. Pure.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Collection, Sequence
 
-from anabranch.clients.consumer.consumer_partition_assignor import REJOIN_NOW, MemberAssignment
-from anabranch.clients.consumer.gatekeeper import Gatekeeper
-from anabranch.clients.consumer.group_session import GroupSession
-from anabranch.clients.consumer.handover import HandOver
-from anabranch.clients.consumer.membership import NO_GENERATION, Assigned, State, TopicShape
-from anabranch.clients.consumer.offset_lookup import OffsetResets
-from anabranch.clients.consumer.progress import UNKNOWN, Assignment
+from anabranch.clients.consumer.membership import Assigned, Membership, TopicShape
+from anabranch.clients.consumer.progress import Assignment, PartitionProgress
+from anabranch.clients.consumer.steps import (
+    Commit,
+    Flush,
+    Flushed,
+    Join,
+    JoinMeanwhile,
+    Reason,
+    Step,
+    StoreAudit,
+    TakeUp,
+    TellAssigned,
+    TellGone,
+    TellLost,
+    TellRevoked,
+)
+from anabranch.clients.consumer.topic_gates import Gates
 from anabranch.clients.metadata import REFUSED_FOR_GOOD, ClusterMetadata
-from anabranch.clients.network import Network
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
-MISSING_TOPIC_REFRESH_S: Final = 0.2
-SYNC_PATIENCE_S: Final = 2.0
-METADATA_PATIENCE_MS: Final = 10_000
-"""How long to look for what the leader of the group knew, before the group is asked again."""
-
 
 class Ownership:
-    """The partitions of one consumer."""
+    """The partitions of one consumer; `membership` is None for one that reads everything by itself."""
 
     def __init__(
         self,
         topics: Sequence[str],
-        network: Network,
         assignment: Assignment,
-        gatekeeper: Gatekeeper,
-        session: GroupSession | None,
-        resets: OffsetResets,
-        handover: HandOver,
+        gates: Gates,
+        membership: Membership | None,
         *,
-        clock_ms: Callable[[], int],
-        on_change: Callable[[], None],
-        on_positions: Callable[[], None],
+        automatic: bool,
     ) -> None:
         self._topics = topics
-        self._network = network
         self._assignment = assignment
-        self._gatekeeper = gatekeeper
-        self._session = session
-        self._resets = resets
-        self._handover = handover
+        self._gates = gates
+        self._membership = membership
+        self._automatic = automatic
+        """Whether positions are committed without a word of the application."""
+        self.metadata = ClusterMetadata()
         self._looked_at: ClusterMetadata | None = None
         self._complained_of: ClusterMetadata | None = None
         """The answer of which the application knows that it refuses a topic."""
         self._made_from: dict[str, TopicShape] | None = None
-        self._untold: set[TopicPartition] | None = None
-        """New partitions that the listener has not heard of yet."""
-        self._clock_ms = clock_ms
-        self._on_change = on_change
-        self._on_positions = on_positions
-        self._joining: asyncio.Task[Assigned | None] | None = None
-        """The join of a cooperative member, until what came of it is carried out."""
-        self._gave_up = False
         self._wanted = False
         """Whether somebody has asked for a rebalance."""
-        self._again: asyncio.TimerHandle | None = None
-        self._rejoin_timer: asyncio.TimerHandle | None = None
+        self.joining = False
+        """Whether a cooperative member reads on while it joins: until then it commits nothing by itself."""
+        self._assigned: Assigned | None = None
+        """What the last join gave, until it is taken up."""
+        self._join_failure: BaseException | None = None
+        self._gone: set[TopicPartition] = set()
+        """Partitions of topics that were created anew: the application has to hear of it."""
+        self._untold: set[TopicPartition] | None = None
+        """New partitions that the application has not heard of yet."""
+        self._departing: set[TopicPartition] = set()
+        """Partitions that are being given up, as the application has heard."""
+        self._stored = False
+        """Whether what was read was committed for that, or for a join, as far as it could be."""
+        self._gave_up = False
+        """Whether the assignment at hand has taken something away: others wait for another join then."""
         self.rebalances = 0
+        """Assignments taken from the group."""
 
-    async def close(self) -> None:
-        """Look for nothing any more, and join nothing. Who is as good as in waits for that: it may commit then."""
-        for timer in (self._again, self._rejoin_timer):
-            if timer is not None:
-                timer.cancel()
-        if self._joining is None:
-            return
-        assert self._session is not None, "only members of groups join"
-        if self._session.membership.state is State.SYNCING:
-            await asyncio.wait([self._joining], timeout=SYNC_PATIENCE_S)
-        self._joining.cancel()
-        await asyncio.gather(self._joining, return_exceptions=True)
-        self._joining = None
-
-    @property
-    def rebalancing(self) -> bool:
-        """Whether this member reads on while the group rebalances."""
-        return self._joining is not None and not self._joining.done()
-
-    async def rebalanced(self, *, timeout_ms: float) -> None:
-        """Wait until no rebalance is under way; KafkaError REBALANCE_IN_PROGRESS if that takes too long."""
-        if self._joining is None or self._joining.done():
-            return
-        await asyncio.wait([self._joining], timeout=timeout_ms / 1000)
-        if self.rebalancing:
-            raise KafkaError(
-                ErrorCode.REBALANCE_IN_PROGRESS, "nothing can be committed before the group has rebalanced"
-            )
+    # what is heard
 
     def want_rebalance(self) -> None:
-        """Join again with the next request for records, though nothing is wrong."""
+        """Join again when it can be done, though nothing is wrong."""
         self._wanted = True
-        self._on_change()
 
-    async def settle(self) -> None:
-        """Make sure that there is an assignment that still counts, and a position in each of its partitions."""
-        self._look_for_missing_topics()
-        if self._session is not None and self._session.membership.cooperative:
-            await self._settle_cooperatively(self._session)
+    def begin_join(self) -> None:
+        """The join of a cooperative member goes out now: it says what the member reads."""
+        assert self._membership is not None, "only members of groups join"
+        self._wanted = self._stored = False
+        self.joining = True
+        self._membership.owns([progress.partition for progress in self._assignment])
+
+    def joined(self, assigned: Assigned | None, failure: BaseException | None = None) -> None:
+        """A join is over: with an assignment, without one (then join again), or with a failure for the application."""
+        self.joining = False
+        self._assigned, self._join_failure = assigned, failure
+
+    def take_up(self, assigned: Assigned) -> None:
+        """Read what was assigned from now on. What stays goes on where it is."""
+        assert self._membership is not None, "only members of groups are given something"
+        self._assigned = None
+        self.rebalances += 1
+        # A leader that knew less than we do is noticed by the difference, and asked again with what is known by then.
+        generations = assigned.generations
+        shapes = {
+            name: shape._replace(generation=generations.get(name, shape.generation))
+            for name, shape in self._shapes().items()
+        }
+        shapes.update({name: shape for name, shape in assigned.shapes.items() if name in self._topics})
+        self._untold = set(assigned.partitions) - {progress.partition for progress in self._assignment}
+        self._assignment.adjust(assigned.partitions)
+        self._membership.owns(assigned.partitions)
+        self._remember(shapes)
+        if self._gave_up:
+            self._gave_up = False
+            self._membership.lapse()
+
+    def told_assigned(self) -> None:
+        """The application has heard of the new partitions."""
+        self._untold = None
+
+    def told_gone(self) -> None:
+        """The application has heard of partitions that are not there any more."""
+        self._gone.clear()
+
+    def told_of_departure(self, partitions: Collection[TopicPartition]) -> None:
+        """The application has heard that these leave it."""
+        self._departing |= set(partitions)
+
+    def stored(self) -> None:
+        """What was read is committed, or cannot be: then whoever reads on begins further back."""
+        self._stored = True
+
+    # what is due
+
+    def next_step(self) -> Step | None:
+        """What has to be done before anything is handed out; None when the assignment stands and was told of.
+
+        KafkaError if a topic is refused for good, and whatever a join failed with: each is raised once.
+        """
+        self._complain()
+        step = None
+        if self._membership is None:
+            if self._lapsed() or self._topics_changed():
+                self._take_everything()
+        elif self._membership.cooperative:
+            step = self._cooperatively(self._membership)
         else:
-            while self._lapsed() or self._topics_changed():
-                await self._renew()
-        await self._tell()
-        if not self._assignment.begun:
-            await self._begin()
-        await self._handover.commit_starts()
-        if any(progress.must_reset for progress in self._assignment):
-            await self._reset()
+            step = self._eagerly(self._membership)
+        if step is None and self._untold is not None:
+            return TellAssigned(frozenset(self._untold))
+        return step
 
-    # the assignment
+    def missing_topics(self) -> list[str]:
+        """The topics that are not usable yet: they have to be asked for again."""
+        return [name for name in self._topics if name not in self.metadata.topics]
+
+    def give_up(self, *, replaced: bool = False) -> Step | None:
+        """The next step of giving everything back to the group, because the consumer stops; None after the last.
+
+        `replaced`: the group has gone on without this member, or may have.
+        """
+        return self._give_up(None, replaced=replaced or (self._membership is not None and self._membership.lost))
+
+    def _eagerly(self, membership: Membership) -> Step | None:
+        """Give everything up, and take what the group gives."""
+        if self._assigned is not None:
+            if membership.stable:
+                return TakeUp(self._assigned)
+            self._assigned = None
+        if not (self._departing or self._lapsed() or self._topics_changed()):
+            return None
+        self._drop_other_topics()
+        step = self._give_up(None, replaced=membership.lost)
+        if step is not None:
+            return step
+        self._wanted = False
+        self._made_from = None
+        membership.lapse()
+        self._leave(None)
+        return Join()
+
+    def _cooperatively(self, membership: Membership) -> Step | None:
+        """As far as that goes without waiting for others: what is left is done when the join is."""
+        if self.joining:
+            return None
+        if self._join_failure is not None:
+            failure, self._join_failure = self._join_failure, None
+            raise failure
+        if self._assigned is not None and not membership.lost:
+            return self._make_way(self._assigned)
+        self._assigned = None
+        if self._untold is not None:
+            return TellAssigned(frozenset(self._untold))
+        if not (self._departing or self._lapsed() or self._topics_changed()):
+            return None
+        self._gone |= self._drop_other_topics()
+        if self._gone:
+            return TellGone(frozenset(self._gone))
+        if membership.lost and len(self._assignment):  # to be given up first: others may get it from the join on
+            step = self._give_up(None, replaced=True)
+            if step is not None:
+                return step
+            self._leave(None)
+        return self._flush(list(self._assignment)) or self._store(None) or JoinMeanwhile()
+
+    def _make_way(self, assigned: Assigned) -> Step:
+        """Give up what an assignment takes away, take up the rest; then join again: others wait for the former."""
+        leaving = {progress.partition for progress in self._assignment} - set(assigned.partitions)
+        if leaving:
+            step = self._give_up(leaving, replaced=False)
+            if step is not None:
+                return step
+            self._gave_up = True
+            self._leave(leaving)
+        return TakeUp(assigned)
+
+    def _give_up(self, partitions: Collection[TopicPartition] | None, *, replaced: bool) -> Step | None:
+        """These, or all, go back to the group: flush, tell, commit. None when that is done, or there are none."""
+        leaving = [one for one in self._assignment if partitions is None or one.partition in partitions]
+        owned = frozenset(progress.partition for progress in leaving)
+        if not owned:
+            return None
+        untold = owned - self._departing
+        if not untold:
+            return None if replaced else self._store(owned)
+        if replaced:
+            return TellLost(untold)
+        return self._flush(leaving) or TellRevoked(untold)
+
+    def _leave(self, partitions: Collection[TopicPartition] | None) -> None:
+        """These, or all, are not read any more."""
+        if partitions is None:
+            self._assignment.replace(())
+        else:
+            self._assignment.drop(partitions)
+        self._gates.forget(partitions)
+        self._departing.clear()
+        self._stored = False
+
+    def _flush(self, rows: Collection[PartitionProgress]) -> Step | None:
+        """The application is to flush what was read of these since it was last told, where keys can move."""
+        unflushed = [progress for progress in rows if progress.unflushed]
+        keyed = [one for one in unflushed if self._gates.gate(one.partition.topic) is not None]
+        for progress in unflushed:
+            if progress not in keyed:
+                progress.flush()
+        return Flush(tuple(Flushed(one, one.begun, None) for one in keyed)) if keyed else None
+
+    def _store(self, partitions: Collection[TopicPartition] | None) -> Step | None:
+        """Commit the positions of these, or all, unless that is the application's business; tried once."""
+        if self._stored:
+            return None
+        if not self._automatic:
+            return StoreAudit()
+        positions = self._assignment.positions()
+        offsets = {one: at for one, at in positions.items() if partitions is None or one in partitions}
+        return Commit(offsets, Reason.DEPARTURE) if offsets else None
+
+    # topics
 
     def _lapsed(self) -> bool:
         if self._made_from is None or self._wanted:
             return True
-        return self._session is not None and (self._session.lost or not self._session.stable)
+        return self._membership is not None and (self._membership.lost or not self._membership.stable)
 
     def _topics_changed(self) -> bool:
         """Whether a topic was resized, deleted or created anew since the assignment was made from it."""
-        if self._network.metadata is self._looked_at:
+        if self.metadata is self._looked_at:
             return False
-        shapes = self._shapes()
-        if shapes != self._made_from:
+        if self._shapes() != self._made_from:
             return True
-        self._looked_at = self._network.metadata
+        self._looked_at = self.metadata
         return False
 
     def _shapes(self) -> dict[str, TopicShape]:
-        topics = self._network.metadata.topics
+        topics = self.metadata.topics
         return {
             name: TopicShape(topics[name].generation, frozenset(topics[name].partitions), topics[name].topic_id)
             for name in self._topics
             if name in topics
         }
 
-    async def _renew(self) -> None:
-        """Give everything up, and take what the group gives."""
-        self._drop_other_topics()
-        self._wanted = False
-        if self._session is None:
-            self._take_everything()
-            return
-        await self._handover.give_up()
-        self._made_from = None
-        self._session.membership.lapse()
-        self._assignment.replace(())
-        self._gatekeeper.forget()
-        assigned = await self._session.join()
-        assert assigned is not None, "who has given up everything cannot lose it"
-        if await self._learn(assigned, self._session):
-            self._take_up(assigned, self._session)
-
-    async def _settle_cooperatively(self, session: GroupSession) -> None:
-        """As far as that goes without waiting for others: what is left is done when the join is."""
-        while not self.rebalancing:
-            if self._joining is not None:
-                await self._carry_out(self._joining, session)
-            await self._tell()
-            if not (self._lapsed() or self._topics_changed()):
-                return
-            await self._begin_join(session)
-
-    async def _begin_join(self, session: GroupSession) -> None:
-        """Flush and commit what was read, and go on reading while the group rebalances; what is lost ends here."""
-        await self._handover.lose(self._drop_other_topics())
-        if session.lost:
-            await self._handover.give_up()
-            self._assignment.replace(())
-            self._gatekeeper.forget()
-        await self._handover.pause_for_rebalance()
-        if session.lost and len(self._assignment):
-            return  # only now: it is to be given up first
-        self._wanted = False
-        session.membership.owns([progress.partition for progress in self._assignment])
-        self._joining = asyncio.create_task(self._join(session), name=f"join of {session.membership.group_id}")
-        self._joining.add_done_callback(lambda _: self._on_change())
-
-    async def _join(self, session: GroupSession) -> Assigned | None:
-        while not session.membership.lost:
-            session.membership.lapse()
-            assigned = await session.join()
-            if assigned is not None and await self._learn(assigned, session):
-                return assigned
-        return None
-
-    async def _carry_out(self, joining: asyncio.Task[Assigned | None], session: GroupSession) -> None:
-        """Give up what the assignment takes away, take up the rest; then join again if others wait for the former."""
-        if joining.cancelled() or joining.exception() is not None:
-            self._joining = None
-        assigned = joining.result()
-        if assigned is None or session.lost:
-            self._joining = None
-            return
-        leaving = {progress.partition for progress in self._assignment} - set(assigned.partitions)
-        if leaving:
-            self._gave_up = True
-            await self._handover.give_up(leaving)
-            self._assignment.drop(leaving)
-            self._gatekeeper.forget(leaving)
-        self._joining = None
-        self._take_up(assigned, session)
-        if self._gave_up:
-            self._gave_up = False
-            session.membership.lapse()
-
-    def _take_up(self, assigned: Assigned, session: GroupSession) -> None:
-        self.rebalances += 1
-        # A leader that knew less than we do is noticed by the difference, and asked again with what is known by then.
-        own = self._shapes()
-        generations = assigned.generations
-        theirs = {
-            name: shape._replace(generation=generations.get(name, shape.generation)) for name, shape in own.items()
-        }
-        theirs.update({name: shape for name, shape in assigned.shapes.items() if name in self._topics})
-        given = MemberAssignment(assigned.partitions, assigned.user_data)
-        self._plan_rejoin(session.membership.assignor.on_assignment(given, assigned.group_generation))
-        self._untold = set(assigned.partitions) - {progress.partition for progress in self._assignment}
-        self._assignment.adjust(assigned.partitions)
-        session.membership.owns(assigned.partitions)
-        self._remember(theirs)
-        self._gatekeeper.watch()
-
     def _remember(self, shapes: dict[str, TopicShape]) -> None:
         self._made_from = shapes
         self._assignment.generations = {name: shape.generation for name, shape in shapes.items()}
 
-    def _plan_rejoin(self, at_ms: int | None) -> None:
-        """What the assignor wants: join again now, at a time, or only when there is a reason."""
-        if self._rejoin_timer is not None:
-            self._rejoin_timer.cancel()
-            self._rejoin_timer = None
-        if at_ms is not None:
-            wait_s = max(at_ms - self._clock_ms(), 0) / 1000 if at_ms != REJOIN_NOW else 0
-            self._rejoin_timer = asyncio.get_running_loop().call_later(wait_s, self.want_rebalance)
-
-    async def _tell(self) -> None:
-        if self._untold is not None:
-            await self._handover.take_over(self._untold)
-            self._untold = None
-
-    async def _learn(self, assigned: Assigned, session: GroupSession) -> bool:
-        """R19: metadata as new as the leader's. False when the assignment is void before that is reached."""
-
-        def known(metadata: ClusterMetadata) -> bool:
-            if not session.stable:
-                return True
-            for topic, generation in assigned.generations.items():
-                shown = metadata.topics.get(topic)
-                if topic in self._topics and (shown is None or shown.generation < generation):
-                    return False
-            # A leader of another kind names no generations; but what it gave out exists.
-            return all(metadata.partition(*partition) is not None for partition in assigned.partitions)
-
-        try:
-            await self._network.wait_for(known, timeout_ms=METADATA_PATIENCE_MS)
-        except TimeoutError:
-            log.warning("the group's leader knew topics that cannot be found (deleted since?), joining again")
-            session.membership.lapse()
-        return session.stable
-
     def _take_everything(self) -> None:
         """Without a group: every partition of every topic, those that go on where they are included."""
-        topics = self._network.metadata.topics
+        self._drop_other_topics()
+        self._wanted = False
+        topics = self.metadata.topics
         everything = [
             TopicPartition(name, index) for name in self._topics if name in topics for index in topics[name].partitions
         ]
@@ -307,88 +321,12 @@ class Ownership:
                 self._assignment.drop_topic(name)
         return before - {progress.partition for progress in self._assignment}
 
-    def _look_for_missing_topics(self) -> None:
-        """Those that are not usable yet are asked for again; one that is refused for good is told once per answer."""
-        metadata = self._network.metadata
-        missing = [name for name in self._topics if name not in metadata.topics]
-        if not missing:
+    def _complain(self) -> None:
+        """A topic that is refused for good is told once per answer."""
+        if self.metadata is self._complained_of:
             return
-        self._look_again()
-        if metadata is self._complained_of:
-            return
-        for name in missing:
-            code = metadata.errors.get(name, ErrorCode.NONE)
+        for name in self.missing_topics():
+            code = self.metadata.errors.get(name, ErrorCode.NONE)
             if code in REFUSED_FOR_GOOD:
-                self._complained_of = metadata
+                self._complained_of = self.metadata
                 raise KafkaError(code, name)
-
-    def _look_again(self) -> None:
-        if self._again is None:
-            self._again = asyncio.get_running_loop().call_later(MISSING_TOPIC_REFRESH_S, self._refresh)
-
-    def _refresh(self) -> None:
-        self._again = None
-        self._network.request_refresh()
-
-    # positions
-
-    async def _begin(self) -> None:
-        """Set every position that is not set yet: where the group is, or where the reset policy says."""
-        todo = [progress.partition for progress in self._assignment if progress.position == UNKNOWN]
-        committed = await self._session.committed(todo) if self._session is not None else {}
-        fresh: list[TopicPartition] = []
-        for partition in todo:
-            if self._session is not None and partition not in committed:
-                # A transaction that is still open may be about to commit another one.
-                self._look_again()
-                continue
-            offset = committed.get(partition, UNKNOWN)
-            gate = self._gatekeeper.gate(partition.topic)
-            if gate is not None and self._session is not None:
-                gate.note_committed(partition.partition, offset)
-            if offset == UNKNOWN:
-                fresh.append(partition)
-            elif self._needs_position(partition):
-                self._assignment[partition].begin(offset, committed=offset)
-        starts = await self._resets.find(self._network, fresh, await self._read_before(fresh, committed))
-        starts = {partition: offset for partition, offset in starts.items() if self._needs_position(partition)}
-        for partition, offset in starts.items():
-            self._assignment[partition].begin(offset)
-        known = self._network.metadata
-        self._assignment.begun = not any(
-            self._needs_position(partition) and known.partition(*partition) is not None for partition in todo
-        )
-        self._handover.note_starts(starts)
-        self._on_positions()
-
-    def _needs_position(self, partition: TopicPartition) -> bool:
-        """Not if the application has sought one meanwhile."""
-        progress = self._assignment.get(partition)
-        return progress is not None and progress.position == UNKNOWN
-
-    async def _read_before(self, fresh: Sequence[TopicPartition], committed: Mapping[TopicPartition, int]) -> set[str]:
-        """R20: the topics of `fresh` that this group, or this consumer, has been reading."""
-        known = {progress.partition.topic for progress in self._assignment if progress.position != UNKNOWN}
-        known |= {partition.topic for partition, offset in committed.items() if offset != UNKNOWN}
-        if self._session is None:
-            return known
-        # Whoever is given children only knows nothing of the group's commits elsewhere in the topic.
-        metadata = self._network.metadata
-        others = [
-            TopicPartition(name, index)
-            for name in sorted({partition.topic for partition in fresh} - known)
-            if name in metadata.topics and metadata.topics[name].generation != NO_GENERATION
-            for index in metadata.topics[name].partitions
-        ]
-        elsewhere = await self._session.committed(others)
-        read = {partition.topic for partition, offset in elsewhere.items() if offset != UNKNOWN}
-        return known | read | {partition.topic for partition in others if partition not in elsewhere}
-
-    async def _reset(self) -> None:
-        """Positions that the leader has nothing at, once everything fetched before is handed out."""
-        lost = [progress.partition for progress in self._assignment if progress.must_reset]
-        for partition, offset in (await self._resets.find(self._network, lost, set())).items():
-            progress = self._assignment.get(partition)
-            if progress is not None and progress.must_reset:
-                log.warning("%s: offset %d is out of range, going on at %d", partition, progress.position, offset)
-                progress.begin(offset, committed=progress.committed)

@@ -1,64 +1,113 @@
-"""An application asks for records: what has to be in order first, and how it waits when there are none.
+"""An application asks for records: what is due before is carried out step by step, then they are handed out.
 
-Whoever asks has processed what it was given before. So each request first passes on what it leaves behind (boundaries,
-memberships, commits that are due, announcements: in the order that `clients.consumer.consumer` tells), then looks, and
-looks again whenever there is news, until there is something or the time is up.
+Whoever asks has processed what it was given before. So each request first takes the steps that `core.ConsumerCore`
+names, one after the other, and asks the core anew after each, for all of them take time. When the core says `HandOut`,
+records are taken and given to the application without awaiting anything in between. While there are none, the request
+waits, and looks again whenever there is news, until there is something or the time is up.
 
-All of that takes time, in which the member may be replaced. So whether records may be handed out is decided after it
-(`_entitled`), and nothing is awaited between that decision and the moment at which the application has them.
+A call that is cancelled, or in which a callback raises, leaves its step undone: the next call takes it again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from anabranch.clients.clock import elapsed_clock
-from anabranch.clients.consumer.delivery import ConsumerRecord, Deliveries
+from anabranch.clients.consumer.core import ConsumerCore
+from anabranch.clients.consumer.delivery import ConsumerRecord
 from anabranch.clients.consumer.fetcher import Fetcher
+from anabranch.clients.consumer.gatekeeper import Gatekeeper
 from anabranch.clients.consumer.group_session import GroupSession
-from anabranch.clients.consumer.handover import HandOver
-from anabranch.clients.consumer.ownership import Ownership
+from anabranch.clients.consumer.joiner import Joiner
+from anabranch.clients.consumer.listener import PartitionKeyRebalanceListener, tell
+from anabranch.clients.consumer.offset_committer import OffsetCommitter
+from anabranch.clients.consumer.starting_positions import StartingPositions
+from anabranch.clients.consumer.steps import (
+    AskMembership,
+    Commit,
+    FindResets,
+    FindStarts,
+    Flush,
+    HandOut,
+    Join,
+    JoinMeanwhile,
+    LearnCommits,
+    MakeRoom,
+    Step,
+    StoreAudit,
+    TakeUp,
+    TellAssigned,
+    TellGone,
+    TellKeysAssigned,
+    TellLost,
+    TellRevoked,
+    Wait,
+)
+from anabranch.clients.network import Network
+from anabranch.clients.timer import Timer
 from anabranch.protocol.topic_partition import TopicPartition
 
 ONE_TIMEOUT_MS: Final = 1000
 """For how long a request for one record waits before it begins anew."""
+LOOK_AGAIN_S: Final = 0.2
+"""How long after something was missing metadata is asked for again."""
 
 Taken = TypeVar("Taken")
 
 
 class Polling:
-    """The requests of one application, one after the other."""
+    """The requests of one application, one after the other; `session` and `joiner` are None without a group."""
 
     def __init__(
         self,
-        deliveries: Deliveries,
-        handover: HandOver,
-        ownership: Ownership,
-        fetcher: Fetcher,
+        network: Network,
+        core: ConsumerCore,
         session: GroupSession | None,
+        joiner: Joiner | None,
+        starting: StartingPositions,
+        committer: OffsetCommitter,
+        gatekeeper: Gatekeeper,
+        fetcher: Fetcher,
+        listener: PartitionKeyRebalanceListener,
         *,
         news: asyncio.Event,
-        check_alive: Callable[[], None],
-        auto_commit_s: float | None,
     ) -> None:
-        self._deliveries = deliveries
-        self._handover = handover
-        self._ownership = ownership
-        self._fetcher = fetcher
+        self._core = core
         self._session = session
+        self._joiner = joiner
+        self._starting = starting
+        self._committer = committer
+        self._gatekeeper = gatekeeper
+        self._fetcher = fetcher
+        self._listener = listener
         self._news = news
-        self._check_alive = check_alive
-        self._auto_commit_s = auto_commit_s
         self._loop = asyncio.get_running_loop()
         self._clock_s = elapsed_clock()
-        self._commit_due_s = self._clock_s() + (auto_commit_s or 0)
-        self._run: Iterator[ConsumerRecord] = iter(())  # what `one` may hand out while it is undisturbed
+        self._look_again = Timer(network.request_refresh)
+        self._run: Iterator[ConsumerRecord] = iter(())
+        """What `one` may hand out while it is undisturbed."""
+        self._closed = False
+        core.begin(self._clock_s())
+
+    def close(self) -> None:
+        """Hand out nothing more."""
+        self._closed = True
+        self._look_again.cancel()
+
+    def check_alive(self) -> None:
+        """RuntimeError if the consumer was stopped, and whatever made it impossible for it to go on."""
+        if self._closed:
+            raise RuntimeError("the consumer is not started, or was stopped")
+        for part in (self._session, self._gatekeeper):
+            if part is not None and part.failure is not None:
+                raise part.failure
 
     async def many(self, limit: int, timeout_ms: int) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Up to `limit` records; nothing when none may be handed out within `timeout_ms`."""
-        return await self._when_there(lambda: self._deliveries.take(limit), timeout_ms) or {}
+        take = self._core.deliveries.take
+        return await self._when_there(lambda: take(limit, self._loop.time()), timeout_ms) or {}
 
     async def one(self, limit: int) -> ConsumerRecord:
         """The next record, however long it takes. Up to `limit` follow one another as those of one `many` would."""
@@ -68,8 +117,32 @@ class Polling:
             record = await self._when_there(lambda: self._begin_run(limit), ONE_TIMEOUT_MS)
         return record
 
+    async def settle(self) -> None:
+        """Take all steps that are due, so that there is an assignment and a position in each of its partitions."""
+        self._core.begin_round()
+        await self._take_steps()
+
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None) -> None:
+        """The application's own commit: of everything handed out, or of these offsets. `KafkaError` if refused."""
+        step = self._core.flush_before(self._core.assignment.positions() if offsets is None else offsets)
+        self._gatekeeper.look()
+        if step is not None:
+            await self._carry_out(step)
+        await self._committer.store(self._core.assignment.positions() if offsets is None else offsets)
+        self._news.set()
+
+    async def give_up(self) -> None:
+        """Everything goes back to the group, because the consumer stops: flush, tell, commit."""
+        session = self._session
+        while True:
+            replaced = session is not None and (session.unsure or session.failure is not None)
+            step = self._core.ownership.give_up(replaced=replaced)
+            if step is None:
+                return
+            await self._carry_out(step)
+
     def _begin_run(self, limit: int) -> ConsumerRecord | None:
-        self._run = self._deliveries.one_by_one(limit)
+        self._run = self._core.deliveries.one_by_one(limit, self._loop.time())
         return next(self._run, None)
 
     def _undisturbed(self) -> bool:
@@ -78,13 +151,13 @@ class Polling:
             return False
         if self._session is None:
             return True
-        now_s = self._clock_s()
-        self._session.at_work(now_s, asking=False)
-        return self._session.entitled(now_s) and (self._auto_commit_s is None or now_s < self._commit_due_s)
+        elapsed_s = self._clock_s()
+        self._session.at_work(elapsed_s, asking=False)
+        return self._core.undisturbed(elapsed_s)
 
     async def _when_there(self, take: Callable[[], Taken], timeout_ms: int) -> Taken | None:
         """What `take` gives, once it gives something: the application asks for records, and waits."""
-        self._check_alive()
+        self.check_alive()
         self._at_work(asking=True)
         try:
             return await self._taken(take, self._loop.time() + timeout_ms / 1000)
@@ -99,9 +172,11 @@ class Polling:
         self._run = iter(())
         while True:
             self._news.clear()
-            await self._before_delivery()
-            taken = take() if self._entitled() else None
+            self._core.begin_round()
+            last = await self._take_steps()
+            taken = take() if isinstance(last, HandOut) else None  # nothing is awaited since it was decided
             self._fetcher.poke()
+            self._gatekeeper.look()
             if taken:
                 return taken
             try:
@@ -110,28 +185,72 @@ class Polling:
             except TimeoutError:
                 return None
 
-    def _entitled(self) -> bool:
-        """Whether what is taken now may be handed out now. Without a group there is nobody who could replace us."""
-        self._check_alive()
-        if self._session is None or self._session.entitled(self._clock_s()):
-            return True
-        if self._session.unsure:
-            self._session.ask_now()
-        return False
+    async def _take_steps(self) -> HandOut | Wait | AskMembership:
+        """Carry out what is due until records may be handed out, or nothing can be done before there is news."""
+        if self._core.ownership.missing_topics():
+            self._ask_again()
+        while True:
+            self.check_alive()
+            step = self._core.next_step(self._loop.time(), self._clock_s())
+            self._gatekeeper.look()
+            if isinstance(step, AskMembership) and self._session is not None:
+                self._session.ask_now()
+            if isinstance(step, HandOut | Wait | AskMembership):
+                return step
+            await self._carry_out(step)
 
-    async def _before_delivery(self) -> None:
-        """What has to be in order before a record is handed out.
+    async def _carry_out(self, step: Step) -> None:
+        """Take a step. What the application's callbacks raise is raised, and the step is due again."""
+        done = True
+        match step:
+            case Flush():
+                await self._flush(step)
+            case Commit():
+                done = await self._committer.store_quietly(step.offsets)
+            case StoreAudit():
+                done = await self._committer.flush_audit_quietly()
+            case LearnCommits():
+                await self._committer.learn_commits(step.partitions)
+            case TellRevoked():
+                await tell(self._listener.on_partitions_revoked, step.partitions)
+            case TellLost() | TellGone():
+                await tell(self._listener.on_partitions_lost, step.partitions)
+            case TellAssigned():
+                await tell(self._listener.on_partitions_assigned, step.partitions)
+            case TellKeysAssigned():
+                await tell(self._listener.on_partition_key_assigned, step.partitions)
+            case MakeRoom():
+                await self._committer.make_room()
+            case FindStarts():
+                if not await self._starting.find():
+                    self._ask_again()
+                self._fetcher.poke()
+            case FindResets():
+                await self._starting.reset()
+            case Join() | JoinMeanwhile() | TakeUp():
+                await self._join(step)
+        if done:
+            self._core.carried_out(step)
+        else:
+            self._core.put_off(step)
 
-        Nothing of it is done by who may have been replaced: it would flush older state over newer. It asks first.
-        """
-        if self._session is not None and self._session.unsure:
-            return
-        await self._handover.cross()
-        await self._ownership.settle()
-        self._check_alive()
-        now_s = self._clock_s()
-        if self._auto_commit_s is not None and now_s >= self._commit_due_s:
-            self._commit_due_s = now_s + self._auto_commit_s
-            await self._handover.commit_positions()
-        await self._handover.announce()
-        await self._handover.make_room()
+    async def _flush(self, step: Flush) -> None:
+        self._core.flushing(step)
+        try:
+            await tell(self._listener.on_partition_key_maybe_revoked, step.partitions)
+        finally:
+            self._core.flush_ended(step)
+
+    async def _join(self, step: Join | JoinMeanwhile | TakeUp) -> None:
+        assert self._joiner is not None, "only members of groups join"
+        match step:
+            case Join():
+                await self._joiner.join()
+            case JoinMeanwhile():
+                self._joiner.join_meanwhile()
+            case TakeUp():
+                self._joiner.take_up(step.assigned)
+                self._gatekeeper.watch()
+
+    def _ask_again(self) -> None:
+        self._look_again.set_by(self._loop.time() + LOOK_AGAIN_S)

@@ -4,7 +4,11 @@ Three offsets per partition: `committed` <= `position` (the next record to hand 
 for); only a seek, or somebody who resets the group's offsets, breaks that order. Fetched batches wait undecoded; a
 batch belongs to one segment, because a batch has one leader epoch. Batches of aborted transactions, and the markers
 that end transactions, hold nothing to hand out and are passed like any other, so that a position reaches the end of its
-segment. Pure: fetching, gating and committing are decided elsewhere from what stands here.
+segment.
+
+Invariant: everything that is said of a partition's records (announced, flushed, crossed, handed out) is said of what
+was read since the last beginning there (`begun`), and a seek or a new assignment forgets it. Only the methods of
+`PartitionProgress` and `Assignment` change what stands here; everybody else calls them. Pure.
 """
 
 from __future__ import annotations
@@ -104,16 +108,56 @@ class PartitionProgress:
         """Whether there is nothing more to hand out and nothing at the position to fetch."""
         return self.out_of_range and not self.buffered
 
+    def pause(self) -> None:
+        """Hand out and ask for nothing until `resume`."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self.paused = False
+
+    def announce(self, segment: Segment) -> None:
+        """The application was told that keys of this segment may arrive."""
+        self.announced.add(segment)
+
+    def flush(self, segment: Segment | None = None) -> None:
+        """The application has flushed what it was given, up to the end of `segment` if that end is where it stands."""
+        self.unflushed = False
+        if segment is not None:
+            self.flushed.add(segment)
+
+    def cross(self, segment: Segment) -> None:
+        """What was read of this segment is flushed and committed: records of the next one may follow."""
+        self.crossed.add(segment)
+
+    def note_ends(self, *, high_watermark: int, last_stable_offset: int) -> None:
+        """A leader answered a fetch, and told how far its log can be read."""
+        self.high_watermark = high_watermark
+        self.last_stable_offset = last_stable_offset
+
+    def note_out_of_range(self, fetched_at: int) -> bool:
+        """The leader has nothing at the offset it was asked for; whether that still is the one that is wanted."""
+        self.out_of_range = self.fetch_offset == fetched_at
+        return self.out_of_range
+
+    def note_damage(self, fetched_at: int) -> bool:
+        """The leader cannot read what it has at that offset; whether that still is the one that is wanted."""
+        self.damaged = self.fetch_offset == fetched_at
+        return self.damaged
+
     def begin(self, offset: int, *, committed: int = UNKNOWN) -> None:
         """Start where the group, or the reset policy, says: nobody has been given anything of this partition yet."""
         self.seek(offset)
         self.handed_out = UNKNOWN
         self.note_committed(committed)
 
-    def note_committed(self, offset: int) -> None:
-        """The group has this offset now."""
+    def note_committed(self, offset: int, begun: int | None = None) -> None:
+        """The group has this offset now. `begun` numbers the beginning in which it was sent, None means the last one.
+
+        An offset that was on its way when the application went back says nothing of what it has been given since.
+        """
         self.committed = offset
-        self.rewound = False
+        self.rewound = begun is not None and begun != self.begun and self.read_from < offset
 
     def seek(self, offset: int) -> None:
         """Continue at `offset`; what was fetched ahead is forgotten, and gates are looked at afresh (R11).

@@ -60,7 +60,7 @@ class ProgressWatch:
             self._soon.set_by(self._loop.time() + after_s)
 
     def _look(self) -> None:
-        awaited = self._awaited() if self._session.stable and self.failure is None else None
+        awaited = self._awaited() if self._session.membership.stable and self.failure is None else None
         if awaited is None or (self._polls and self._covered(awaited)):
             return
         channel = next((one for one in POSITION_CHANNELS if one not in self._polls), None)

@@ -130,17 +130,17 @@ RULES: Final = (
     Rule(
         "R18",
         "gates rest on commits, whoever stores the offsets",
-        ("clients/consumer/test_handover.py::test_without_auto_commit_a_boundary_waits_for_the_application",),
+        ("clients/consumer/test_core.py::test_without_auto_commit_a_boundary_waits_for_the_application",),
     ),
     Rule(
         "R19",
         "members know at least what their leader knew",
-        ("clients/consumer/test_offsets.py::test_r19_a_member_waits_for_what_its_leader_knew",),
+        ("clients/consumer/test_starting_positions.py::test_r19_a_member_waits_for_what_its_leader_knew",),
     ),
     Rule(
         "R20",
         "a new partition is read from its start",
-        ("clients/consumer/test_offsets.py::test_r20_a_child_is_read_from_its_start_by_whoever_gets_it",),
+        ("clients/consumer/test_starting_positions.py::test_r20_a_child_is_read_from_its_start_by_whoever_gets_it",),
     ),
     Rule(
         "R21",

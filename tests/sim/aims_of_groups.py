@@ -68,7 +68,7 @@ async def zombie_commits(schedule: Any) -> bool:
     if not await within(schedule, 3, at_work) or reader.process is not process:
         return False
     membership = reader.consumer._session.membership
-    offsets = {one.partition.partition: one.position for one in reader.consumer._assignment if one.handed_out >= 0}
+    offsets = {one.partition.partition: one.position for one in reader.consumer._core.assignment if one.handed_out >= 0}
     request = _commit_of(membership, offsets)
     cluster.tell(f"{reader.identity} sleeps, with a commit of {offsets} in mind")
     known = len(history.begun)

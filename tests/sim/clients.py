@@ -278,7 +278,7 @@ class Reader(Application):
     @property
     def at_hand(self) -> set[tuple[str, int]]:
         """Of which partitions the consumer has fetched records that it has not handed out."""
-        rows = () if self.consumer is None else self.consumer._assignment
+        rows = () if self.consumer is None else self.consumer._core.assignment
         return {(one.partition.topic, one.partition.partition) for one in rows if one.buffered}
 
     @property

@@ -26,8 +26,8 @@ def _group() -> tuple[int, str]:
     aim=BEHIND,
 )
 def positions(planter: Planter) -> None:
-    from anabranch.clients.consumer.gatekeeper import Gatekeeper
     from anabranch.clients.consumer.progress import PartitionProgress
+    from anabranch.clients.consumer.topic_gates import Gates
 
     reached: dict[Any, int] = {}
 
@@ -36,16 +36,16 @@ def positions(planter: Planter) -> None:
         reached[_group(), progress.partition] = progress.position
         return records
 
-    def passes(keeper: Any, topic: str, segment: Any) -> bool:
-        gate = keeper._gates[topic]
+    def passes(gates: Any, topic: str, segment: Any, now_s: float) -> bool:
+        gate = gates._gates[topic]
         for one in gate._partitions:
             told = reached.get((_group(), (topic, one)), -1)
             if told > gate.committed(one):
                 gate.note_committed(one, told)
-        return bool(original_passes(keeper, topic, segment))
+        return bool(original_passes(gates, topic, segment, now_s))
 
     original_take = planter.replace(PartitionProgress, "take", take)
-    original_passes = planter.replace(Gatekeeper, "passes", passes)
+    original_passes = planter.replace(Gates, "passes", passes)
 
 
 @defect(
@@ -61,14 +61,14 @@ def not_recursive(planter: Planter) -> None:
 
 @defect("K607", "a gate is asked only at the start of a partition", aim=BEHIND)
 def only_at_the_start(planter: Planter) -> None:
-    from anabranch.clients.consumer.gatekeeper import Gatekeeper
+    from anabranch.clients.consumer.topic_gates import Gates
 
-    def passes(keeper: Any, topic: str, segment: Any) -> bool:
-        if keeper._gates[topic].lineage.previous(segment) is not None:
+    def passes(gates: Any, topic: str, segment: Any, now_s: float) -> bool:
+        if gates._gates[topic].lineage.previous(segment) is not None:
             return True
-        return bool(original(keeper, topic, segment))
+        return bool(original(gates, topic, segment, now_s))
 
-    original = planter.replace(Gatekeeper, "passes", passes)
+    original = planter.replace(Gates, "passes", passes)
 
 
 @defect("K111", "a gate opens when any of its parents is done", aim=BEHIND)
@@ -206,7 +206,7 @@ def counts_of_consumers(planter: Planter) -> None:
 
     def shapes(ownership: Any) -> Any:
         found = original_shapes(ownership)
-        topics = ownership._network.metadata.topics
+        topics = ownership.metadata.topics
         return {name: shape._replace(generation=len(topics[name].live)) for name, shape in found.items()}
 
     original = planter.replace(TopicGate, "refresh", refresh)
@@ -215,10 +215,10 @@ def counts_of_consumers(planter: Planter) -> None:
 
 @defect("I5", "nobody is told that keys have arrived")
 def not_told(planter: Planter) -> None:
-    from anabranch.clients.consumer import handover
+    from anabranch.clients.consumer import polling
 
     async def tell(callback: Any, about: Any) -> None:
         if "key_assigned" not in callback.__name__:
             await original(callback, about)
 
-    original = planter.replace(handover, "tell", tell)
+    original = planter.replace(polling, "tell", tell)

@@ -62,11 +62,12 @@ def believe_the_ignorant(planter: Planter) -> None:
             ]
         return original(metadata, response, complete=complete)
 
-    def drop_other_topics(ownership: Any) -> None:
+    def drop_other_topics(ownership: Any) -> set[Any]:
         shapes = ownership._shapes()
         for name, shape in (ownership._made_from or {}).items():
             if name not in shapes or shapes[name].topic_id != shape.topic_id:
                 ownership._assignment.drop_topic(name)
+        return set()
 
     original = planter.replace(ClusterMetadata, "updated", updated)
     planter.replace(Ownership, "_drop_other_topics", drop_other_topics)

@@ -49,9 +49,9 @@ def _bumped_without_generation(original: Any) -> Any:
 
 @plant("gates are always open")
 def gates_open(planter: Planter) -> None:
-    from anabranch.clients.consumer.gatekeeper import Gatekeeper
+    from anabranch.clients.consumer.topic_gates import Gates
 
-    planter.replace(Gatekeeper, "passes", lambda keeper, topic, segment: True)
+    planter.replace(Gates, "passes", lambda gates, topic, segment, now_s: True)
 
 
 @plant("boundaries are crossed without a flush")
@@ -63,9 +63,9 @@ def no_flush_callback(planter: Planter) -> None:
             await original(callback, about)
 
     original = planter.replace(listener, "tell", tell)
-    from anabranch.clients.consumer import handover
+    from anabranch.clients.consumer import polling
 
-    planter.replace(handover, "tell", tell)
+    planter.replace(polling, "tell", tell)
 
 
 @plant("a producer does not wait at the barrier of a resize")

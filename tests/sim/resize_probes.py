@@ -13,7 +13,7 @@ from anabranch.broker.handlers import offset_for_leader_epoch
 from anabranch.broker.replication.legacy_producers import LegacyProducers
 from anabranch.broker.replication.partition import Partition
 from anabranch.chaos.resize_events import BoundaryTold, Gated, LetIn, Refused, Retired, Shown, TopicWritten
-from anabranch.clients.consumer.gatekeeper import Gatekeeper
+from anabranch.clients.consumer.topic_gates import Gates
 from anabranch.clients.metadata import ClusterMetadata
 from anabranch.controller.model import TopicBody
 from anabranch.controller.zk import paths, znodes
@@ -38,7 +38,7 @@ def watching(cluster: SimCluster) -> Iterator[ResizeProbes]:
             (offset_for_leader_epoch, "end_of_epoch", probes.end_of_epoch),
             (Partition, "check_generation", probes.check_generation),
             (LegacyProducers, "check", probes.check_legacy),
-            (Gatekeeper, "passes", probes.passes),
+            (Gates, "passes", probes.passes),
             (ClusterMetadata, "updated", probes.updated),
         )
         yield probes
@@ -151,9 +151,9 @@ class ResizeProbes:
 
     # --- clients
 
-    def passes(self, original: Any, keeper: Gatekeeper, topic: str, segment: Any) -> bool:
-        known = (topic, segment) in keeper._closed
-        is_open: bool = original(keeper, topic, segment)
+    def passes(self, original: Any, gates: Gates, topic: str, segment: Any, now_s: float) -> bool:
+        known = (topic, segment) in gates.closed
+        is_open: bool = original(gates, topic, segment, now_s)
         if not is_open and not known:
             self._cluster.fired["gate closed"] += 1
             self._events.gated.append(Gated(self._history.tick(), self._process(), topic, segment))

@@ -290,7 +290,8 @@ class Reader:
         await self.consumer._network.close()
         session.membership.member_id, session.membership.generation = member_id, generation
         self.consumer._fetcher.close()
-        await self.consumer._ownership.close()
+        assert self.consumer._joiner is not None
+        await self.consumer._joiner.close()
         await self.consumer._gatekeeper.close()
         self.history.called(self.name, "crashed", owned)
         async with Admin(self.history.cluster.bootstrap_servers) as admin:

@@ -24,7 +24,7 @@ async def main(bootstrap_servers: str, strategy: str, session_timeout_ms: int) -
         heartbeat_interval_ms=100,
         partition_assignment_strategy=strategy,
     ) as consumer:
-        while not consumer.assignment() or not all(one.buffered for one in consumer._assignment):
+        while not consumer.assignment() or not all(one.buffered for one in consumer._core.assignment):
             await consumer.getmany(timeout_ms=200, max_records=1)
         generation, late = consumer.generation, 0
         os.kill(os.getpid(), signal.SIGSTOP)

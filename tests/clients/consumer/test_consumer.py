@@ -177,7 +177,9 @@ async def test_a_topic_that_does_not_exist_yet_is_waited_for_and_not_created() -
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         history = History(cluster)
         async with readers(history, 1) as (reader,):
-            await history.until(lambda: reader.consumer._session is not None and reader.consumer._session.stable)
+            await history.until(
+                lambda: reader.consumer._session is not None and reader.consumer._session.membership.stable
+            )
             assert await admin.list_topics() == []
             await make_topic(admin, 1)
             async with Producer(cluster.bootstrap_servers, audit=True) as producer:

@@ -141,15 +141,16 @@ async def test_keys_that_were_elsewhere_wait_for_the_rebalance(rule: bool, monke
             await send(producer, admin, 40)
             # What the survivor may know: where the segments end, and that the other partition is read to there.
             await survivor.consumer._network.wait_for(lambda metadata: metadata.topics[TOPIC].generation == 1)
-            keeper = survivor.consumer._gatekeeper
-            gate = keeper.gate(TOPIC)
+            gates = survivor.consumer._core.gates
+            gate = gates.gate(TOPIC)
             assert gate is not None
             for partition in (0, 1):
-                keeper.want_end(TOPIC, Segment(partition, 0))
+                gates.want_end(TOPIC, Segment(partition, 0))
+            survivor.consumer._gatekeeper.look()
             await history.until(lambda: [gate.end(Segment(part, 0)) for part in (0, 1)] == [ends[0], ends[1]])
             gate.note_committed(1, ends[1])
             survivor.go_on.set()
-            await history.until(lambda: survivor.consumer._assignment[TopicPartition(TOPIC, 0)].crossed)
+            await history.until(lambda: survivor.consumer._core.assignment[TopicPartition(TOPIC, 0)].crossed)
             await survivor.polled()
             assert survivor.consumer.rebalancing
             assert gate.is_open(Segment(0, 1))
@@ -180,7 +181,7 @@ async def test_a_member_that_was_thrown_out_has_lost_everything_before_it_joins_
                 members=[MemberIdentity(member_id=membership.member_id)],
             )
             await consumer._network.call(await consumer._network.coordinator(membership.group_id), request)
-            await history.until(lambda: session_of(consumer).lost)
+            await history.until(lambda: session_of(consumer).membership.lost)
             with pytest.raises(KafkaError) as refused:
                 await consumer.commit({TopicPartition(TOPIC, 0): 0})
             assert refused.value.code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -259,7 +260,7 @@ async def test_an_assignor_of_the_application() -> None:
             (given, generation), (again, later) = assignor.assignments
             assert later == generation + 1
             assert given == again == MemberAssignment((TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)), b"\x00mine")
-            assert reader.consumer._ownership._made_from is not None
+            assert reader.consumer._core.ownership._made_from is not None
             reader.consumer.enforce_rebalance()
             await history.until(lambda: len(assignor.assignments) == 3)
             await send(producer, admin, 20)

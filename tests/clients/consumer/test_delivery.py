@@ -11,8 +11,8 @@ import pytest
 from anabranch import Admin, Consumer, Producer, TopicPartition
 from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.consumer.delivery import Deliveries
-from anabranch.clients.consumer.gatekeeper import Gatekeeper
 from anabranch.clients.consumer.progress import Assignment
+from anabranch.clients.consumer.topic_gates import Gates
 from anabranch.clients.network import Network
 from anabranch.clients.streams.changelog_reader import ChangelogReader
 from anabranch.cluster import Cluster
@@ -24,10 +24,8 @@ from tests.clients.consumer.test_progress import batch
 
 @pytest.mark.parametrize("second", ["damaged here", "damaged there"])
 async def test_what_was_taken_before_the_damage_is_handed_out(second: str) -> None:
-    network = Network(NetworkConfig(bootstrap_servers=(("127.0.0.1", 1),)), random.Random(1))
     assignment = Assignment()
-    gatekeeper = Gatekeeper(network, None, lambda: None, ordered=False)
-    deliveries = Deliveries(network, assignment, gatekeeper, in_group=False, holds_back=lambda *_: False)
+    deliveries = Deliveries(assignment, Gates(ordered=False), in_group=False, holds_back=lambda *_: False)
     sound, rotten = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
     assignment.replace([sound, rotten])
     for progress in assignment:
@@ -43,7 +41,7 @@ async def test_what_was_taken_before_the_damage_is_handed_out(second: str) -> No
     taken: dict[TopicPartition, list[bytes | None]] = {sound: [], rotten: []}
     for _ in range(3):
         try:
-            for partition, records in deliveries.take(100).items():
+            for partition, records in deliveries.take(100, 0.0).items():
                 taken[partition] += [record.value for record in records]
         except KafkaError as error:
             assert error.code is ErrorCode.CORRUPT_MESSAGE

@@ -149,7 +149,7 @@ async def test_an_event_is_of_a_record_that_a_member_was_given(monkeypatch: pyte
             async def take() -> None:
                 for records in (await consumer.getmany(timeout_ms=60_000)).values():
                     assert consumer._session is not None
-                    assert not consumer._session.lost, "it is the owner of what it hands out"
+                    assert not consumer._session.membership.lost, "it is the owner of what it hands out"
                     owner = consumer.group_metadata()
                     given.extend((owner.generation_id, record.offset) for record in records)
 
@@ -158,7 +158,7 @@ async def test_an_event_is_of_a_record_that_a_member_was_given(monkeypatch: pyte
                 await asyncio.sleep(0.001)
             assert consumer._session is not None
             await throw_out(consumer._network, "g", consumer._session.membership.member_id)
-            while not consumer._session.lost:  # noqa: ASYNC110 -- a state that nobody announces
+            while not consumer._session.membership.lost:  # noqa: ASYNC110 -- a state that nobody announces
                 await asyncio.sleep(0.001)
             await make_topic(admin, 1, name="deliveries")
             await taking

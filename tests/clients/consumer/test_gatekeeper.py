@@ -12,6 +12,7 @@ from anabranch import NewTopic, Producer
 from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.consumer.gate import UNKNOWN, TopicGate
 from anabranch.clients.consumer.gatekeeper import Gatekeeper
+from anabranch.clients.consumer.topic_gates import Gates
 from anabranch.clients.network import Network, make_rng
 from anabranch.cluster import Cluster
 from anabranch.protocol.lineage import Segment
@@ -19,14 +20,17 @@ from tests.clients.consumer.groups import TOPIC, History, Reader, cluster_and_ad
 
 
 @asynccontextmanager
-async def keeping(cluster: Cluster, changed: asyncio.Event) -> AsyncIterator[Gatekeeper]:
+async def keeping(cluster: Cluster, changed: asyncio.Event) -> AsyncIterator[tuple[Gatekeeper, Gates]]:
     network = Network(NetworkConfig(bootstrap_servers=parse_servers(cluster.bootstrap_servers)), make_rng(None))
     network.follow(TOPIC)
     await network.start()
-    keeper = Gatekeeper(network, None, changed.set, ordered=True)
+    gates = Gates(ordered=True)
+    network.on_metadata(gates.refresh)
+    gates.refresh(network.metadata)
+    keeper = Gatekeeper(network, gates, None, changed)
     keeper.start()
     try:
-        yield keeper
+        yield keeper, gates
     finally:
         await keeper.close()
         await network.close()
@@ -50,12 +54,13 @@ async def test_r7_each_cut_of_a_partition_has_its_own_end() -> None:
                 await resize(admin, count)
             await send(producer, admin, 20)
         changed = asyncio.Event()
-        async with keeping(cluster, changed) as keeper:
-            gate = keeper.gate(TOPIC)
+        async with keeping(cluster, changed) as (keeper, gates):
+            gate = gates.gate(TOPIC)
             assert gate is not None
             first, second = Segment(0, 0), Segment(0, 1)
-            keeper.want_end(TOPIC, second)
-            keeper.want_end(TOPIC, first)
+            gates.want_end(TOPIC, second)
+            gates.want_end(TOPIC, first)
+            keeper.look()
             before, after = await ends(gate, changed, first, second)
             assert before == 20
             assert before < after < 40
@@ -68,11 +73,12 @@ async def test_a_partition_without_a_leader_does_not_hold_up_the_others() -> Non
         await resize(admin, 4)
         await cluster.stop_broker(1)
         changed = asyncio.Event()
-        async with keeping(cluster, changed) as keeper:
-            gate = keeper.gate(TOPIC)
+        async with keeping(cluster, changed) as (keeper, gates):
+            gate = gates.gate(TOPIC)
             assert gate is not None
             for index in (0, 1):
-                keeper.want_end(TOPIC, Segment(index, 0))
+                gates.want_end(TOPIC, Segment(index, 0))
+            keeper.look()
             assert await ends(gate, changed, Segment(1, 0)) == [0]
             assert gate.end(Segment(0, 0)) == UNKNOWN
             await cluster.start_broker(1)
@@ -104,9 +110,9 @@ async def test_nothing_of_a_deleted_topic_is_kept() -> None:
         await make_topic(admin, 1)
         await resize(admin, 2)
         changed = asyncio.Event()
-        async with keeping(cluster, changed) as keeper:
-            old = keeper.gate(TOPIC)
-            assert not keeper.passes(TOPIC, Segment(1, 1))
+        async with keeping(cluster, changed) as (keeper, gates):
+            old = gates.gate(TOPIC)
+            assert not gates.passes(TOPIC, Segment(1, 1), 0.0)
             metadata = keeper._network.metadata
             topic = metadata.topics[TOPIC]
             reborn = type(topic)(
@@ -115,13 +121,13 @@ async def test_nothing_of_a_deleted_topic_is_kept() -> None:
                 partitions=topic.partitions,
                 lineage=type(topic.lineage)(1, [(0, 1)]),  # type: ignore[call-arg,arg-type]
             )
-            keeper._refresh(type(metadata)(nodes=metadata.nodes, topics={TOPIC: reborn}))
-            new = keeper.gate(TOPIC)
+            gates.refresh(type(metadata)(nodes=metadata.nodes, topics={TOPIC: reborn}))
+            new = gates.gate(TOPIC)
             assert new is not old
             assert new is not None
             assert new.lineage.generation == 0
-            assert keeper.views() == []
-            assert not keeper._ends_wanted
+            assert gates.views() == []
+            assert not gates.ends_wanted
 
 
 async def test_a_bug_in_the_background_is_heard_by_the_application(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,7 @@ async def test_a_member_that_was_thrown_out_commits_nothing_and_joins_again() ->
             async with reader.consumer as consumer:
                 assert len((await consumer.getmany(timeout_ms=60_000))[WHERE]) == 10
                 await throw_out_of_its_group(consumer)
-                await history.until(lambda: not session_of(consumer).stable)
+                await history.until(lambda: not session_of(consumer).membership.stable)
                 with pytest.raises(KafkaError) as refused:
                     await consumer.commit()
                 assert refused.value.code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -86,7 +86,7 @@ async def test_a_member_that_was_thrown_out_flushes_nothing() -> None:
                 await resize(admin, 2)
                 await consumer._network.wait_for(lambda metadata: metadata.topics[TOPIC].generation == 1)
                 await throw_out_of_its_group(consumer)
-                await history.until(lambda: session_of(consumer).lost)
+                await history.until(lambda: session_of(consumer).membership.lost)
                 with pytest.raises(KafkaError) as refused:
                     await consumer.commit()
                 assert refused.value.code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -111,7 +111,7 @@ async def test_the_generation_is_that_of_what_was_handed_out_last() -> None:
             assert token > 0
             await consumer.check_membership()
             await throw_out_of_its_group(consumer)
-            while not session_of(consumer).lost:  # noqa: ASYNC110 -- a state that nobody announces
+            while not session_of(consumer).membership.lost:  # noqa: ASYNC110 -- a state that nobody announces
                 await asyncio.sleep(0.001)
             assert consumer.generation == token, "it still has what it was given then"
             with pytest.raises(KafkaError) as refused:
@@ -166,7 +166,7 @@ async def test_heartbeats_go_on_while_the_application_finishes() -> None:
                 member_id = session_of(busy.consumer).membership.member_id
                 async with consumer_of(cluster) as second:
                     waiting = asyncio.create_task(second.getmany(timeout_ms=100))
-                    await history.until(lambda: not session_of(busy.consumer).stable)
+                    await history.until(lambda: not session_of(busy.consumer).membership.stable)
                     slot = cluster.nodes[1].services.groups.table.find(GROUP)
                     assert slot is not None
                     for _ in range(3):  # its session begins anew each time that it is heard of
@@ -174,7 +174,7 @@ async def test_heartbeats_go_on_while_the_application_finishes() -> None:
                         await history.until(
                             lambda before=before: slot.group.members.by_id[member_id].session_deadline_ms != before
                         )
-                    assert not session_of(busy.consumer).stable
+                    assert not session_of(busy.consumer).membership.stable
                     busy.go_on.set()
                     await waiting
                     assert len(second.assignment()) == 1
@@ -192,7 +192,7 @@ async def test_who_never_comes_back_for_more_leaves() -> None:
                     await stuck.getmany(timeout_ms=10)
                 while not other.assignment():
                     await other.getmany(timeout_ms=50)
-            assert session_of(stuck).lost
+            assert session_of(stuck).membership.lost
 
 
 async def test_static_members_keep_their_place_and_are_fenced_by_their_successor() -> None:

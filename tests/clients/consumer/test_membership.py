@@ -23,7 +23,13 @@ from anabranch.protocol.topic_partition import TopicPartition
 def member(*names: str, **settings: str) -> Membership:
     chosen = make_assignors(names or ("lineage", "range"))
     return Membership(
-        "g", ["b", "a"], session_timeout_ms=6000, rebalance_timeout_ms=60000, assignors=chosen, **settings
+        "g",
+        ["b", "a"],
+        session_timeout_ms=6000,
+        rebalance_timeout_ms=60000,
+        heartbeat_interval_ms=3000,
+        assignors=chosen,
+        **settings,
     )
 
 

@@ -98,7 +98,7 @@ async def test_a_partition_that_is_removed_once_it_holds_nothing(monkeypatch: py
             await history.until(lambda: len(history.distinct) == 80)
             await history.until(lambda: sorted(len(one.owned) for one in members) == [0, 1])
             assert [one.gated for one in members] == [set(), set()]
-            assert not [one for one in members if one.consumer._gatekeeper._ends_wanted]
+            assert not [one for one in members if one.consumer._core.gates.ends_wanted]
             assert history.wrong == []
 
 

@@ -78,7 +78,7 @@ class Sleeper(threading.Thread):
     async def _live(self) -> None:
         async with Consumer(TOPIC, **self._settings) as consumer:
             self.consumer = consumer
-            while not self.before or not all(one.buffered for one in consumer._assignment):
+            while not self.before or not all(one.buffered for one in consumer._core.assignment):
                 for records in (await consumer.getmany(timeout_ms=POLL_MS, max_records=1)).values():
                     self.before += records
             generation = consumer.group_metadata().generation_id
@@ -182,7 +182,7 @@ async def test_who_is_left_out_of_a_rebalance_hands_out_nothing_old(strategy: st
             ) as busy,
         ):
             await send(producer, admin, RECORDS)
-            while not busy.assignment() or not all(one.buffered for one in busy._assignment):
+            while not busy.assignment() or not all(one.buffered for one in busy._core.assignment):
                 await busy.getmany(timeout_ms=POLL_MS, max_records=1)
             generation = busy.generation
             successor = await Reader("successor", history, **settings).start()

@@ -12,7 +12,8 @@ import pytest
 from anabranch import Admin, Producer, TopicPartition
 from anabranch.clients.consumer.delivery import Deliveries
 from anabranch.clients.consumer.gate import TopicGate
-from anabranch.clients.consumer.handover import HandOver
+from anabranch.clients.consumer.ownership import Ownership
+from anabranch.clients.consumer.polling import Polling
 from anabranch.cluster import Cluster
 from anabranch.protocol.lineage import Lineage
 from tests.clients.consumer.groups import (
@@ -205,17 +206,15 @@ async def test_rewinding_below_a_cut_stops_there_again() -> None:
                 )
 
 
-async def no_flush(self: HandOver, boundaries: object) -> None:
+async def no_flush(self: Polling, step: object) -> None:
     """Planted: commit at a boundary without telling the application."""
 
 
-async def give_up_without_flush(self: HandOver) -> None:
+def give_up_without_flush(self: Ownership, rows: object) -> None:
     """Planted: a rebalance that only commits."""
-    if self._automatic:
-        await self._store_quietly(self._assignment.positions())
 
 
-def everything_passes(self: Deliveries, progress: object, segment: object) -> bool:
+def everything_passes(self: Deliveries, progress: object, segment: object, now_s: float) -> bool:
     """Planted: no gate."""
     return True
 
@@ -223,10 +222,10 @@ def everything_passes(self: Deliveries, progress: object, segment: object) -> bo
 @pytest.mark.parametrize(
     ("planted", "caught"),
     [
-        ([(HandOver, "_flush", no_flush)], "I5"),
+        ([(Polling, "_flush", no_flush)], "I5"),
         ([(TopicGate, "boundaries", lambda self, partition: [])], "I5"),
         ([(Deliveries, "_passes", everything_passes)], "I4"),
-        ([(HandOver, "give_up", give_up_without_flush)], "I5"),
+        ([(Ownership, "_flush", give_up_without_flush)], "I5"),
     ],
     ids=["no flush before the commit", "no stop at the boundary", "no gate", "no flush before a rebalance"],
 )
@@ -243,7 +242,7 @@ async def test_planted_mistakes_are_caught(
             # One half is read before the cut (what is read then is passed on by a rebalance), the other at the cut.
             await send(producer, admin, 200)
             async with readers(history, 3, batch=20, pause_s=0.02, auto_commit_interval_ms=10):
-                if caught == "I5" and planted and planted[0][1] == "give_up":
+                if caught == "I5" and planted and planted[0][0] is Ownership:
                     await history.until(lambda: len(history.distinct) == 200)
                 await resize(admin, 4)
                 lineage = await lineage_of(admin)

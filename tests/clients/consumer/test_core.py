@@ -169,10 +169,13 @@ async def test_an_end_that_becomes_known_between_crossing_and_committing_is_not_
             count = 0
             while count < 20:
                 count += sum(map(len, (await consumer.getmany(timeout_ms=60_000)).values()))
-            while not consumer._deliveries.boundaries():  # asks for the end until it is known
+            while not consumer._core.deliveries.boundaries():  # asks for the end until it is known
+                consumer._gatekeeper.look()
                 consumer._news.clear()
                 await consumer._news.wait()
-            await consumer._handover.commit_positions()
+            due = consumer._core.commit_of_positions()
+            if due is not None:
+                await consumer._polling._carry_out(due)
             assert history.committed(0) < 20
             assert not flushed
             await consumer.getmany(timeout_ms=60_000)
@@ -237,14 +240,14 @@ async def test_where_reading_began_is_not_committed_over_what_a_transaction_is_a
             consumer_of(cluster, PartitionKeyRebalanceListener(), automatic=False) as consumer,
             Producer(cluster.bootstrap_servers, transactional_id="copier") as copier,
         ):
-            handover = consumer._handover
-            rebalancing, handover._rebalancing = handover._rebalancing, lambda: True
+            ownership = consumer._core.ownership
+            ownership.joining = True
             async with asyncio.timeout(60):
                 while consumer.assignment() == set() or consumer.position(WHERE) < 5:
                     await consumer.getmany(timeout_ms=100, max_records=5)
             await copier.begin_transaction()
             await copier.send_offsets_to_transaction({WHERE: 5}, consumer.group_metadata())
-            handover._rebalancing = rebalancing
+            ownership.joining = False
             await consumer.getmany(timeout_ms=0, max_records=1)
             await copier.commit_transaction()
             assert await consumer.committed(WHERE) == 5
@@ -265,7 +268,7 @@ async def test_records_that_were_fetched_before_they_were_deleted_are_no_reason_
                 while not (taken := await consumer.getmany(timeout_ms=100, max_records=1)):
                     pass
                 assert [one.offset for one in taken[WHERE]] == [0]
-                progress = consumer._assignment[WHERE]
+                progress = consumer._core.assignment[WHERE]
                 while progress.fetch_offset < progress.high_watermark or progress.high_watermark <= 12:
                     await consumer.getmany(timeout_ms=20, max_records=0)
                 await admin.delete_records({WHERE: 12})

@@ -9,8 +9,9 @@ import pytest
 
 from anabranch import Consumer, Producer, TopicPartition
 from anabranch.clients.config import NetworkConfig, parse_servers
+from anabranch.clients.consumer.joiner import Joiner
 from anabranch.clients.consumer.offset_lookup import OffsetResets
-from anabranch.clients.consumer.ownership import Ownership
+from anabranch.clients.consumer.starting_positions import StartingPositions
 from anabranch.clients.network import Network, make_rng
 from anabranch.cluster import Cluster
 from anabranch.controller.settings import ControllerSettings
@@ -72,10 +73,10 @@ async def test_r20_a_child_is_read_from_its_start_by_whoever_gets_it(
     """A group with `latest`; the child goes to a member that has read nothing of the topic before."""
     if not rule:
 
-        async def nothing(self: Ownership, fresh: object, committed: object) -> set[str]:
+        async def nothing(self: StartingPositions, fresh: object, committed: object) -> set[str]:
             return set()
 
-        monkeypatch.setattr(Ownership, "_read_before", nothing)
+        monkeypatch.setattr(StartingPositions, "_read_before", nothing)
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         history = History(cluster)
@@ -105,10 +106,10 @@ async def test_r19_a_member_waits_for_what_its_leader_knew(rule: bool, monkeypat
     """One member's metadata lags behind. Without the rule it takes a child that it does not know to be one."""
     if not rule:
 
-        async def satisfied(self: Ownership, assigned: object, session: object) -> bool:
+        async def satisfied(self: Joiner, assigned: object) -> bool:
             return True
 
-        monkeypatch.setattr(Ownership, "_learn", satisfied)
+        monkeypatch.setattr(Joiner, "_learn", satisfied)
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         history = History(cluster)

@@ -1,0 +1,344 @@
+"""May records be handed out now, and if not, what has to be done first: the one decision of a consumer.
+
+`ConsumerCore` has everything that one consumer knows: its membership, its assignment and the progress in it, the gates,
+what the application was told and has committed. `next_step` looks at all of it, in one moment, and answers with the
+first thing that is due: an effect (`steps`), or `HandOut`. `polling` carries an effect out, which takes time, says what
+came of it (`carried_out`, `committed`, `learn`, ...), and asks again. So nothing that was true before something was
+awaited is believed after it, and only an answer `HandOut` lets records out. The order:
+
+    a member that may have been replaced asks, and does nothing else                             R21
+    boundaries that were reached: flush, commit, cross                                           R10, K618
+    rebalances: give up, join, take up, tell (`ownership`)                                       R19, KIP-429
+    positions: where to begin, commits of where reading began, resets                            R10, R20
+    the automatic commit that is due every now and then
+    announcements of gates that have opened                                                      R9, K618
+    room in the audit
+    then records, if nobody else can have been given these partitions                            R21
+
+A commit opens the gates of others. So the application flushes before each commit that reaches the end of a segment, and
+before each rebalance. Who says that records are processed differs:
+
+    enable_auto_commit=True     asking for more says that everything handed out is processed; boundaries are committed
+                                as soon as they are reached
+    enable_auto_commit=False    only the application says what is processed; a boundary is crossed once it has committed
+                                everything it was given. What lies behind that and has no record for it (the start of an
+                                empty partition, a transaction marker) is committed on its behalf. A commit that was
+                                part of a producer's transaction counts too: the coordinator is asked for it, and tells
+                                only when the transaction is over (KIP-447)
+
+What cannot be done now (the group refuses a commit because it has moved on, nobody answers) is put off until there is
+news: the rest does not wait for it. While a member that keeps its partitions waits for the end of a rebalance, it
+commits nothing: it may not know yet of a resize that the others have seen, and would pass on keys at a boundary without
+a flush. It learns of it before the rebalance is over (R19). Pure.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from anabranch.clients.consumer.delivery import Boundary, Deliveries
+from anabranch.clients.consumer.membership import Membership
+from anabranch.clients.consumer.ownership import Ownership
+from anabranch.clients.consumer.progress import UNKNOWN, Assignment
+from anabranch.clients.consumer.steps import (
+    AskMembership,
+    Commit,
+    FindResets,
+    FindStarts,
+    Flush,
+    Flushed,
+    HandOut,
+    LearnCommits,
+    MakeRoom,
+    Reason,
+    Step,
+    StoreAudit,
+    TellAssigned,
+    TellGone,
+    TellKeysAssigned,
+    TellLost,
+    TellRevoked,
+    Wait,
+)
+from anabranch.clients.consumer.topic_gates import Gates
+from anabranch.clients.metadata import ClusterMetadata
+from anabranch.protocol.lineage import Segment
+from anabranch.protocol.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+HAND_OUT = HandOut()
+WAIT = Wait()
+
+
+class ConsumerCore:
+    """The state of one consumer; `membership` is None for one that reads alone.
+
+    `auto_commit_s` is the interval of automatic commits, None where only the application commits; `holds_back` is the
+    application's (`PartitionKeyRebalanceListener`).
+    """
+
+    def __init__(
+        self,
+        topics: Sequence[str],
+        membership: Membership | None,
+        *,
+        ordered: bool,
+        auto_commit_s: float | None,
+        audited: bool,
+        holds_back: Callable[[TopicPartition, int], bool],
+    ) -> None:
+        self.membership = membership
+        self.assignment = Assignment()
+        self.gates = Gates(ordered=ordered)
+        self.deliveries = Deliveries(
+            self.assignment, self.gates, in_group=membership is not None, holds_back=holds_back
+        )
+        self.ownership = Ownership(topics, self.assignment, self.gates, membership, automatic=auto_commit_s is not None)
+        self._auto_commit_s = auto_commit_s
+        self._audited = audited
+        self._commit_due_s = 0.0
+        self._starts: dict[TopicPartition, int] = {}
+        """Where reading began in partitions without an offset, until that is committed."""
+        self._being_flushed: set[tuple[TopicPartition, Segment]] = set()
+        """Ends of segments of which the application is told at this moment."""
+        self._put_off: set[object] = set()
+        """Kinds of steps that are not to be taken before there is news."""
+
+    # the decision
+
+    def begin(self, elapsed_s: float) -> None:
+        """Reading begins: the first automatic commit is due an interval later. The clock is that of `next_step`."""
+        self._commit_due_s = elapsed_s + (self._auto_commit_s or 0)
+
+    def begin_round(self) -> None:
+        """The application asks for records, or there is news: what was put off may be tried again."""
+        self._put_off.clear()
+
+    def next_step(self, now_s: float, elapsed_s: float) -> Step:
+        """What has to be done now; `HandOut` allows to hand out records before anything else is awaited.
+
+        `now_s` is the loop's time, `elapsed_s` that of the clock which stands still for nothing (`Lease`). KafkaError
+        if a topic is refused for good, or the group refuses this member.
+        """
+        if self.membership is not None and self.membership.unsure(elapsed_s):
+            return AskMembership()
+        return (
+            self._cross()
+            or self.ownership.next_step()
+            or self._find_positions()
+            or self._commit_when_due(elapsed_s)
+            or self._announce(now_s)
+            or self._make_room()
+            or (HAND_OUT if self.membership is None or self.membership.entitled(elapsed_s) else WAIT)
+        )
+
+    def undisturbed(self, elapsed_s: float) -> bool:
+        """Whether another record may follow the one that was just handed out, if nothing was heard in between."""
+        if self.membership is None:
+            return True
+        due = self._auto_commit_s is not None and elapsed_s >= self._commit_due_s
+        return self.membership.entitled(elapsed_s) and not due
+
+    def _cross(self) -> Step | None:
+        """Go beyond the boundaries that have been reached: flush, commit, cross."""
+        if self.ownership.joining:
+            return None
+        boundaries = self.deliveries.boundaries()
+        flush = self._flush(boundaries) if boundaries else None
+        if flush is not None:
+            return flush
+        ready = [one for one in boundaries if not one.handed_over or one.segment in one.progress.flushed]
+        if self._auto_commit_s is None and self.membership is not None:
+            unprocessed = frozenset(one.progress.partition for one in ready if not one.progress.processed)
+            if unprocessed and LearnCommits not in self._put_off:
+                return LearnCommits(unprocessed)
+            ready = [one for one in ready if one.progress.processed]
+        if not ready or Reason.BOUNDARY in self._put_off:
+            return None
+        positions = {one.progress.partition: one.progress.position for one in ready}
+        return Commit(positions, Reason.BOUNDARY, ready)
+
+    def _flush(self, boundaries: Iterable[Boundary]) -> Flush | None:
+        """The application is told once of each boundary where keys go elsewhere. Its callback may lead here again."""
+        due = [
+            Flushed(one.progress, one.begun, one.segment, reached=not one.maybe)
+            for one in boundaries
+            if one.handed_over
+            and one.segment not in one.progress.flushed
+            and (one.progress.partition, one.segment) not in self._being_flushed
+        ]
+        return Flush(tuple(due)) if due else None
+
+    def _find_positions(self) -> Step | None:
+        if not self.assignment.begun and FindStarts not in self._put_off:
+            return FindStarts()
+        starts = self._starts_to_commit()
+        if starts:
+            return Commit(starts, Reason.START)
+        if FindResets not in self._put_off and any(progress.must_reset for progress in self.assignment):
+            return FindResets()
+        return None
+
+    def _starts_to_commit(self) -> dict[TopicPartition, int]:
+        """Of partitions that are still ours and of which nothing was handed out yet.
+
+        What was may stand in a transaction by now, which a later plain commit would win against when it is decided.
+        """
+        if not self._starts or self.ownership.joining:
+            return {}
+        starts, self._starts = self._starts, {}
+        known = {one: self.assignment.get(one) for one in starts}
+        untouched = {one for one, row in known.items() if row and row.committed == row.handed_out == UNKNOWN}
+        return {one: at for one, at in starts.items() if one in untouched}
+
+    def _commit_when_due(self, elapsed_s: float) -> Step | None:
+        """The commit that is due every now and then. What stands at a boundary, or may, waits for its flush.
+
+        Also where the end is known: it may have become known only after the boundaries were last crossed.
+        """
+        if self._auto_commit_s is None or elapsed_s < self._commit_due_s:
+            return None
+        self._commit_due_s = elapsed_s + self._auto_commit_s
+        return self.commit_of_positions()
+
+    def commit_of_positions(self) -> Commit | None:
+        """The commit of every position that passes no keys on; None if there is none, or while the group rebalances."""
+        if self.ownership.joining:
+            return None
+        short = self.deliveries.short_of_boundaries()
+        offsets = {one: at for one, at in self.assignment.positions().items() if one in short}
+        return Commit(offsets, Reason.DUE) if offsets else None
+
+    def _announce(self, now_s: float) -> Step | None:
+        """Tell of the gates that have opened, before anything behind them is handed out."""
+        opened = self.deliveries.announcements(now_s)
+        return TellKeysAssigned(tuple(opened)) if opened else None
+
+    def _make_room(self) -> Step | None:
+        return MakeRoom() if self._audited and MakeRoom not in self._put_off else None
+
+    # what the application asks for
+
+    def flush_before(self, offsets: Mapping[TopicPartition, int]) -> Flush | None:
+        """What has to be flushed before the application commits these offsets: the ends, or maybe ends, they reach."""
+        return self._flush(
+            one
+            for one in self.deliveries.boundaries(maybe=True)
+            if offsets.get(one.progress.partition, UNKNOWN) >= max(one.end, 0)
+        )
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Continue at another offset: gates are evaluated afresh. KeyError if the partition is not assigned."""
+        self.assignment[partition].seek(offset)
+        self.gates.forget({partition})
+
+    # what was done, and heard
+
+    def learn(self, metadata: ClusterMetadata) -> None:
+        """There is newer metadata."""
+        self.ownership.metadata = metadata
+        self.gates.refresh(metadata)
+
+    def flushing(self, step: Flush) -> None:
+        """The application is being told: whatever it does meanwhile, it is not told again."""
+        self._being_flushed |= _ends(step)
+
+    def flush_ended(self, step: Flush) -> None:
+        """The application was told, or its callback has failed."""
+        self._being_flushed -= _ends(step)
+
+    def begun(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The numbers of the beginnings that offsets of these partitions are from, for `committed`."""
+        rows = (self.assignment.get(partition) for partition in partitions)
+        return {row.partition: row.begun for row in rows if row is not None}
+
+    def committed(self, offsets: Mapping[TopicPartition, int], begun: Mapping[TopicPartition, int]) -> None:
+        """The group has taken these offsets, which were sent when reading had last begun as `begun` says."""
+        for partition, offset in offsets.items():
+            progress = self.assignment.get(partition)
+            if progress is not None:
+                progress.note_committed(offset, begun.get(partition, UNKNOWN))
+        self.gates.note_committed(offsets)
+
+    def learned_commits(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """So far the group has committed, by whatever way."""
+        for partition, offset in offsets.items():
+            progress = self.assignment.get(partition)
+            if progress is None:
+                continue
+            if offset > progress.committed or (progress.rewound and offset != progress.committed):
+                progress.note_committed(offset, progress.begun)
+
+    def begin_at_commits(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """These offsets the group has (-1: none): partitions without a position begin there."""
+        self.gates.note_committed(offsets)
+        for partition, offset in offsets.items():
+            progress = self.assignment.get(partition)
+            if offset != UNKNOWN and progress is not None and progress.position == UNKNOWN:
+                progress.begin(offset, committed=offset)
+
+    def begin_at(self, starts: Mapping[TopicPartition, int]) -> None:
+        """The reset policy says so, where the group has no offset. Others' gates may wait for just that (K612)."""
+        for partition, offset in starts.items():
+            progress = self.assignment.get(partition)
+            if progress is not None and progress.position == UNKNOWN:  # else the application has sought one meanwhile
+                progress.begin(offset)
+                if self.gates.gate(partition.topic) is not None:
+                    self._starts[partition] = offset
+
+    def reset_at(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Where the reset policy goes on, of partitions whose leaders had nothing at the position."""
+        for partition, offset in offsets.items():
+            progress = self.assignment.get(partition)
+            if progress is not None and progress.must_reset:
+                log.warning("%s: offset %d is out of range, going on at %d", partition, progress.position, offset)
+                progress.begin(offset, committed=progress.committed)
+
+    def starts_looked_up(self, partitions: Collection[TopicPartition]) -> None:
+        """Positions of these were looked for: reading has begun if all are known that exist."""
+        rows = [(partition, self.assignment.get(partition)) for partition in partitions]
+        self.assignment.begun = not any(
+            row is not None and row.position == UNKNOWN and self.ownership.metadata.partition(*partition) is not None
+            for partition, row in rows
+        )
+
+    def carried_out(self, step: Step) -> None:
+        """A step was taken, to its end. What has changed since it was decided on counts, not what it was about."""
+        match step:
+            case Flush():
+                for row in step.rows:
+                    stands = row.reached and row.progress.begun == row.begun
+                    row.progress.flush(row.segment if stands else None)
+            case Commit(boundaries=boundaries):
+                for one in boundaries:
+                    if one.progress.begun == one.begun:
+                        one.progress.cross(one.segment)
+            case TellKeysAssigned():
+                for progress, segment in step.rows:  # whatever the application sought meanwhile, it knows of them
+                    progress.announce(segment)
+            case TellRevoked() | TellLost():
+                self.ownership.told_of_departure(step.partitions)
+            case TellGone():
+                self.ownership.told_gone()
+            case TellAssigned():
+                self.ownership.told_assigned()
+            case LearnCommits() | FindStarts() | FindResets() | MakeRoom():
+                self._put_off.add(type(step))
+        if _stores_for_departure(step):
+            self.ownership.stored()
+
+    def put_off(self, step: Step) -> None:
+        """A step could not be taken: the group has moved on, or nobody answers."""
+        self._put_off.add(step.reason if isinstance(step, Commit) else type(step))
+        if _stores_for_departure(step):
+            self.ownership.stored()  # whoever reads next begins further back
+
+
+def _ends(step: Flush) -> set[tuple[TopicPartition, Segment]]:
+    return {(row.progress.partition, row.segment) for row in step.rows if row.segment is not None}
+
+
+def _stores_for_departure(step: Step) -> bool:
+    return isinstance(step, StoreAudit) or (isinstance(step, Commit) and step.reason is Reason.DEPARTURE)

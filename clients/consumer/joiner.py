@@ -1,0 +1,148 @@
+"""Carries out what a rebalance asks of the group: joining, and learning what the group's leader knew.
+
+An eager member waits for its join. A cooperative one reads on: its join is a task, and what comes of it is news for
+`Ownership`, which decides what is done with it (R19: a member waits for metadata at least as new as what its
+assignment was made from, and for every partition it was given, so that it reads no child without knowing the parent).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from anabranch.clients.consumer.consumer_partition_assignor import REJOIN_NOW, MemberAssignment
+from anabranch.clients.consumer.group_session import GroupSession
+from anabranch.clients.consumer.membership import Assigned, State
+from anabranch.clients.consumer.ownership import Ownership
+from anabranch.clients.metadata import ClusterMetadata
+from anabranch.clients.network import Network
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+log = logging.getLogger(__name__)
+
+SYNC_PATIENCE_S: Final = 2.0
+METADATA_PATIENCE_MS: Final = 10_000
+"""How long to look for what the leader of the group knew, before the group is asked again."""
+
+
+class Joiner:
+    """The joins of one member, one after the other."""
+
+    def __init__(
+        self,
+        network: Network,
+        ownership: Ownership,
+        session: GroupSession,
+        topics: Sequence[str],
+        *,
+        clock_ms: Callable[[], int],
+        news: asyncio.Event,
+    ) -> None:
+        self._network = network
+        self._ownership = ownership
+        self._session = session
+        self._topics = topics
+        self._clock_ms = clock_ms
+        self._news = news
+        self._joining: asyncio.Task[Assigned | None] | None = None
+        """The join of a member that reads on meanwhile."""
+        self._rejoin_timer: asyncio.TimerHandle | None = None
+
+    async def join(self) -> None:
+        """Join, and wait for an assignment. KafkaError when the group refuses this member."""
+        assigned = await self._session.join()
+        assert assigned is not None, "who has given up everything cannot lose it"
+        if await self._learn(assigned):
+            self._ownership.joined(assigned)
+
+    def join_meanwhile(self) -> None:
+        """Begin to join."""
+        self._ownership.begin_join()
+        name = f"join of {self._session.membership.group_id}"
+        self._joining = asyncio.create_task(self._join_until_known(), name=name)
+        self._joining.add_done_callback(self._ended)
+
+    def take_up(self, assigned: Assigned) -> None:
+        """Tell the assignor what this member was given, which may want to join again at some time; then read it."""
+        given = MemberAssignment(assigned.partitions, assigned.user_data)
+        assignor = self._session.membership.assignor
+        self._plan_rejoin(assignor.on_assignment(given, assigned.group_generation))
+        self._ownership.take_up(assigned)
+
+    def want_rebalance(self) -> None:
+        """Join again with the next request for records, though nothing is wrong."""
+        self._ownership.want_rebalance()
+        self._news.set()
+
+    async def joined(self, *, timeout_ms: float) -> None:
+        """Wait until no join is under way. KafkaError REBALANCE_IN_PROGRESS if that takes longer than `timeout_ms`."""
+        if self._joining is None:
+            return
+        await asyncio.wait([self._joining], timeout=timeout_ms / 1000)
+        if self._ownership.joining:
+            raise KafkaError(
+                ErrorCode.REBALANCE_IN_PROGRESS, "nothing can be committed before the group has rebalanced"
+            )
+
+    async def close(self) -> None:
+        """Join no more. One that is as good as over is waited for: the member may commit then."""
+        if self._rejoin_timer is not None:
+            self._rejoin_timer.cancel()
+        joining = self._joining
+        if joining is None:
+            return
+        if self._session.membership.state is State.SYNCING:
+            await asyncio.wait([joining], timeout=SYNC_PATIENCE_S)
+        joining.cancel()
+        await asyncio.gather(joining, return_exceptions=True)
+
+    async def _join_until_known(self) -> Assigned | None:
+        """None when everything is lost meanwhile that the member has kept: it has to be given up first."""
+        membership = self._session.membership
+        while not membership.keeps_lost:
+            membership.lapse()
+            assigned = await self._session.join()
+            if assigned is not None and await self._learn(assigned):
+                return assigned
+        return None
+
+    def _ended(self, joining: asyncio.Task[Assigned | None]) -> None:
+        self._joining = None
+        if joining.cancelled():
+            self._ownership.joined(None)
+        else:
+            failure = joining.exception()
+            self._ownership.joined(joining.result() if failure is None else None, failure)
+        self._news.set()
+
+    async def _learn(self, assigned: Assigned) -> bool:
+        """R19: metadata as new as the leader's. False when the assignment is void before that is reached."""
+        membership = self._session.membership
+
+        def known(metadata: ClusterMetadata) -> bool:
+            if not membership.stable:
+                return True
+            for topic, generation in assigned.generations.items():
+                shown = metadata.topics.get(topic)
+                if topic in self._topics and (shown is None or shown.generation < generation):
+                    return False
+            # A leader of another kind names no generations; but what it gave out exists.
+            return all(metadata.partition(*partition) is not None for partition in assigned.partitions)
+
+        try:
+            await self._network.wait_for(known, timeout_ms=METADATA_PATIENCE_MS)
+        except TimeoutError:
+            log.warning("the group's leader knew topics that cannot be found (deleted since?), joining again")
+            membership.lapse()
+        return membership.stable
+
+    def _plan_rejoin(self, at_ms: int | None) -> None:
+        """What the assignor wants: join again now, at a time, or only when there is a reason."""
+        if self._rejoin_timer is not None:
+            self._rejoin_timer.cancel()
+            self._rejoin_timer = None
+        if at_ms is not None:
+            wait_s = max(at_ms - self._clock_ms(), 0) / 1000 if at_ms != REJOIN_NOW else 0
+            self._rejoin_timer = asyncio.get_running_loop().call_later(wait_s, self.want_rebalance)

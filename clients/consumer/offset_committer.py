@@ -1,0 +1,85 @@
+"""Stores how far a consumer is: the audit of what it handed out, then the group's offsets (R10, invariant I5).
+
+A commit is what opens the gates of others, so the audit of everything that was handed out is stored before it. A commit
+in a producer's transaction waits for that, too (`ConsumerGroupMetadata.before_commit`). Commits follow one another: the
+older of two must not arrive last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Coroutine, Mapping
+from typing import Any, Final
+
+from anabranch.clients.consumer.core import ConsumerCore
+from anabranch.clients.consumer.delivery_audit import DeliveryAudit
+from anabranch.clients.consumer.group_session import GroupSession
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+MEMBERSHIP_LOST: Final = frozenset(
+    {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
+)
+
+
+class OffsetCommitter:
+    """Commits for one consumer; `session` is None without a group, then offsets are only noted."""
+
+    def __init__(self, core: ConsumerCore, session: GroupSession | None, audit: DeliveryAudit | None) -> None:
+        self._core = core
+        self._session = session
+        self._audit = audit
+        self._storing = asyncio.Lock()
+
+    async def store(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets (the next ones to read). KafkaError if the group has moved on, or refuses."""
+        if not offsets:
+            return
+        begun = self._core.begun(offsets)
+        async with self._storing:
+            await self.flush_audit()
+            if self._session is not None:
+                await self._session.commit(offsets)
+            self._core.committed(offsets, begun)
+
+    async def store_quietly(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Commit, unless the group has moved on or does not answer: whoever reads next begins further back then."""
+        return await self._quietly(self.store(offsets))
+
+    async def flush_audit(self) -> None:
+        """Return when the audit of everything that was handed out is stored."""
+        if self._audit is not None:
+            await self._audit.flush()
+
+    async def flush_audit_quietly(self) -> bool:
+        """The same; False where it could not be stored now."""
+        return await self._quietly(self.flush_audit())
+
+    async def make_room(self) -> None:
+        """Wait while there is too much that the audit could not send: more is handed out after that."""
+        if self._audit is not None:
+            await self._audit.make_room()
+
+    async def learn_commits(self, partitions: Collection[TopicPartition]) -> None:
+        """Ask how far the group has committed these."""
+        assert self._session is not None, "only groups commit"
+        try:
+            self._core.learned_commits(await self._session.committed(sorted(partitions)))
+        except (ConnectionError, TimeoutError, KafkaError) as error:
+            log.info("not known how far the group is: %s", error)
+
+    async def _quietly(self, commit: Coroutine[Any, Any, None]) -> bool:
+        try:
+            await commit
+        except (ConnectionError, TimeoutError) as error:
+            log.warning("not committed: %s", error)
+            return False
+        except KafkaError as error:
+            if error.code not in MEMBERSHIP_LOST and not error.code.retriable:
+                raise
+            log.info("not committed: %s", error)
+            return False
+        return True

@@ -1,0 +1,72 @@
+"""Finds out where to begin in partitions that have no position, and where to go on in those whose offset is gone.
+
+Where the group is, else where the reset policy says (`offset_lookup`), with one exception:
+
+    R20   a partition that a resize created is read from its start by a group that has been reading the topic
+    R10   a position that comes from the reset policy is committed at once: others may wait for just that
+
+The answers go to `ConsumerCore`, which takes those that are still wanted by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from anabranch.clients.consumer.core import ConsumerCore
+from anabranch.clients.consumer.group_session import GroupSession
+from anabranch.clients.consumer.membership import NO_GENERATION
+from anabranch.clients.consumer.offset_lookup import OffsetResets
+from anabranch.clients.consumer.progress import UNKNOWN
+from anabranch.clients.network import Network
+from anabranch.protocol.topic_partition import TopicPartition
+
+
+class StartingPositions:
+    """Those of one consumer; `session` is None without a group."""
+
+    def __init__(
+        self, network: Network, core: ConsumerCore, session: GroupSession | None, resets: OffsetResets
+    ) -> None:
+        self._network = network
+        self._core = core
+        self._session = session
+        self._resets = resets
+
+    async def find(self) -> bool:
+        """Look for every position that is unknown; False if the group may be about to commit one: look again then.
+
+        KafkaError OFFSET_OUT_OF_RANGE where there is no offset and the policy is "none".
+        """
+        todo = [progress.partition for progress in self._core.assignment if progress.position == UNKNOWN]
+        committed = await self._session.committed(todo) if self._session is not None else {}
+        self._core.begin_at_commits(committed)
+        fresh = [one for one in todo if committed.get(one, UNKNOWN) == UNKNOWN]
+        if self._session is not None:
+            fresh = [one for one in fresh if one in committed]  # else in a transaction that is still open
+        starts = await self._resets.find(self._network, fresh, await self._read_before(fresh, committed))
+        self._core.begin_at(starts)
+        self._core.starts_looked_up(todo)
+        return self._session is None or len(committed) == len(todo)
+
+    async def reset(self) -> None:
+        """Positions that the leader has nothing at, once everything fetched before is handed out."""
+        lost = [progress.partition for progress in self._core.assignment if progress.must_reset]
+        self._core.reset_at(await self._resets.find(self._network, lost, set()))
+
+    async def _read_before(self, fresh: Sequence[TopicPartition], committed: Mapping[TopicPartition, int]) -> set[str]:
+        """R20: the topics of `fresh` that this group, or this consumer, has been reading."""
+        known = {progress.partition.topic for progress in self._core.assignment if progress.position != UNKNOWN}
+        known |= {partition.topic for partition, offset in committed.items() if offset != UNKNOWN}
+        if self._session is None:
+            return known
+        # Whoever is given children only knows nothing of the group's commits elsewhere in the topic.
+        metadata = self._network.metadata
+        others = [
+            TopicPartition(name, index)
+            for name in sorted({partition.topic for partition in fresh} - known)
+            if name in metadata.topics and metadata.topics[name].generation != NO_GENERATION
+            for index in metadata.topics[name].partitions
+        ]
+        elsewhere = await self._session.committed(others)
+        read = {partition.topic for partition, offset in elsewhere.items() if offset != UNKNOWN}
+        return known | read | {partition.topic for partition in others if partition not in elsewhere}

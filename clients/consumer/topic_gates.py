@@ -1,0 +1,175 @@
+"""The gates of all topics that one consumer reads: which are closed, and what has to be found out before they open.
+
+A gate is the arithmetic of one topic (`gate.TopicGate`). Here stand those of all topics, made from the newest metadata,
+with the segments that were found closed. Whoever asks whether a segment `passes` leaves behind what is missing for the
+answer: the ends of segments that leaders have to be asked for (`ends_wanted`), the offsets that the group has to commit
+(`awaited`), newer metadata (`outdated`). `Gatekeeper` finds those out and notes the answers here.
+
+Invariant: a gate exists only for a topic that is read in order, and knows nothing of an earlier topic of the same name.
+Pure.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from anabranch.clients.consumer.gate import UNKNOWN, PartitionView, TopicGate, Wait
+from anabranch.clients.durations import Durations
+from anabranch.clients.metadata import ClusterMetadata
+from anabranch.protocol.lineage import Segment
+from anabranch.protocol.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+OPENINGS_KEPT: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class GateView:
+    """A closed gate as a person wants to see it."""
+
+    topic: str
+    segment: Segment
+    waits: tuple[Wait, ...]
+    closed_since_s: float
+    """Loop time at which it was first found closed."""
+
+    def __str__(self) -> str:
+        reasons = "; ".join(str(wait) for wait in self.waits)
+        return f"{self.topic}-{self.segment} waits for {reasons}"
+
+
+@dataclass(frozen=True, slots=True)
+class GateOpening:
+    """A gate that was closed and has opened; loop times."""
+
+    topic: str
+    segment: Segment
+    closed_at_s: float
+    opened_at_s: float
+
+
+class Gates:
+    """See the module. Without `ordered` there are none, and every segment passes."""
+
+    def __init__(self, *, ordered: bool) -> None:
+        self._ordered = ordered
+        self._gates: dict[str, TopicGate] = {}
+        self._topic_ids: dict[str, bytes] = {}
+        self.closed: dict[tuple[str, Segment], float] = {}
+        """The segments that were found closed, and since when (loop time, s)."""
+        self.ends_wanted: set[tuple[str, Segment]] = set()
+        """The segments whose ends have to be asked of the leaders."""
+        self.outdated = False
+        """Whether a batch was seen that is newer than the metadata: that has to be refreshed."""
+        self.asks = False
+        """Whether something has to be found out that was not known to be missing before; the Gatekeeper clears it."""
+        self.openings: deque[GateOpening] = deque(maxlen=OPENINGS_KEPT)
+        """The gates that have opened lately, oldest first."""
+        self.handoffs = Durations()
+        """All that have opened."""
+
+    def __bool__(self) -> bool:
+        """Whether any topic has a gate."""
+        return bool(self._gates)
+
+    def gate(self, topic: str) -> TopicGate | None:
+        """The gate of a topic; None where Kafka's own rules apply."""
+        return self._gates.get(topic)
+
+    def views(self) -> list[GateView]:
+        """Every closed gate with its reasons."""
+        return [
+            GateView(topic, segment, tuple(self._gates[topic].waits(segment)), since)
+            for (topic, segment), since in sorted(self.closed.items())
+            if topic in self._gates
+        ]
+
+    def passes(self, topic: str, segment: Segment, now_s: float) -> bool:
+        """Whether a segment is open; a closed one is watched from now on (loop time) until it opens."""
+        gate = self._gates[topic]
+        if gate.is_open(segment):
+            closed_at = self.closed.pop((topic, segment), None)
+            if closed_at is not None:
+                self.openings.append(GateOpening(topic, segment, closed_at, now_s))
+                self.handoffs.record(now_s - closed_at)
+                log.info("%s-%s opened after %.3f s", topic, segment, now_s - closed_at)
+            return True
+        if (topic, segment) not in self.closed:
+            self.closed[topic, segment] = now_s
+            self.asks = True
+            log.info("%s-%s waits for %s", topic, segment, "; ".join(map(str, gate.waits(segment))))
+        for wait in gate.waits(segment):
+            if wait.end == UNKNOWN:
+                self.want_end(topic, wait.segment)
+        return False
+
+    def want_end(self, topic: str, segment: Segment) -> None:
+        """It has to be known where a segment ends."""
+        if (topic, segment) not in self.ends_wanted:
+            self.ends_wanted.add((topic, segment))
+            self.asks = True
+
+    def note_end(self, topic: str, segment: Segment, end_offset: int, *, leader_epoch: int) -> bool:
+        """A leader of `leader_epoch` said where a segment ends; False if that is not wanted any more."""
+        if (topic, segment) not in self.ends_wanted or topic not in self._gates:
+            return False
+        self._gates[topic].note_end(segment, end_offset, leader_epoch=leader_epoch)
+        self.ends_wanted.discard((topic, segment))
+        return True
+
+    def note_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """The group has committed these offsets: what was heard of others, or was committed here."""
+        for partition, offset in offsets.items():
+            gate = self._gates.get(partition.topic)
+            if gate is not None:
+                gate.note_committed(partition.partition, offset)
+
+    def awaited(self) -> dict[TopicPartition, int]:
+        """The offsets that closed gates wait for the group to commit, as far as they are known."""
+        awaited: dict[TopicPartition, int] = {}
+        for topic, segment in self.closed:
+            for wait in self._gates[topic].waits(segment):
+                if wait.end != UNKNOWN:
+                    partition = TopicPartition(topic, wait.segment.partition)
+                    awaited[partition] = min(wait.end, awaited.get(partition, wait.end))
+        return awaited
+
+    def forget(self, partitions: Collection[TopicPartition] | None = None) -> None:
+        """Gates that others watch now, or that a seek has left behind, are no longer ours; None: all of them."""
+        if partitions is not None:
+            self._drop(set(partitions))
+            return
+        self.closed.clear()
+        self.ends_wanted.clear()
+
+    def refresh(self, metadata: ClusterMetadata) -> None:
+        """Take newer metadata."""
+        for name, topic in metadata.topics.items():
+            gated = topic.lineage is not None and topic.gated
+            if self._topic_ids.get(name, topic.topic_id) != topic.topic_id or not gated:
+                # Another topic of the same name, or one that is to be read without order: nothing known holds.
+                self._gates.pop(name, None)
+                self._drop(self._partitions_watched(name))
+            self._topic_ids[name] = topic.topic_id
+            if topic.lineage is None or not topic.gated or not self._ordered:
+                continue
+            views = {index: PartitionView(one.leader_epoch, one.gen_start) for index, one in topic.partitions.items()}
+            known = self._gates.get(name)
+            if known is None:
+                self._gates[name] = TopicGate(topic.lineage, views)
+            else:
+                known.refresh(topic.lineage, views)
+
+    def _partitions_watched(self, topic: str) -> set[TopicPartition]:
+        watched = self.closed.keys() | self.ends_wanted
+        return {TopicPartition(name, segment.partition) for name, segment in watched if name == topic}
+
+    def _drop(self, partitions: set[TopicPartition]) -> None:
+        for one in [one for one in self.closed if (one[0], one[1].partition) in partitions]:
+            del self.closed[one]
+        self.ends_wanted -= {one for one in self.ends_wanted if (one[0], one[1].partition) in partitions}
