@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from tests.documents.labels import linked
+
 TOPS: Final = ("src/anabranch", "chaos", "broker", "controller", "clients", "spark_jobs", "protocol")
 """From the top of the layers down."""
 
@@ -57,8 +59,8 @@ def page(root: Path, how: str) -> str:
     lines = ["# Map", "", f"The first sentence of each module. {how}"]
     for folder in packages(root):
         name = folder.relative_to(root).as_posix()
-        lines += ["", f"## {name}", "", sentence(folder / "__init__.py")]
+        lines += ["", f"## {name}", "", linked(sentence(folder / "__init__.py"))]
         if rows := modules(folder):
             lines += ["", "| module | |", "|---|---|"]
-            lines += [f"| [`{one.stem}`](../{name}/{one.name}) | {sentence(one)} |" for one in rows]
+            lines += [f"| [`{one.stem}`](../{name}/{one.name}) | {linked(sentence(one))} |" for one in rows]
     return "\n".join(lines) + "\n"

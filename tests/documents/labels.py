@@ -58,3 +58,21 @@ def outside_code(text: str) -> Iterator[tuple[int, str]]:
 def labels(line: str) -> list[str]:
     """The labels of one line."""
     return [] if "noqa" in line else LABEL.findall(line)
+
+
+def home(label: str) -> str:
+    """The place below docs/ that says what a label stands for."""
+    page = {"R": "resize.md", "I": "resize.md", "K": "resize.md", "D": "decisions/README.md"}.get(
+        label[0], "checkers.md"
+    )
+    return f"{page}#{label.lower()}"
+
+
+def linked(text: str) -> str:
+    """Text of a page in docs/ with its labels as links. What is code, or a link already, stays as it is."""
+    parts = re.split(r"(`[^`]*`|\[[^\]]*\]\([^)]*\))", text)
+    return "".join(part if at % 2 else LABEL.sub(_link, part) for at, part in enumerate(parts))
+
+
+def _link(found: re.Match[str]) -> str:
+    return f"[{found.group(1)}]({home(found.group(1))})"

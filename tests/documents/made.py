@@ -10,6 +10,7 @@ from anabranch.chaos.checkers import CHECKERS
 from anabranch.chaos.checkers.invariants import INVARIANTS, PROGRESS
 from tests.contracts.rules import table
 from tests.documents import folder_map, reference
+from tests.documents.labels import linked
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RESIZE: Final = "docs/resize.md"
@@ -68,7 +69,7 @@ def checkers() -> Iterator[str]:
         for name, check in CHECKERS.items():
             if check.__module__ == module:
                 says = " ".join((check.__doc__ or "").split()).replace("|", "\\|")
-                yield f"| {anchor(name.partition(' ')[0])}{name} | {says} |"
+                yield f"| {anchor(name.partition(' ')[0])}{name} | {linked(says)} |"
     yield ""
     yield "## Progress"
     yield ""
