@@ -5,6 +5,7 @@ Pure, and apart from `connection_quotas` because the configuration is checked wi
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Sequence
 
 from anabranch.broker.properties import ConfigError
@@ -14,8 +15,6 @@ def address_bounds(overrides: Sequence[str]) -> dict[str, int]:
     """`max.connections.per.ip.overrides`: how many connections each of these addresses may have. ConfigError."""
     if not overrides:
         return {}
-    import ipaddress  # most clusters limit no address
-
     bounds = {}
     for text in overrides:
         address, colon, count = text.rpartition(":")
@@ -31,8 +30,6 @@ def address_bounds(overrides: Sequence[str]) -> dict[str, int]:
 
 def canonical(address: str) -> str:
     """An address as it is compared: `::ffff:10.0.0.1` comes from 10.0.0.1."""
-    import ipaddress  # most clusters limit no address
-
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

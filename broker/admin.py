@@ -18,6 +18,7 @@ from anabranch.broker.config import BrokerSettings
 from anabranch.broker.effective_config import topic_config
 from anabranch.broker.metadata_cache import ClusterImage, can_collide, spelled
 from anabranch.controller.placement import assign_replicas
+from anabranch.controller.topic_admin import create_topic
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -222,8 +223,6 @@ def fresh_topic_id(rng: random.Random) -> bytes:
 
 async def create(services: Services, plan: TopicPlan) -> None:
     """Write the topic; the controller notices. Raises TOPIC_ALREADY_EXISTS when somebody else was faster."""
-    from anabranch.controller.topic_admin import create_topic
-
     services.topic_configs.forget(plan.name)  # before: the controller's orders may be here when the write returns
     await create_topic(
         services.session, name=plan.name, topic_id=plan.topic_id, assignment=plan.assignment, configs=plan.configs

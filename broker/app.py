@@ -31,6 +31,7 @@ from anabranch.broker.metadata_cache import ClusterImage
 from anabranch.broker.server import Server
 from anabranch.broker.services import Services
 from anabranch.controller.zk.session import ConnectionLoss, NoServerListens, SessionEvent, SessionExpired, ZkError
+from anabranch.protocol.apis.controlled_shutdown import ControlledShutdownRequest
 from anabranch.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -392,8 +393,6 @@ class Node:
 
     async def _move_leaderships_away(self) -> None:
         """Controlled shutdown: ask until the controller has nothing left to move, or the attempts are used up."""
-        from anabranch.protocol.apis.controlled_shutdown import ControlledShutdownRequest
-
         settings, services = self.settings, self.services
         request = ControlledShutdownRequest(broker_id=settings.node_id, broker_epoch=services.fence.broker_epoch)
         for attempt in range(settings.controlled_shutdown_max_retries):

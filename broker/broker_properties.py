@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from anabranch.broker.config import BrokerSettings, own_default
+from anabranch.broker.inert_properties import INERT
 from anabranch.broker.properties import ConfigKey, table
 
 _EFFECTIVE: Final = """
@@ -142,8 +143,6 @@ THREADS: Final = frozenset(
 @functools.cache
 def broker_properties() -> Mapping[str, ConfigKey]:
     """Every property that a Kafka 3.9 broker knows, by name."""
-    from anabranch.broker.inert_properties import INERT
-
     return dict(sorted(table(_EFFECTIVE.strip() + INERT, lambda name: own_default(BrokerSettings, name)).items()))
 
 

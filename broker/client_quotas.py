@@ -12,9 +12,11 @@ Sources: `ZkAdminManager`, `QuotaConfigs`, `Sanitizer` of Kafka.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, unquote
 
 from anabranch.broker.config_changes import change_config, read_config
 from anabranch.broker.quotas import DEFAULT, FETCH, PRODUCE, REQUEST
@@ -53,15 +55,11 @@ class Component:
 
 def sanitized(name: str | None) -> str:
     """A name as a znode's."""
-    from urllib.parse import quote  # most clusters have no quotas at all
-
     return DEFAULT if name is None else quote(name, safe="")
 
 
 def desanitized(node: str) -> str | None:
     """The name that a znode stands for."""
-    from urllib.parse import unquote
-
     return None if node == DEFAULT else unquote(node)
 
 
@@ -225,8 +223,6 @@ def checked_limit(name: str, limit: float, known: frozenset[str]) -> str:
 
 
 def _check_ip(ip: str | None) -> None:
-    import ipaddress
-
     try:
         if ip is not None:
             ipaddress.ip_address(ip)

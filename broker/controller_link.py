@@ -12,12 +12,12 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from anabranch.clients.connection import Connection
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.body import MalformedZnode
 from anabranch.controller.zk.session import NoNode, ZkError
 
 if TYPE_CHECKING:
-    from anabranch.clients.connection import Connection
     from anabranch.controller.zk.session import WatchEvent, ZkSession
     from anabranch.controller.zk.znodes import ControllerBody
 
@@ -102,8 +102,6 @@ class ControllerLink:
             return self._connection
 
     async def _open(self, active: ControllerBody) -> Connection:
-        from anabranch.clients.connection import Connection
-
         return await Connection.open(active.host, active.port, client_id=self._client_id)
 
     def _changed(self, event: WatchEvent) -> None:

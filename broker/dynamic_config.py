@@ -12,6 +12,9 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from anabranch.broker.broker_properties import broker_properties
+from anabranch.broker.config import field_name, own_default
+from anabranch.broker.effective_config import with_properties
 from anabranch.broker.properties import Changes, ConfigError, text_of
 
 if TYPE_CHECKING:
@@ -45,8 +48,6 @@ def usable(properties: Mapping[str, str], *, per_broker: bool) -> dict[str, str]
     """Those properties that may be changed at this level, with values that make sense; unknown names are kept."""
     if not properties:
         return {}
-    from anabranch.broker.broker_properties import broker_properties
-
     kept, known = {}, broker_properties()
     for name, text in properties.items():
         key = known.get(name)
@@ -64,8 +65,6 @@ def usable(properties: Mapping[str, str], *, per_broker: bool) -> dict[str, str]
 
 def may_change(name: str, *, per_broker: bool) -> bool:
     """Whether a property may be changed for one broker, or for all."""
-    from anabranch.broker.broker_properties import broker_properties
-
     key = broker_properties().get(name)
     if key is None:
         return True
@@ -74,9 +73,6 @@ def may_change(name: str, *, per_broker: bool) -> bool:
 
 def merged(static: BrokerSettings, changed: Mapping[str, str]) -> BrokerSettings:
     """The settings with these changes; what was given at the start stays on record."""
-    from anabranch.broker.broker_properties import broker_properties
-    from anabranch.broker.effective_config import with_properties
-
     if not changed:
         return static
     known = broker_properties()
@@ -86,8 +82,6 @@ def merged(static: BrokerSettings, changed: Mapping[str, str]) -> BrokerSettings
 
 def static_text(static: BrokerSettings, name: str) -> str | None:
     """What a property was set to when the broker started; None if it was left at its default."""
-    from anabranch.broker.config import field_name, own_default
-
     if name in static.given:
         return static.given[name]
     text = _derived(static, name)

@@ -7,9 +7,12 @@ topic's of those that were set for it and of the broker's defaults. Source: Kafk
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from collections.abc import Mapping
 from typing import Any, Final
 
+from anabranch.broker.addresses import address_bounds
+from anabranch.broker.broker_properties import COARSE, broker_properties
 from anabranch.broker.config import (
     INT64_MAX,
     WITHOUT_PROPERTY,
@@ -19,6 +22,7 @@ from anabranch.broker.config import (
     property_name,
 )
 from anabranch.broker.properties import ConfigError, ConfigKey, Kind
+from anabranch.broker.topic_properties import topic_properties
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
@@ -26,8 +30,6 @@ def with_properties(settings: BrokerSettings, properties: Mapping[str, str]) -> 
     """These settings with `key=value` properties applied; ConfigError names the first one that is wrong."""
     if not properties:
         return settings
-    from anabranch.broker.broker_properties import broker_properties
-
     known = broker_properties()
     fields = {one.name: one for one in dataclasses.fields(BrokerSettings) if one.name not in WITHOUT_PROPERTY}
     changes: dict[str, Any] = {}
@@ -55,8 +57,6 @@ def topic_config(settings: BrokerSettings, properties: Mapping[str, str]) -> Top
 
     Raises KafkaError(INVALID_CONFIG) for a name that Kafka does not know, and for a value that it refuses.
     """
-    from anabranch.broker.topic_properties import topic_properties
-
     known = topic_properties()
     for name in properties:
         if name not in known:
@@ -97,8 +97,6 @@ _PER_IP_OVERRIDES: Final = "max.connections.per.ip.overrides"
 
 
 def _check_per_ip(changes: Mapping[str, Any], settings: BrokerSettings) -> None:
-    from anabranch.broker.addresses import address_bounds
-
     overrides = changes.get("max_connections_per_ip_overrides", settings.max_connections_per_ip_overrides)
     address_bounds(overrides)
     if changes.get("max_connections_per_ip") == 0 and not overrides:
@@ -128,8 +126,6 @@ def _split(text: str) -> tuple[str, ...]:
 
 def _in_milliseconds(settings: BrokerSettings, properties: Mapping[str, str]) -> dict[str, Any]:
     """What properties in hours and minutes mean, where nothing finer is said."""
-    from anabranch.broker.broker_properties import COARSE, broker_properties
-
     changes = {}
     for name, (fine, factor) in COARSE.items():  # minutes come after hours, and win
         if name in properties and fine not in properties and fine not in settings.given:
@@ -148,7 +144,5 @@ def _listener(name: str, text: str) -> dict[str, Any]:
 
 
 def _did_you_mean(name: str, known: Mapping[str, Any] | list[str]) -> str:
-    import difflib  # only on the way to an error
-
     close = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {close[0]}?" if close else ""

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from anabranch.protocol.apis.update_metadata import UpdateMetadataTopicState
 from anabranch.protocol.values import value
 from anabranch.protocol.wire import ZERO_UUID
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
         UpdateMetadataBroker,
         UpdateMetadataPartitionState,
         UpdateMetadataRequest,
-        UpdateMetadataTopicState,
     )
 
 Key = TypeVar("Key")
@@ -248,8 +248,6 @@ def grouped_by_topic(request: UpdateMetadataRequest) -> Iterable[UpdateMetadataT
     """The topics of an update; versions up to 4 list partitions without grouping them."""
     if not request.ungrouped_partition_states:
         return request.topic_states
-    from anabranch.protocol.apis.update_metadata import UpdateMetadataTopicState
-
     grouped: dict[str, UpdateMetadataTopicState] = {}
     for partition in request.ungrouped_partition_states:
         name = partition.topic_name

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from anabranch.controller.zk.session import ZkError
+from anabranch.protocol.apis.allocate_producer_ids import AllocateProducerIdsRequest
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -46,8 +47,6 @@ def from_controller(link: ControllerLink, broker_id: int, broker_epoch: Callable
     """Blocks as the active controller gives them to this broker."""
 
     async def claim() -> tuple[int, int]:
-        from anabranch.protocol.apis.allocate_producer_ids import AllocateProducerIdsRequest
-
         request = AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=broker_epoch())
         response = await link.call(request)
         if response.error_code != ErrorCode.NONE:

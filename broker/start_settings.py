@@ -18,6 +18,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
+from anabranch.broker.broker_properties import broker_properties, has_effect
 from anabranch.broker.config import BrokerSettings, ConfigError
 from anabranch.broker.effective_config import with_properties
 from anabranch.broker.properties import ConfigKey, Kind
@@ -77,8 +78,6 @@ def _without_effect(given: Mapping[str, str]) -> dict[str, ConfigKey]:
     """Those of the properties that no part of a node looks at, and that say something else than Kafka's default."""
     if not given:
         return {}
-    from anabranch.broker.broker_properties import broker_properties, has_effect
-
     known = broker_properties()
     idle = {name: known[name] for name in given if not has_effect(name)}
     return {name: key for name, key in idle.items() if key.normal(given[name]) != (key.default or "")}

@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import Final
 
 from anabranch.chaos import session
+from anabranch.chaos.control import SOCKET_NAME, Control
 from anabranch.chaos.proxy import Proxy
 from anabranch.ensemble import LocalEnsemble
+from anabranch.launched import LauncherDoor
 from anabranch.lifetime import Startable
 from anabranch.processes import FIRST_CONTROLLER_ID, SMALL_CLUSTER, NodeProcess, free_ports, known_brokers
+from anabranch.running import StopSignal
 
 HOST: Final = "127.0.0.1"
 CONVERGE_TIMEOUT_S: Final = 60.0
@@ -160,10 +163,6 @@ class ChaosCluster(Startable):
 
 async def serve(directory: Path, *, brokers: int, controllers: int, zookeepers: int, say: Callable[[str], None]) -> int:
     """Run a cluster until told to stop, its proxy at the orders of other processes."""
-    from anabranch.chaos.control import SOCKET_NAME, Control
-    from anabranch.launched import LauncherDoor
-    from anabranch.running import StopSignal
-
     stop = StopSignal()
     async with ChaosCluster(directory, brokers, controllers, zookeepers) as cluster:
         control = Control(cluster.proxy)

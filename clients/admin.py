@@ -15,9 +15,34 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from anabranch.clients.config import NetworkConfig, parse_servers
+from anabranch.clients.config_admin import alter_configs, describe_configs
 from anabranch.clients.metadata import ClusterMetadata, Node, Topic
 from anabranch.clients.network import Network
+from anabranch.clients.replica_admin import (
+    alter_partition_reassignments,
+    alter_replica_log_dirs,
+    delete_records,
+    describe_log_dirs,
+    elect_leaders,
+    list_partition_reassignments,
+)
+from anabranch.protocol.apis.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from anabranch.protocol.apis.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from anabranch.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from anabranch.protocol.apis.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
     from anabranch.clients.config_admin import ConfigEntry
@@ -148,14 +173,6 @@ class Admin:
             KafkaError: TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG,
                 INVALID_TOPIC_EXCEPTION for a name that cannot be; the message names the topic.
         """
-        from anabranch.protocol.apis.create_topics import (
-            CreatableReplicaAssignment,
-            CreatableTopic,
-            CreatableTopicConfig,
-            CreateTopicsRequest,
-            CreateTopicsResponse,
-        )
-
         wanted = [
             CreatableTopic(
                 name=topic.name,
@@ -188,9 +205,6 @@ class Admin:
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_DELETION_DISABLED; the message names the topic.
         """
-        from anabranch.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-        from anabranch.protocol.wire import ZERO_UUID
-
         request = DeleteTopicsRequest(
             topics=[DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in names],
             topic_names=list(names),
@@ -225,12 +239,6 @@ class Admin:
                 REASSIGNMENT_IN_PROGRESS while its replicas move; REQUEST_TIMED_OUT when publishing takes longer than
                 the request timeout: the resize goes on, `wait_for_generation` waits for it.
         """
-        from anabranch.protocol.apis.create_partitions import (
-            CreatePartitionsRequest,
-            CreatePartitionsResponse,
-            CreatePartitionsTopic,
-        )
-
         wanted = CreatePartitionsTopic(name=topic, count=count, assignments=None, allow_shrink=allow_shrink)
         request = CreatePartitionsRequest(topics=[wanted], timeout_ms=self._timeout_ms, validate_only=validate_only)
         attempts = _Attempts()
@@ -279,8 +287,6 @@ class Admin:
 
     async def describe_cluster(self) -> ClusterDescription:
         """Describe the cluster: its id, its live brokers, its controller."""
-        from anabranch.protocol.apis.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-
         request = DescribeClusterRequest(include_cluster_authorized_operations=False)
         response: DescribeClusterResponse = await self.network.retry(lambda: self.network.call_any(request))
         code = ErrorCode(response.error_code)
@@ -312,8 +318,6 @@ class Admin:
             ValueError: Neither a topic nor a broker is named, or both are.
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST for a broker that does not exist.
         """
-        from anabranch.clients.config_admin import describe_configs
-
         return await describe_configs(self.network, topic, broker, names)
 
     async def alter_configs(
@@ -343,8 +347,6 @@ class Admin:
             KafkaError: INVALID_CONFIG for a setting that does not exist, or a value that it cannot have;
                 INVALID_REQUEST for one that only a restart can change.
         """
-        from anabranch.clients.config_admin import alter_configs
-
         await alter_configs(
             self.network,
             topic,
@@ -370,8 +372,6 @@ class Admin:
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE, POLICY_VIOLATION for a topic that is compacted only.
         """
-        from anabranch.clients.replica_admin import delete_records
-
         return await delete_records(self.network, before, self._timeout_ms)
 
     async def elect_leaders(
@@ -387,8 +387,6 @@ class Admin:
             Partition -> None, or why it has no new leader: ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE,
             ELIGIBLE_LEADERS_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION.
         """
-        from anabranch.clients.replica_admin import elect_leaders
-
         return await elect_leaders(self.network, partitions, unclean=unclean, timeout_ms=self._timeout_ms)
 
     async def alter_partition_reassignments(self, moves: Mapping[TopicPartition, Sequence[int] | None]) -> Outcomes:
@@ -402,8 +400,6 @@ class Admin:
             Partition -> None when its move has begun, or why it has not: INVALID_REPLICA_ASSIGNMENT,
             NO_REASSIGNMENT_IN_PROGRESS, OPERATION_NOT_ATTEMPTED while the topic is resized.
         """
-        from anabranch.clients.replica_admin import alter_partition_reassignments
-
         return await alter_partition_reassignments(self.network, moves, self._timeout_ms)
 
     async def list_partition_reassignments(
@@ -417,8 +413,6 @@ class Admin:
         Returns:
             Partition -> its replicas, which of them are being added, which are to be removed.
         """
-        from anabranch.clients.replica_admin import list_partition_reassignments
-
         return await list_partition_reassignments(self.network, partitions, self._timeout_ms)
 
     async def describe_log_dirs(self, broker: int) -> list[LogDir]:
@@ -433,8 +427,6 @@ class Admin:
         Raises:
             ConnectionError: The broker does not exist, or cannot be reached.
         """
-        from anabranch.clients.replica_admin import describe_log_dirs
-
         return await describe_log_dirs(self.network, broker)
 
     async def alter_replica_log_dirs(self, broker: int, moves: Mapping[TopicPartition, str]) -> Outcomes:
@@ -447,8 +439,6 @@ class Admin:
         Returns:
             Partition -> None when its move has begun, or why it has not: LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR.
         """
-        from anabranch.clients.replica_admin import alter_replica_log_dirs
-
         return await alter_replica_log_dirs(self.network, broker, moves)
 
     # waiting
@@ -529,8 +519,6 @@ class Admin:
         )
 
     async def _metadata_of(self, names: Sequence[str] | None) -> ClusterMetadata:
-        from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
-
         asked = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
 

@@ -11,6 +11,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from anabranch.clients.network import Network
+from anabranch.protocol.apis.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from anabranch.protocol.apis.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 TOPIC: Final = 2
@@ -49,12 +60,6 @@ async def describe_configs(
     network: Network, topic: str | None, broker: int | None, names: Sequence[str] | None = None
 ) -> dict[str, ConfigEntry]:
     """Setting name -> entry, of a topic or a broker: the settings in `names`, or all. Raises KafkaError, ValueError."""
-    from anabranch.protocol.apis.describe_configs import (
-        DescribeConfigsRequest,
-        DescribeConfigsResource,
-        DescribeConfigsResponse,
-    )
-
     kind, name = resource_of(topic, broker)
     keys = None if names is None else list(names)
     resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
@@ -88,13 +93,6 @@ async def alter_configs(
     validate_only: bool,
 ) -> None:
     """Change single settings of a topic, a broker, or all brokers; the others stay. Raises KafkaError, ValueError."""
-    from anabranch.protocol.apis.incremental_alter_configs import (
-        AlterableConfig,
-        AlterConfigsResource,
-        IncrementalAlterConfigsRequest,
-        IncrementalAlterConfigsResponse,
-    )
-
     rows = [AlterableConfig(name=name, config_operation=DELETE, value=None) for name in unset]
     for operation, values in ((SET, changes), (APPEND, append), (SUBTRACT, subtract)):
         rows += [AlterableConfig(name=name, config_operation=operation, value=text) for name, text in values.items()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -86,8 +87,6 @@ class Coordinators:
         return await self._nodes.retry(once)
 
     async def _look_up(self, key: str, key_type: int) -> int:
-        from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-
         nodes = self._nodes
         request = FindCoordinatorRequest(key=key, key_type=key_type, coordinator_keys=[key])
         response: FindCoordinatorResponse = await nodes.call_any(request)

@@ -11,6 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from anabranch.clients.network import Network
+from anabranch.protocol.apis.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from anabranch.protocol.apis.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from anabranch.protocol.apis.list_groups import ListGroupsRequest, ListGroupsResponse
+from anabranch.protocol.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from anabranch.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 from anabranch.protocol.consumer_protocol import decode_assignment
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
@@ -48,7 +58,6 @@ class Group:
 
 async def list_groups(network: Network) -> dict[str, str]:
     """The consumer groups of the cluster: group id -> state, as Kafka writes it: "Stable", "Empty" ..."""
-    from anabranch.protocol.apis.list_groups import ListGroupsRequest, ListGroupsResponse
 
     async def of(node_id: int) -> ListGroupsResponse:
         async def once() -> ListGroupsResponse:
@@ -69,8 +78,6 @@ async def list_groups(network: Network) -> dict[str, str]:
 
 async def describe_group(network: Network, group_id: str) -> Group:
     """Describe one group. Raises GROUP_ID_NOT_FOUND if there is none of this name."""
-    from anabranch.protocol.apis.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-
     request = DescribeGroupsRequest(groups=[group_id])
     response: DescribeGroupsResponse = await network.call_coordinator(
         group_id, request, lambda answer: answer.groups[0].error_code
@@ -87,8 +94,6 @@ async def describe_group(network: Network, group_id: str) -> Group:
 
 async def committed_offsets(network: Network, group_id: str) -> dict[TopicPartition, int]:
     """Every offset that the group has committed: partition -> the offset of the next record to be read."""
-    from anabranch.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
-
     asked = OffsetFetchRequestGroup(group_id=group_id, topics=None)
     request = OffsetFetchRequest(group_id=group_id, topics=None, groups=[asked])
     response: OffsetFetchResponse = await network.call_coordinator(group_id, request, _fetch_error)
@@ -104,13 +109,6 @@ async def committed_offsets(network: Network, group_id: str) -> dict[TopicPartit
 
 async def commit_offsets(network: Network, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Set the committed offsets of a group without members. Raises UNKNOWN_MEMBER_ID while it has some."""
-    from anabranch.protocol.apis.offset_commit import (
-        OffsetCommitRequest,
-        OffsetCommitRequestPartition,
-        OffsetCommitRequestTopic,
-        OffsetCommitResponse,
-    )
-
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for partition, offset in sorted(offsets.items()):
         row = OffsetCommitRequestPartition(
@@ -129,8 +127,6 @@ async def commit_offsets(network: Network, group_id: str, offsets: Mapping[Topic
 
 async def delete_group(network: Network, group_id: str) -> None:
     """Delete a group and its offsets. Raises NON_EMPTY_GROUP while it has members."""
-    from anabranch.protocol.apis.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-
     response: DeleteGroupsResponse = await network.call_coordinator(
         group_id, DeleteGroupsRequest(groups_names=[group_id]), lambda answer: answer.results[0].error_code
     )

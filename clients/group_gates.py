@@ -14,6 +14,13 @@ from anabranch.clients.consumer.gate import UNKNOWN, PartitionView, TopicGate
 from anabranch.clients.group_admin import Group, Member
 from anabranch.clients.metadata import NO_LEADER, Topic
 from anabranch.clients.network import Network
+from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from anabranch.protocol.apis.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import Segment
 from anabranch.protocol.records.batch import read_header
@@ -58,12 +65,6 @@ async def segment_ends(network: Network, topic: Topic) -> dict[Segment, int]:
 
     Segments of partitions that were removed meanwhile are left out.
     """
-    from anabranch.protocol.apis.offset_for_leader_epoch import (
-        OffsetForLeaderEpochRequest,
-        OffsetForLeaderEpochResponse,
-        OffsetForLeaderPartition,
-        OffsetForLeaderTopic,
-    )
 
     async def end_of(segment: Segment, cut: int) -> int | None:
         partition = TopicPartition(topic.name, segment.partition)
@@ -138,7 +139,6 @@ def closed_gates(
 
 async def first_timestamp_ms(network: Network, partition: TopicPartition, offset: int) -> int:
     """The time of the first batch at or after an offset; -1 if there is none."""
-    from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
     async def once() -> bytes:
         leader = await network.leader_of(partition)

@@ -12,6 +12,31 @@ from dataclasses import dataclass
 from typing import Any
 
 from anabranch.clients.network import Network
+from anabranch.protocol.apis.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from anabranch.protocol.apis.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+)
+from anabranch.protocol.apis.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from anabranch.protocol.apis.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from anabranch.protocol.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from anabranch.protocol.apis.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+)
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -53,12 +78,6 @@ async def delete_records(
 
     Returns partition -> the offset at which it begins now.
     """
-    from anabranch.protocol.apis.delete_records import (
-        DeleteRecordsPartition,
-        DeleteRecordsRequest,
-        DeleteRecordsResponse,
-        DeleteRecordsTopic,
-    )
 
     async def one(partition: TopicPartition, offset: int) -> int:
         row = DeleteRecordsPartition(partition_index=partition.partition, offset=offset)
@@ -84,8 +103,6 @@ async def elect_leaders(
     network: Network, partitions: Iterable[TopicPartition] | None, *, unclean: bool, timeout_ms: int
 ) -> Outcomes:
     """Elect preferred replicas, or with `unclean` any live one where none in sync is alive."""
-    from anabranch.protocol.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
-
     asked = None
     if partitions is not None:
         asked = [TopicPartitions(topic=topic, partitions=rows) for topic, rows in _by_topic(partitions).items()]
@@ -105,13 +122,6 @@ async def alter_partition_reassignments(
     network: Network, moves: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int
 ) -> Outcomes:
     """Begin to move partitions to these brokers; None calls a move off."""
-    from anabranch.protocol.apis.alter_partition_reassignments import (
-        AlterPartitionReassignmentsRequest,
-        AlterPartitionReassignmentsResponse,
-        ReassignablePartition,
-        ReassignableTopic,
-    )
-
     topics: dict[str, list[ReassignablePartition]] = {}
     for partition, replicas in moves.items():
         ids = None if replicas is None else list(replicas)
@@ -135,12 +145,6 @@ async def list_partition_reassignments(
     network: Network, partitions: Iterable[TopicPartition] | None, timeout_ms: int
 ) -> dict[TopicPartition, Reassignment]:
     """The moves that are under way, of these partitions or of all."""
-    from anabranch.protocol.apis.list_partition_reassignments import (
-        ListPartitionReassignmentsRequest,
-        ListPartitionReassignmentsResponse,
-        ListPartitionReassignmentsTopics,
-    )
-
     asked = None
     if partitions is not None:
         named = _by_topic(partitions).items()
@@ -161,8 +165,6 @@ async def list_partition_reassignments(
 
 async def describe_log_dirs(network: Network, broker: int) -> list[LogDir]:
     """The data directories of a broker, with the logs in each. Raises KafkaError."""
-    from anabranch.protocol.apis.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-
     request = DescribeLogDirsRequest(topics=None)
     response: DescribeLogDirsResponse = await network.retry(lambda: network.call(broker, request))
     _raise(response.error_code, f"log directories of broker {broker}")
@@ -181,13 +183,6 @@ async def describe_log_dirs(network: Network, broker: int) -> list[LogDir]:
 
 async def alter_replica_log_dirs(network: Network, broker: int, moves: Mapping[TopicPartition, str]) -> Outcomes:
     """Begin to move replicas of a broker to other directories of it: partition -> path."""
-    from anabranch.protocol.apis.alter_replica_log_dirs import (
-        AlterReplicaLogDir,
-        AlterReplicaLogDirsRequest,
-        AlterReplicaLogDirsResponse,
-        AlterReplicaLogDirTopic,
-    )
-
     by_path: dict[str, list[TopicPartition]] = {}
     for partition, path in moves.items():
         by_path.setdefault(path, []).append(partition)

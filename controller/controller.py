@@ -32,6 +32,7 @@ from anabranch.protocol.apis.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
+from anabranch.protocol.apis.update_features import UpdatableFeatureResult, UpdateFeaturesResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
         ListPartitionReassignmentsRequest,
         ListPartitionReassignmentsResponse,
     )
-    from anabranch.protocol.apis.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+    from anabranch.protocol.apis.update_features import UpdateFeaturesRequest
 
 __all__ = ["Controller", "ControllerEvent", "ControllerSettings"]
 
@@ -170,8 +171,6 @@ class Controller:
 
     async def update_features(self, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
         """Finalize levels of features, or withdraw them; answers when that is written."""
-        from anabranch.protocol.apis.update_features import UpdatableFeatureResult, UpdateFeaturesResponse
-
         outcome: dict[str, tuple[ErrorCode, str]] | None = await self._ask(
             lambda token: events.FeaturesAsked(token, request)
         )

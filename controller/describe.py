@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Final, TypeVar
 
 from anabranch.controller import partitions, replicas, resize
@@ -88,8 +89,6 @@ def drawn(text: str) -> str:
 
 def main(arguments: list[str]) -> int:
     """Draw into a file."""
-    from pathlib import Path
-
     path = Path(arguments[0] if arguments else "docs/controller.md")
     path.write_text(drawn(path.read_text()))
     return 0

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from anabranch.controller import effects, elections, partitions, replicas, topic_size
 from anabranch.controller.effects import Effect, PartitionWrite, WriteTopic
@@ -30,11 +30,18 @@ from anabranch.controller.state import ClusterState
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.session import Set
 from anabranch.controller.zk.sizes import REQUEST_BYTES_MAX, ZNODE_BYTES_MAX, bytes_of, pieces
+from anabranch.protocol.apis.alter_partition_reassignments import (
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from anabranch.protocol.apis.list_partition_reassignments import (
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.values import value
-
-if TYPE_CHECKING:
-    from anabranch.protocol.apis.list_partition_reassignments import OngoingPartitionReassignment
 
 BEGIN: Final = "reassign:after-begin"
 COMPLETE: Final = "reassign:after-complete"
@@ -245,11 +252,6 @@ def written(state: ClusterState, event: TopicWritten, before: TopicBody) -> list
 
 def answer(state: ClusterState, event: ReassignmentBegun) -> list[Effect]:
     """Answer a reassignment request by what the znodes hold once its writes have their outcomes."""
-    from anabranch.protocol.apis.alter_partition_reassignments import (
-        AlterPartitionReassignmentsResponse,
-        ReassignablePartitionResponse,
-        ReassignableTopicResponse,
-    )
 
     def row(partition: TopicPartition) -> ReassignablePartitionResponse:
         code, message = event.refused.get(partition, (int(ErrorCode.NONE), ""))
@@ -273,11 +275,6 @@ def answer(state: ClusterState, event: ReassignmentBegun) -> list[Effect]:
 
 def listed(state: ClusterState, event: ReassignmentsListed) -> list[Effect]:
     """Answer which partitions are being moved, of those in the request or of all."""
-    from anabranch.protocol.apis.list_partition_reassignments import (
-        ListPartitionReassignmentsResponse,
-        OngoingTopicReassignment,
-    )
-
     asked: Iterable[tuple[str, Iterable[int] | None]]
     if event.request.topics is None:
         asked = [(name, None) for name in sorted(state.topics)]
@@ -298,8 +295,6 @@ def listed(state: ClusterState, event: ReassignmentsListed) -> list[Effect]:
 
 def ongoing(body: TopicBody, index: int) -> OngoingPartitionReassignment:
     """One row of the list."""
-    from anabranch.protocol.apis.list_partition_reassignments import OngoingPartitionReassignment
-
     return OngoingPartitionReassignment(
         partition_index=index,
         replicas=list(body.assignment[index]),

@@ -26,6 +26,7 @@ from anabranch.controller.model import LeaderAndIsr, Partition, Plan, Retired, T
 from anabranch.controller.requests import RequestBatch, being_removed
 from anabranch.controller.state import ClusterState
 from anabranch.protocol import linear_hashing
+from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 PUBLISH: Final = "resize:after-publish"
 RETIRE: Final = "remove:after-retire"
@@ -203,8 +204,6 @@ def victims(state: ClusterState, topic: Topic) -> list[TopicPartition]:
 
 def check_drained(state: ClusterState) -> list[Effect]:
     """Ask the leaders of partitions marked for deletion whether anything is left in them."""
-    from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-
     decided: list[Effect] = []
     for name in sorted(state.at_work):
         topic = state.topics[name]

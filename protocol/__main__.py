@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from anabranch.protocol.compiler import source_of
+from anabranch.protocol.describe import describe_request, describe_response
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.registry import APIS, BY_NAME, Api
 
@@ -91,8 +93,6 @@ def explain(words: Sequence[str], response: Sequence[str] | None) -> str:
     Raises Misuse for words that are no hex and for an API or version that does not exist, DecodeError for a frame that
     is none.
     """
-    from anabranch.protocol.describe import describe_request, describe_response
-
     text = sys.stdin.read() if list(words) == ["-"] else "".join(words)
     try:
         frame = bytes.fromhex("".join(text.replace("0x", "").replace(":", "").split()))
@@ -108,8 +108,6 @@ def explain(words: Sequence[str], response: Sequence[str] | None) -> str:
 
 
 def _source(options: argparse.Namespace) -> str:
-    from anabranch.protocol.compiler import source_of
-
     api = _api(options.api)
     version = _version(api, options.version)
     return "\n\n".join(

@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from anabranch.protocol import codec
+from anabranch.protocol.apis.api_versions import ApiVersion, ApiVersionsResponse
 from anabranch.protocol.codec import Request
 from anabranch.protocol.decoder_source import skip_tags
 from anabranch.protocol.errors import DecodeError, ErrorCode
@@ -124,8 +125,6 @@ class ServerConnection:
 
     def _unsupported_version(self) -> Any:
         """The ApiVersions v0 answer that tells a newer client which versions of ApiVersions it may use."""
-        from anabranch.protocol.apis.api_versions import ApiVersion, ApiVersionsResponse
-
         first, last = self._served[API_VERSIONS]
         own = ApiVersion(api_key=API_VERSIONS, min_version=first, max_version=last)
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])

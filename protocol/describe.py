@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 from anabranch.protocol.codec import Request
 from anabranch.protocol.connection import decode_request, decode_response
 from anabranch.protocol.errors import DecodeError, ErrorCode
+from anabranch.protocol.records.batch import check_crc, iter_batches
+from anabranch.protocol.records.compression import Compression
+from anabranch.protocol.records.control import read_control
+from anabranch.protocol.records.record import iter_records
 from anabranch.protocol.registry import APIS, Api
 from anabranch.protocol.varint import Buffer
 from anabranch.protocol.wire import ZERO_UUID, Kind, WireField, fields_of
@@ -79,8 +83,6 @@ def message_tree(message: Any, version: int) -> str:
 
 def batches_line(records: Buffer) -> str:
     """Record batches in short: `2 batches, offsets 5..9, 5 records, 312 bytes`."""
-    from anabranch.protocol.records.batch import iter_batches
-
     try:
         headers = [header for _, header in iter_batches(records)]
     except DecodeError:
@@ -94,8 +96,6 @@ def batches_line(records: Buffer) -> str:
 
 def batches_tree(records: Buffer) -> Iterator[str]:
     """Every batch with its header fields, its checksum's verdict and its first records."""
-    from anabranch.protocol.records.batch import check_crc, iter_batches
-
     try:
         for position, header in iter_batches(records):
             crc = "crc ok" if check_crc(records, position, header) else "CRC WRONG"
@@ -109,8 +109,6 @@ def batches_tree(records: Buffer) -> Iterator[str]:
 
 
 def _header_parts(header: BatchHeader) -> Iterator[str]:
-    from anabranch.protocol.records.compression import Compression
-
     known = header.codec in {codec.value for codec in Compression}
     yield _count(header.record_count, "record")
     yield f"leader epoch {header.partition_leader_epoch}"
@@ -130,9 +128,6 @@ def _count(count: int, noun: str) -> str:
 
 
 def _records(records: Buffer, position: int, control: bool) -> Iterator[str]:
-    from anabranch.protocol.records.control import read_control
-    from anabranch.protocol.records.record import iter_records
-
     if control:
         marker = read_control(records, position)
         yield f"  {marker.type.name}, coordinator epoch {marker.coordinator_epoch}"

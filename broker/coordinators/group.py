@@ -19,6 +19,7 @@ from anabranch.broker.coordinators.group_events import Answer, Disturbed, Effect
 from anabranch.broker.coordinators.group_phases import AssignmentPhase, JoinPhase
 from anabranch.broker.coordinators.group_state import DEAD, EMPTY, LEGAL, STABLE, GroupLimits, GroupState
 from anabranch.broker.coordinators.members import Member, Members
+from anabranch.protocol.consumer_protocol import decode_subscription
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import GroupMetadataMember, GroupMetadataValue
 
@@ -99,8 +100,6 @@ class Group:
         """What the generation consumes; None when that cannot be known: it may be anything."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return None
-        from anabranch.protocol.consumer_protocol import decode_subscription  # for administrators only
-
         try:
             return frozenset(topic for one in self.subscriptions for topic in decode_subscription(one).topics)
         except DecodeError:

@@ -9,6 +9,8 @@ Source: Kafka's GroupCoordinator.scala (doNewMemberJoinGroup, doCurrentMemberJoi
 
 from __future__ import annotations
 
+import uuid
+
 from anabranch.broker.coordinators import group_responses as responses
 from anabranch.broker.coordinators import rebalance
 from anabranch.broker.coordinators.group import Group
@@ -80,8 +82,6 @@ def join_unknown(group: Group, event: Join, now_ms: int) -> None:
 
 def draw_uuid(group: Group) -> str:
     """What makes a member id unique."""
-    import uuid  # with what it imports in turn, too dear for a broker without groups
-
     return str(uuid.UUID(int=group.rng.getrandbits(128), version=4))
 
 

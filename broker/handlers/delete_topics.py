@@ -13,6 +13,7 @@ from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.metadata_cache import ClusterImage, TopicImage
 from anabranch.broker.mutation_spending import Spending
 from anabranch.broker.turns import Turns
+from anabranch.controller.topic_admin import delete_topic, is_going
 from anabranch.protocol.apis.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -57,8 +58,6 @@ def by_name(name: str) -> DeleteTopicState:
 
 async def mark(ctx: RequestContext, asked: DeleteTopicState, spending: Spending) -> DeletableTopicResult:
     """Check one topic and mark it, once more if it is marked already. Raises KafkaError."""
-    from anabranch.controller.topic_admin import delete_topic, is_going
-
     services, image = ctx.services, ctx.services.metadata.image
     await admin.refuse_unless_controller(services)
     if not services.settings.delete_topic_enable:

@@ -20,6 +20,7 @@ from anabranch.broker.described_configs import (
     described_topic,
     only,
 )
+from anabranch.broker.loggers import levels
 from anabranch.broker.turns import Turns
 from anabranch.protocol.apis.describe_configs import (
     DescribeConfigsRequest,
@@ -103,8 +104,6 @@ def check_described_broker(node_id: int, name: str) -> None:
 
 def logger_rows() -> list[DescribedConfig]:
     """The loggers of this process and their levels."""
-    from anabranch.broker.loggers import levels
-
     return [
         DescribedConfig(
             name=name,

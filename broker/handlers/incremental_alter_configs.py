@@ -7,6 +7,7 @@ it out: it writes below /config, and every node notices.
 from __future__ import annotations
 
 from anabranch.broker import config_requests as requests
+from anabranch.broker import loggers
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.config_requests import Operation
 from anabranch.protocol.apis.incremental_alter_configs import (
@@ -53,8 +54,6 @@ async def incremental_alter_configs(
 
 def alter_loggers(ctx: RequestContext, name: str, operations: list[Operation], *, validate_only: bool) -> None:
     """Change the levels of this process. Raises KafkaError."""
-    from anabranch.broker import loggers
-
     requests.check_logger_broker(ctx.services.settings.node_id, name)
     loggers.check(operations)
     if not validate_only:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.coordinators.transaction_requests import Producer
 from anabranch.broker.handlers.fencing import code_for
 from anabranch.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -34,8 +35,6 @@ async def identity(ctx: RequestContext, request: InitProducerIdRequest) -> tuple
         raise KafkaError(ErrorCode.INVALID_REQUEST, "producer id and epoch are both given or both not")
     if request.transactional_id is None:
         return await ctx.services.producer_ids.draw(), 0
-    from anabranch.broker.coordinators.transaction_requests import Producer
-
     known = None if request.producer_id == NONE else Producer(request.producer_id, request.producer_epoch)
     return await ctx.services.transactions.init_producer_id(
         request.transactional_id, request.transaction_timeout_ms, known

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.coordinators.committed_offsets import CommittedOffset, TopicPartition
+from anabranch.broker.handlers import zookeeper_offsets
 from anabranch.protocol.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -23,8 +24,6 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Commit what can be committed; answered when it is replicated."""
     if ctx.version == 0:
-        from anabranch.broker.handlers import zookeeper_offsets
-
         return await zookeeper_offsets.commit(ctx, request)
     now_ms = ctx.services.now_ms()
     accepted: dict[TopicPartition, CommittedOffset] = {}

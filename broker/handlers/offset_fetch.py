@@ -13,6 +13,7 @@ from typing import Final
 
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.coordinators.committed_offsets import NO_LEADER_EPOCH, UNKNOWN_OFFSET, Offsets
+from anabranch.broker.handlers import zookeeper_offsets
 from anabranch.protocol.apis.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -37,8 +38,6 @@ Row = tuple[int, int, int, str, ErrorCode]
 async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Answer each group."""
     if ctx.version == 0:
-        from anabranch.broker.handlers import zookeeper_offsets
-
         return await zookeeper_offsets.fetch(ctx, request)
     if ctx.version >= 8:
         return OffsetFetchResponse(

@@ -22,12 +22,14 @@ from typing import TYPE_CHECKING, Any, Final
 from anabranch.broker.lasting import Died, lasting
 from anabranch.broker.replication.follower_session import Asked, FollowerSession, Following, Position
 from anabranch.broker.replication.partition import Partition, Role
+from anabranch.clients.connection import Connection
+from anabranch.protocol.apis.fetch import FetchRequest
+from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
     from anabranch.broker.config import BrokerSettings
-    from anabranch.clients.connection import Connection
     from anabranch.protocol.apis.fetch import EpochEndOffset, FetchResponse, PartitionData
 
 log = logging.getLogger(__name__)
@@ -285,8 +287,6 @@ class Fetcher:
                 self._postpone(following)
 
     async def _list_offset(self, connection: Connection, following: Following, timestamp: int) -> Any:
-        from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-
         asked = ListOffsetsPartition(
             partition_index=following.partition.index, current_leader_epoch=following.leader_epoch, timestamp=timestamp
         )
@@ -317,8 +317,6 @@ class Fetcher:
 
     async def _connected(self) -> Connection:
         if self._connection is None or self._connection.closed:
-            from anabranch.clients.connection import Connection
-
             address = self._address()
             if address is None:
                 raise ConnectionError(f"broker {self._leader_id} has no known address")
@@ -336,8 +334,6 @@ class Fetcher:
 
 def version_for(connection: Connection, following: list[Following]) -> int:
     """The newest Fetch both sides speak, or the last with names when the controller gave some topic no id."""
-    from anabranch.protocol.apis.fetch import FetchRequest
-
     newest = connection.version_for(FetchRequest)
     if all(one.partition.topic_id != ZERO_UUID for one in following):
         return newest

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.replication.fetch_sessions import FIRST_EPOCH, NO_SESSION, next_epoch
+from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from anabranch.broker.config import BrokerSettings
     from anabranch.broker.replication.partition import Partition
-    from anabranch.protocol.apis.fetch import FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+    from anabranch.protocol.apis.fetch import FetchResponse
 
 REFUSALS: Final = frozenset(
     {
@@ -79,8 +80,6 @@ class FollowerSession:
         self, following: list[Following], settings: BrokerSettings, *, by_id: bool, broker_epoch: int, max_wait_ms: int
     ) -> FetchRequest:
         """The next request, after which `asked` says what is asked of these partitions."""
-        from anabranch.protocol.apis.fetch import FetchRequest, ReplicaState
-
         if by_id != self._by_id:
             self.restart()
         self._by_id = by_id
@@ -126,8 +125,6 @@ class FollowerSession:
 
 def named(asked: list[Asked], partition_max_bytes: int) -> list[FetchTopic]:
     """These questions as a request lists them."""
-    from anabranch.protocol.apis.fetch import FetchPartition, FetchTopic
-
     topics: dict[str, FetchTopic] = {}
     for one in asked:
         partition = one.following.partition
@@ -152,8 +149,6 @@ def forgotten(positions: list[Position]) -> list[ForgottenTopic]:
     """What is no longer asked, as a request lists it."""
     if not positions:
         return []
-    from anabranch.protocol.apis.fetch import ForgottenTopic
-
     topics: dict[bytes | str, ForgottenTopic] = {}
     for name, index in positions:
         if name not in topics:

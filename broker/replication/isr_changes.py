@@ -14,14 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.lasting import Died, lasting
 from anabranch.broker.replication.partition import IsrChange, Partition, Verdict
+from anabranch.protocol.apis.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from anabranch.protocol.apis.alter_partition import (
-        AlterPartitionRequest,
-        AlterPartitionResponse,
-        PartitionDataResult,
-    )
+    from anabranch.protocol.apis.alter_partition import AlterPartitionResponse, PartitionDataResult
 
 log = logging.getLogger(__name__)
 
@@ -124,8 +121,6 @@ class IsrChanges:
 
 def request_for(batch: Iterable[Proposal], broker_id: int, broker_epoch: int) -> AlterPartitionRequest:
     """The AlterPartition that carries these proposals, filled in for every version."""
-    from anabranch.protocol.apis.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
-
     topics: dict[tuple[str, bytes], TopicData] = {}
     for partition, change in batch:
         key = (partition.topic, partition.topic_id)

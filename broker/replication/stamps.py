@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.lasting import Died, lasting
+from anabranch.protocol.apis.alter_partition import AlterPartitionRequest, TopicData
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from anabranch.broker.metadata_cache import MetadataCache
     from anabranch.broker.replication.isr_changes import AskController
     from anabranch.broker.replication.partition import Partition
-    from anabranch.protocol.apis.alter_partition import AlterPartitionRequest
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +121,5 @@ class Stamps:
 
 def request_for(topics: Iterable[Topic], broker_id: int, broker_epoch: int) -> AlterPartitionRequest:
     """The AlterPartition that changes no ISR and says which topics are about to get their first stamped batch."""
-    from anabranch.protocol.apis.alter_partition import AlterPartitionRequest, TopicData
-
     rows = [TopicData(topic_name=name, topic_id=topic_id, partitions=[], stamped=True) for name, topic_id in topics]
     return AlterPartitionRequest(broker_id=broker_id, broker_epoch=broker_epoch, topics=rows)

@@ -18,6 +18,12 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.lasting import Died, lasting
 from anabranch.broker.replication.partition import Partition
+from anabranch.clients.connection import Connection
+from anabranch.protocol.apis.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.hashing import partition_of_group
 from anabranch.protocol.internal_topics import TRANSACTION_STATE_TOPIC
@@ -27,8 +33,7 @@ if TYPE_CHECKING:
     from anabranch.broker.config import BrokerSettings
     from anabranch.broker.metadata_cache import BrokerImage, MetadataCache
     from anabranch.broker.storage.producer_state import Verification
-    from anabranch.clients.connection import Connection
-    from anabranch.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+    from anabranch.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnResponse
 
 log = logging.getLogger(__name__)
 
@@ -135,8 +140,6 @@ class Lane:
             self._asked = {}
 
     async def _ask(self, questions: Mapping[str, Question]) -> Mapping[str, Answers]:
-        from anabranch.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest
-
         code = ErrorCode.NETWORK_EXCEPTION
         try:
             connection = await self._connected()
@@ -158,8 +161,6 @@ class Lane:
         return {name: dict.fromkeys(question.partitions, code) for name, question in questions.items()}
 
     async def _connected(self) -> Connection:
-        from anabranch.clients.connection import Connection
-
         broker = self._metadata.broker(self._broker_id)
         if broker is None:
             raise ConnectionError("it is not alive")
@@ -245,12 +246,6 @@ class TransactionVerifier:
 
 def request_for(questions: Iterable[Question]) -> AddPartitionsToTxnRequest:
     """The request that asks, and changes nothing."""
-    from anabranch.protocol.apis.add_partitions_to_txn import (
-        AddPartitionsToTxnRequest,
-        AddPartitionsToTxnTopic,
-        AddPartitionsToTxnTransaction,
-    )
-
     transactions = []
     for question in questions:
         topics: dict[str, AddPartitionsToTxnTopic] = {}

@@ -21,6 +21,7 @@ from anabranch.clients.metadata import NO_LEADER, ClusterMetadata
 from anabranch.clients.network import Network
 from anabranch.clients.producer.accumulator import Accumulator
 from anabranch.clients.producer.queues import Batch
+from anabranch.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from anabranch.protocol.apis.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -167,8 +168,6 @@ class Sender:
                 timer.cancel()
 
     async def _obtain_producer_id(self) -> None:
-        from anabranch.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-
         numbering = self._accumulator.numbering
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
 

@@ -6,7 +6,7 @@ zstd. Read is more: raw snappy blocks, dependent lz4 blocks, several gzip member
 
 Bytes that do not decompress, or would decompress to more than the limit, are a DecodeError; nothing beyond the limit
 is ever allocated. The frame headers of lz4 and zstd bound their content, so that honest batches take the fast way.
-The one place that knows cramjam; it is loaded with the first compressed batch.
+The one place that knows cramjam.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from __future__ import annotations
 import enum
 import mmap
 import struct
+import zlib
 from typing import TYPE_CHECKING, Any, Final
+
+import cramjam
 
 from anabranch.protocol.errors import DecodeError
 
@@ -61,7 +64,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
         case Compression.LZ4:
             return _lz4(data, _LZ4_LEVEL if level is None else level)
         case Compression.ZSTD:
-            return bytes(_cramjam().zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
+            return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
     raise ValueError(f"unknown compression codec {codec}")
 
 
@@ -80,11 +83,11 @@ def decompress_view(codec: int, data: Buffer, limit_bytes: int = DECOMPRESSED_BY
         case Compression.SNAPPY:
             content = _unsnappy(data, limit_bytes)
         case Compression.LZ4:
-            library = _cramjam().lz4
+            library: Any = cramjam.lz4
             bound = _lz4_content_max(data)
             content = _bounded(library.decompress, library.decompress_into, data, bound, limit_bytes)
         case Compression.ZSTD:
-            library = _cramjam().zstd
+            library = cramjam.zstd
             bound = _zstd_content_max(data)
             if bound > limit_bytes and _zstd_declared(data) > limit_bytes:
                 raise _too_much(limit_bytes)
@@ -110,18 +113,6 @@ def content_max(codec: int, data: Buffer) -> int:
     return len(data)
 
 
-_library: Any = None
-
-
-def _cramjam() -> Any:
-    global _library
-    if _library is None:
-        import cramjam
-
-        _library = cramjam
-    return _library
-
-
 def _too_much(limit_bytes: int) -> DecodeError:
     return TooMuchError(f"records decompress to more than {limit_bytes} bytes")
 
@@ -130,7 +121,7 @@ def _bounded(
     plain: Callable[..., Any], into: Callable[..., int], data: Buffer, content_max: int, limit_bytes: int
 ) -> Buffer:
     """Decompress with the frame's own bound if that is within the limit, else into a buffer of the limit's size."""
-    error = _cramjam().DecompressionError
+    error = cramjam.DecompressionError
     try:
         if content_max <= limit_bytes:
             return memoryview(plain(data))
@@ -151,15 +142,11 @@ _DEFLATE_RATIO_MAX: Final = 1032
 
 
 def _gzip(data: Buffer, level: int) -> bytes:
-    import zlib
-
     packer = zlib.compressobj(level, zlib.DEFLATED, _GZIP_WINDOW)
     return packer.compress(data) + packer.flush()
 
 
 def _gunzip(data: Buffer, limit_bytes: int) -> bytes:
-    import zlib
-
     members: list[bytes] = []
     room = limit_bytes
     rest: Buffer = data
@@ -189,7 +176,7 @@ _XERIAL_LENGTH: Final = struct.Struct(">i")
 
 
 def _snappy(data: Buffer) -> bytes:
-    library = _cramjam().snappy
+    library = cramjam.snappy
     view = memoryview(data)
     parts = [_XERIAL_MAGIC, _XERIAL_VERSIONS]
     for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
@@ -200,7 +187,7 @@ def _snappy(data: Buffer) -> bytes:
 
 
 def _unsnappy(data: Buffer, limit_bytes: int) -> bytes:
-    decompress_raw = _cramjam().snappy.decompress_raw
+    decompress_raw = cramjam.snappy.decompress_raw
     blocks: list[bytes] = []
     room = limit_bytes
     for block in _snappy_blocks(data):
@@ -209,7 +196,7 @@ def _unsnappy(data: Buffer, limit_bytes: int) -> bytes:
             raise _too_much(limit_bytes)
         try:
             blocks.append(bytes(decompress_raw(block)))
-        except _cramjam().DecompressionError as reason:
+        except cramjam.DecompressionError as reason:
             raise DecodeError(f"records do not decompress: {reason}") from None
     return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 
@@ -233,7 +220,7 @@ def _snappy_blocks(data: Buffer) -> Iterator[memoryview]:
 
 
 def _snappy_block_bytes(block: memoryview) -> int:
-    library = _cramjam()
+    library = cramjam
     try:
         size: int = library.snappy.decompress_raw_len(block)
     except library.DecompressionError as reason:
@@ -271,7 +258,7 @@ def _lz4(data: Buffer, level: int) -> bytes:
 
 
 def _lz4_block(content: memoryview, level: int) -> bytes:
-    library = _cramjam().lz4
+    library = cramjam.lz4
     if level == _LZ4_LEVEL:  # which is Java's name for its fast compressor
         return bytes(library.compress_block(content, store_size=False))
     # Only whole frames have levels in this library: so little content is one block, which is taken out of its frame.

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.config import ConfigError
+from anabranch.clients.connection import Connection
+from anabranch.protocol.apis.metadata import MetadataRequest
 
 if TYPE_CHECKING:
     from anabranch.protocol.apis.metadata import MetadataResponse
@@ -38,9 +40,6 @@ def refuse_other_form(data_dir: str | Path, *, processes: bool) -> None:
 
 async def left_out(host: str, port: int) -> str:
     """Which topics need brokers that are not running, in one line, asked of this broker; empty if none does."""
-    from anabranch.clients.connection import Connection
-    from anabranch.protocol.apis.metadata import MetadataRequest
-
     connection = await Connection.open(host, port, client_id="anabranch-launcher")
     try:
         metadata = await connection.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))

@@ -15,6 +15,12 @@ from typing import TYPE_CHECKING
 from anabranch.clients.group_admin import committed_offsets, list_groups
 from anabranch.clients.group_gates import segment_ends
 from anabranch.clients.metadata import NO_LEADER
+from anabranch.protocol.apis.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -89,13 +95,6 @@ async def delete_read(admin: Admin, name: str, states: list[Draining], *, force:
 
 
 async def _delete_before(admin: Admin, partition: TopicPartition, offset: int) -> None:
-    from anabranch.protocol.apis.delete_records import (
-        DeleteRecordsPartition,
-        DeleteRecordsRequest,
-        DeleteRecordsResponse,
-        DeleteRecordsTopic,
-    )
-
     row = DeleteRecordsPartition(partition_index=partition.partition, offset=offset)
     request = DeleteRecordsRequest(
         topics=[DeleteRecordsTopic(name=partition.topic, partitions=[row])], timeout_ms=30000

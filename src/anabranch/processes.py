@@ -18,15 +18,14 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from anabranch.clients.connection import Connection
 from anabranch.clients.directory_lock import DirectoryLock
 from anabranch.data_directory import ZOOKEEPER
 from anabranch.lifetime import Startable
-from anabranch.zookeeper import dying_with_us
-
-if TYPE_CHECKING:
-    from anabranch.zookeeper import LocalZooKeeper
+from anabranch.protocol.apis.metadata import MetadataRequest
+from anabranch.zookeeper import LocalZooKeeper, dying_with_us
 
 log: Final = logging.getLogger(__name__)
 _candidates: Final = itertools.count(os.getpid() * 101)
@@ -253,8 +252,6 @@ class ProcessCluster(Startable):
         self.directory.mkdir(parents=True, exist_ok=True)
         self._lock = DirectoryLock(self.directory)
         if self._zookeeper == "local":
-            from anabranch.zookeeper import LocalZooKeeper
-
             self._server = LocalZooKeeper(data_dir=None if self._temporary else self.directory / ZOOKEEPER)
             await self._server.__aenter__()
         ports = free_ports(self._host, len(self._roles)) if not self._port else None
@@ -315,9 +312,6 @@ class ProcessCluster(Startable):
 
 async def known_brokers(host: str, port: int) -> int:
     """How many live brokers a broker knows; -1 when it does not answer."""
-    from anabranch.clients.connection import Connection
-    from anabranch.protocol.apis.metadata import MetadataRequest
-
     try:
         connection = await Connection.open(host, port, client_id="anabranch-launcher")
         try:

@@ -7,6 +7,12 @@ from typing import TYPE_CHECKING
 from anabranch.clients.group_admin import committed_offsets
 from anabranch.clients.group_gates import segment_ends
 from anabranch.clients.resharding import rewind_lineage
+from anabranch.protocol.apis.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -48,13 +54,6 @@ async def offset_at(admin: Admin, partition: TopicPartition, to: str) -> int:
     """The offset behind `earliest`, `latest` or a number."""
     if to not in TIMESTAMPS:
         return int(to)
-    from anabranch.protocol.apis.list_offsets import (
-        ListOffsetsPartition,
-        ListOffsetsRequest,
-        ListOffsetsResponse,
-        ListOffsetsTopic,
-    )
-
     row = ListOffsetsPartition(partition_index=partition.partition, timestamp=TIMESTAMPS[to])
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=partition.topic, partitions=[row])])
 

@@ -6,9 +6,13 @@ import asyncio
 import sys
 from collections.abc import Mapping
 
-from anabranch.broker.config import ConfigError
+from anabranch.broker.config import BrokerSettings, ConfigError
+from anabranch.broker.start_settings import IDS, check_reachable, refuse_twice, start_settings
+from anabranch.cluster import OPTIONS
+from anabranch.data_directory import left_out, refuse_other_form
 from anabranch.launched import LauncherDoor
 from anabranch.processes import ProcessCluster
+from anabranch.running import StopSignal
 
 
 async def serve_processes(
@@ -23,12 +27,6 @@ async def serve_processes(
     metrics_port: int | None = None,
 ) -> None:
     """Run a cluster of processes until a signal. A node that ends is reported; `anabranch nodes` can start it again."""
-    from anabranch.broker.config import BrokerSettings
-    from anabranch.broker.start_settings import IDS, check_reachable, refuse_twice, start_settings
-    from anabranch.cluster import OPTIONS
-    from anabranch.data_directory import left_out, refuse_other_form
-    from anabranch.running import StopSignal
-
     # A wrong property is told here, once, and not by every node.
     refuse_twice(properties, {**OPTIONS, "broker.rack": "`anabranch node --rack` for each node"})
     settings = start_settings(BrokerSettings(host=host), properties)
