@@ -108,7 +108,8 @@ class Node:
     async def start(self) -> None:
         """Bring the node up; returns when it is registered, which is before the controller has answered.
 
-        However long ZooKeeper stalls meanwhile. Nobody at its address is an error: waiting would not mend a mistake.
+        It waits for a ZooKeeper that stalls, however long. If no process listens at its address, that is an error:
+        waiting would not mend a mistake.
         Raises `DirectoryInUse` before anything else is touched.
         """
         self.failed = asyncio.get_running_loop().create_future()

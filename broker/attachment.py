@@ -1,7 +1,7 @@
 """What ties a node to its cluster at the moment: its ZooKeeper session, and its controller candidate under it.
 
 A session can expire. The node then opens another one and becomes a candidate again under that, so both values change
-while the node runs. Only `broker.app` changes them; everybody else looks them up here each time they need them.
+while the node runs. Only `broker.app` changes them; all other parts look them up here each time they need them.
 """
 
 from __future__ import annotations

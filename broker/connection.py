@@ -5,7 +5,8 @@ rely on, and no task is made per request. Back-pressure works both ways: reading
 be processed, here or on all connections together (`request_memory`), and the next request is not taken up while the
 answers of earlier ones pile up in the socket.
 
-Nonsense from the peer (DecodeError) costs that peer its connection and us one log line; nobody else notices.
+Nonsense from the peer (DecodeError) costs that peer its connection and us one log line; other connections do not
+notice.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """How many connections an address may have, and how fast they may come: to this broker, and from each (KIP-612).
 
-Whoever comes too fast for the broker (`max.connection.creation.rate`) waits, and all who come after it wait behind it;
-then it is served like anybody else. A connection that is over the limit of its address (`connection_creation_rate`) is
-never served: it is held for as long as it takes the rate to come down, and closed, so that a client which opens a new
-one at once gains nothing. It counts for neither limit. No wait is longer than a window. Where no limit is set nothing
-is measured.
+A connection that comes too fast for the broker (`max.connection.creation.rate`) waits, and all that come after it wait
+behind it; then it is served like any other. A connection that is over the limit of its address
+(`connection_creation_rate`) is never served: it is held for as long as it takes the rate to come down, and closed, so
+that a client which opens a new one at once gains nothing. It counts for neither limit. No wait is longer than a window.
+Where no limit is set nothing is measured.
 
-`ConnectionQuotas` is pure; `Entrance` keeps the order of those who wait. Source: kafka.network.ConnectionQuotas.
+`ConnectionQuotas` is pure; `Entrance` keeps the order of those that wait. Source: kafka.network.ConnectionQuotas.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ConnectionQuotas:
         self._rates = {ip: rate for ip, rate in self._rates.items() if self._limit_of(ip) < UNLIMITED}
 
     def wait_ms(self, now_ms: int) -> int:
-        """A connection is there: how long it, and everybody behind it, has to wait before it is served."""
+        """A connection is there: how long it, and all behind it, have to wait before it is served."""
         if self.per_second >= UNLIMITED:
             return 0
         self._broker.record(1, now_ms)
@@ -109,7 +109,7 @@ class Entrance:
         self._look()
 
     def close(self) -> None:
-        """Nobody is let in any more."""
+        """Let no connection in any more."""
         self._waiting.clear()
         if self._timer is not None:
             self._timer.cancel()

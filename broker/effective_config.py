@@ -104,7 +104,7 @@ def _check_per_ip(changes: Mapping[str, Any], settings: BrokerSettings) -> None:
 
 
 def _check_queue(changes: dict[str, Any], settings: BrokerSettings) -> None:
-    """The largest request must fit; a bound that nobody set gives way."""
+    """The largest request must fit; a bound that was not set explicitly gives way."""
     largest = changes.get("socket_request_max_bytes", settings.socket_request_max_bytes)
     queued = changes.get("queued_max_request_bytes", settings.queued_max_request_bytes)
     if not 0 < queued < largest:

@@ -1,4 +1,4 @@
-"""A part of a node that is built when somebody first asks for it.
+"""A part of a node that is built when another part first asks for it.
 
 Most brokers coordinate no transaction and many serve no incremental fetch session; a broker that never does pays
 neither for importing that code nor for running it.
@@ -18,7 +18,7 @@ class OnDemand(Generic[Part]):
     def __init__(self, build: Callable[[], Part]) -> None:
         self._build = build
         self.built: Part | None = None
-        """None until somebody has asked for the part."""
+        """None until `get` was called."""
 
     def get(self) -> Part:
         """The part; the first call builds it."""

@@ -108,7 +108,7 @@ class Services:
 
     @property
     def throttling(self) -> Throttling | None:
-        """The client quotas of this node; None on one that is no broker and throttles nobody."""
+        """The client quotas of this node; None on one that is no broker."""
         return None if self.broker is None else self.broker.throttling
 
     @property

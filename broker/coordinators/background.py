@@ -1,4 +1,4 @@
-"""What a coordinator does besides answering: tasks that it owns, and one timer for all its deadlines."""
+"""What a coordinator does besides answering requests: tasks that it owns, and one timer for all its deadlines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Background:
         self._tasks: dict[asyncio.Task[None], None] = {}  # in their order, so that they end in it
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something that nobody waits for."""
+        """Run `work` in a task of its own; it is cancelled when its owner stops."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._finished)
@@ -77,7 +77,7 @@ class Alarm(Generic[Key]):
         if due_ms is None:
             return
         # The clock counts whole milliseconds: never wake too early. It may also have jumped forward since the timer was
-        # set: so times of the loop are compared, or everybody would wait for a deadline that is over by now.
+        # set: so times of the loop are compared, or all requests would wait for a deadline that is over by now.
         delay_ms = max(due_ms - self._clock_ms(), 0) + 1
         when = asyncio.get_running_loop().time() + delay_ms / 1000
         if when + TOLERANCE_S < self._timer.due:

@@ -144,7 +144,7 @@ class Offsets:
     def expired(
         self, now_ms: int, retention_ms: int, *, since_ms: int | None, subscribed: frozenset[str] = frozenset()
     ) -> list[TopicPartition]:
-        """Which offsets nobody needs any more (KIP-211).
+        """The partitions whose committed offset has expired (KIP-211): no member consumes them, and their time is over.
 
         An explicit expiry wins; otherwise an offset lives for `retention_ms` past `since_ms`, or past its own commit if
         that is None. Topics that are `subscribed` keep theirs, and so does a partition with a commit on its way.

@@ -38,7 +38,7 @@ class Deadlines(Generic[Key]):
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now_ms: int) -> list[Key]:
-        """The keys to look at now; each has to be `set` again by whoever looks."""
+        """The keys to look at now; the caller has to `set` each again that it wants to look at again."""
         due = []
         while (first := self.first()) is not None and first <= now_ms:
             key = heapq.heappop(self._heap)[2]

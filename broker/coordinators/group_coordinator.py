@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 from anabranch.broker.coordinators import group_positions
 from anabranch.broker.coordinators import group_responses as responses
 from anabranch.broker.coordinators.background import Alarm, Background
-from anabranch.broker.coordinators.group import Group
+from anabranch.broker.coordinators.classic_group import Group
 from anabranch.broker.coordinators.group_events import (
     Answer,
     Close,
@@ -115,7 +115,7 @@ class GroupCoordinator:
         metadata.on_gone(self.on_topics_gone)
 
     async def stop(self) -> None:
-        """Send everybody who waits away, and coordinate nothing any more."""
+        """Refuse every request that waits, and coordinate no group any more."""
         self.table.leadership.stop()
         self.alarm.stop()
         await self._background.stop()

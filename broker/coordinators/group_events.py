@@ -1,7 +1,7 @@
 """What can happen to a consumer group, and what a group can ask its surroundings to do.
 
 A `Ticket` stands for one request that waits for its answer. The machine only hands it back inside an `Answer`; what it
-is (a future, a number in a test) is the business of whoever applied the event.
+is (a future in the coordinator, a number in a test) is known to the caller that applied the event.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Join:
 
 @value(kw_only=True)
 class Sync:
-    """A member wants its assignment; the leader brings everybody's."""
+    """A member wants its assignment; the leader brings those of all members."""
 
     ticket: Ticket
     request: SyncGroupRequest
@@ -57,7 +57,7 @@ class Leave:
 
 @value(kw_only=True)
 class Commit:
-    """Somebody wants to commit offsets in the name of the group, at once or as part of a transaction."""
+    """A client wants to commit offsets in the name of the group, at once or as part of a transaction."""
 
     member_id: str
     instance_id: str | None
@@ -68,7 +68,7 @@ class Commit:
 
 @value(kw_only=True)
 class Observe:
-    """Somebody wants to wait for the group's progress (KIP-253)."""
+    """A client wants to wait for the group's progress (ConsumerGroupPosition v1, KIP-253)."""
 
     member_id: str
     generation: int
@@ -96,7 +96,7 @@ class Tick:
 
 @value
 class Close:
-    """This node stops coordinating the group, or the group is deleted: everybody who waits is told `error`."""
+    """This node coordinates the group no longer, or the group is deleted: what waits is answered with `error`."""
 
     error: ErrorCode
 
@@ -135,7 +135,7 @@ class Persist:
 
 @value
 class Disturbed:
-    """The assignment is no longer in force: whoever waits for the group's progress is told `error`."""
+    """The assignment is no longer in force: clients that wait for the group's progress are answered with `error`."""
 
     error: ErrorCode
 

@@ -18,7 +18,7 @@ from typing import assert_never
 
 from anabranch.broker.coordinators import group_responses as responses
 from anabranch.broker.coordinators import joining, rebalance
-from anabranch.broker.coordinators.group import Group
+from anabranch.broker.coordinators.classic_group import Group
 from anabranch.broker.coordinators.group_events import (
     Answer,
     Close,
@@ -134,7 +134,7 @@ def _leave_one(group: Group, member_id: str, instance_id: str | None) -> ErrorCo
 
 
 def authorize_commit(group: Group, event: Commit, now_ms: int) -> None:
-    """Raise unless the sender may commit: a member of this generation, or anybody while the group is Empty.
+    """Raise unless the sender may commit: a member of this generation, or any client while the group is Empty.
 
     Before KIP-447 (TxnOffsetCommit v0 to v2) producers could not say for which member they commit in a transaction:
     those are believed.
@@ -153,7 +153,7 @@ def authorize_commit(group: Group, event: Commit, now_ms: int) -> None:
 
 
 def authorize_observe(group: Group, event: Observe) -> None:
-    """Raise unless the sender may wait for progress: a member under a standing assignment, or anybody if Empty."""
+    """Raise unless the sender may wait for progress: a member under a standing assignment, or any client if Empty."""
     group.check_alive()
     if event.member_id == "" and group.state is EMPTY:
         return
@@ -172,7 +172,7 @@ def authorize_delete(group: Group) -> None:
 
 
 def tick(group: Group, now_ms: int) -> None:
-    """Give up whoever is too late: members to heartbeat, to join or to sync, newcomers to come back with their id."""
+    """Drop members that are too late to heartbeat, join or sync, and ids whose owners have not come back with them."""
     size_before = len(group.members)
     group.members.lapse(now_ms)
     for member in [one for one in group.members if one.is_late(now_ms)]:
@@ -185,7 +185,7 @@ def tick(group: Group, now_ms: int) -> None:
 
 
 def close(group: Group, event: Close, now_ms: int) -> None:
-    """The group is deleted, or coordinated elsewhere: whoever waits is sent away."""
+    """The group is deleted, or coordinated elsewhere: every request that waits is refused."""
     for member in group.members:
         release(group, member, event.error)
     if group.state is not DEAD:

@@ -1,4 +1,4 @@
-"""The offsets of all groups of this broker: committed, looked up, deleted, and forgotten when nobody needs them.
+"""The offsets of all groups of this broker: committed, looked up, and deleted on request or once they have expired.
 
 Every change stands in the journal, replicated, before it is answered or seen by others. Who may commit is decided by
 the group's machine, what an offset's life is by `committed_offsets`; this shell writes the records and applies the
@@ -13,8 +13,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from anabranch.broker.coordinators.classic_group import CONSUMER_PROTOCOL_TYPE
 from anabranch.broker.coordinators.committed_offsets import CommittedOffset, Offsets, TopicPartition, records_of
-from anabranch.broker.coordinators.group import CONSUMER_PROTOCOL_TYPE
 from anabranch.broker.coordinators.group_events import Answer, Commit
 from anabranch.broker.coordinators.group_state import EMPTY, STABLE
 from anabranch.broker.coordinators.replicated_journal import COMMIT_ERRORS, GROUP_ERRORS, Journal
@@ -55,14 +55,14 @@ class GroupOffsets:
         self._close = close
 
     def of(self, group_id: str) -> Offsets:
-        """What a group has committed; nothing for a group that nobody has heard of. Raises KafkaError."""
+        """What a group has committed; nothing for a group that this coordinator does not know. Raises KafkaError."""
         slot = self._table.find(group_id)
         return Offsets() if slot is None else slot.offsets
 
     async def commit(
         self, request: OffsetCommitRequest, values: Mapping[TopicPartition, CommittedOffset]
     ) -> set[TopicPartition]:
-        """Store offsets in the name of a member, or of anybody while the group is Empty. Raises KafkaError.
+        """Store offsets in the name of a member, or of any client while the group is Empty. Raises KafkaError.
 
         Returns those whose metadata is too long; the others are stored.
         """
@@ -128,7 +128,7 @@ class GroupOffsets:
         return consumed
 
     async def expire(self) -> None:
-        """Delete what nobody needs any more, and groups that nothing is left of."""
+        """Delete expired offsets, and groups that nothing is left of."""
         now_ms = self._clock_ms()
         for slot in list(self._table.slots.values()):
             group, offsets = slot.group, slot.offsets
@@ -139,7 +139,7 @@ class GroupOffsets:
                 await self.forget(slot, expired, group=leaves_nothing)
 
     def _expired(self, slot: Slot, now_ms: int) -> list[TopicPartition]:
-        """What of a group nobody needs: counted from when its last member left, or from the commit itself."""
+        """The expired offsets of a group: their retention counts from when its last member left, or from the commit."""
         group, offsets, retention_ms = slot.group, slot.offsets, self._retention_ms
         if group.protocol_type is None:  # offsets are all it ever had
             return offsets.expired(now_ms, retention_ms, since_ms=None)
@@ -152,7 +152,7 @@ class GroupOffsets:
         return offsets.expired(now_ms, retention_ms, since_ms=None, subscribed=subscribed)
 
     async def forget(self, slot: Slot, partitions: Iterable[TopicPartition], *, group: bool = False) -> None:
-        """Delete offsets that nobody asked to delete; if that fails now, it comes up again."""
+        """Delete offsets because their time or their topic is over; what cannot be deleted now is found again later."""
         try:
             await self.delete(slot, partitions, group=group)
         except KafkaError as error:

@@ -21,11 +21,11 @@ class JoinPhase:
     delay_left_ms: int | None = None
     """By how much the initial delay may still be prolonged; None when it is over, or there was none."""
     company_came: bool = False
-    """Whether somebody joined in the present stretch of the initial delay."""
+    """Whether a new member joined in the present stretch of the initial delay."""
 
     @property
     def delayed(self) -> bool:
-        """Whether the phase lasts until its initial delay is over, whoever has joined."""
+        """Whether the phase lasts until its initial delay is over, even if all known members have joined."""
         return self.delay_left_ms is not None
 
     def begin(self, now_ms: int, rebalance_timeout_ms: int) -> None:
@@ -34,13 +34,13 @@ class JoinPhase:
         self.company_came = False
 
     def begin_delayed(self, now_ms: int, rebalance_timeout_ms: int, delay_ms: int) -> None:
-        """Wait for `delay_ms`, whoever is there by then."""
+        """Wait for `delay_ms`, even if all known members have joined before."""
         self.deadline_ms = now_ms + delay_ms
         self.delay_left_ms = max(rebalance_timeout_ms - delay_ms, 0)
         self.company_came = False
 
     def note_company(self) -> None:
-        """Somebody joined."""
+        """A new member joined."""
         self.company_came = True
 
     def prolong(self, now_ms: int, delay_ms: int) -> bool:
@@ -60,7 +60,7 @@ class JoinPhase:
         return self.deadline_ms is not None and self.deadline_ms <= now_ms
 
     def end(self) -> None:
-        """Nobody is waited for any more."""
+        """The phase is over: the group waits for no member to join."""
         self.deadline_ms = self.delay_left_ms = None
 
 
@@ -69,7 +69,7 @@ class AssignmentPhase:
     """Who of a generation has yet to ask for its assignment, and what the assignment is to be."""
 
     deadline_ms: int | None = None
-    """When members that have not asked are given up; None when nobody is waited for."""
+    """When members that have not asked are dropped; None when all have asked, or no phase is on."""
     unsynced: set[str] = field(default_factory=set)
     proposed: dict[str, bytes] = field(default_factory=dict)
     """Member id -> what the leader gave it, while the journal takes that."""
@@ -91,7 +91,7 @@ class AssignmentPhase:
             self.unsynced = (self.unsynced - {old_id}) | {member_id}
 
     def propose(self, member_ids: Iterable[str], given: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        """The leader's assignment: everybody's, empty for those that it gave nothing."""
+        """The leader's assignment, for each of these members: empty for those that it gave nothing."""
         self.proposed = {member_id: given.get(member_id, b"") for member_id in member_ids}
         return self.proposed
 

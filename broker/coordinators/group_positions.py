@@ -1,11 +1,11 @@
-"""What members of a group tell each other about their progress, and who waits for it (KIP-253 7, R9, K104, K605).
+"""How members of a group learn of each other's progress: by exchange, or by waiting for it (KIP-253 7, R9, K104, K605).
 
 v0 is the KIP's exchange: members report positions, the coordinator remembers them and says which partitions others want
 to know about. A remembered position belongs to the member and the generation that reported it and is forgotten with
 them, because a position outlives its owner's crash only if it was committed (K605).
 
 v1 is about *committed* offsets: a `Watch` waits until one of its awaited partitions is committed far enough, until its
-time is up, or until the assignment is disturbed. It is woken by the commit itself; nobody polls. One that awaits
+time is up, or until the assignment is disturbed. It is answered by the commit itself, without polling. One that awaits
 nothing is there for the disturbance: its member hears of a rebalance at once.
 """
 
@@ -85,13 +85,13 @@ class Positions:
         self.remembered = {one: said for one, said in self.remembered.items() if said[0] not in gone}
 
     def members(self) -> set[str]:
-        """Everybody who is remembered for something."""
+        """The ids of members whose positions or wishes are remembered."""
         return set(self.wanted) | {member for member, _ in self.remembered.values()}
 
     def watch(
         self, ticket: Ticket, request: ConsumerGroupPositionRequest, offset_of: OffsetOf, now_ms: int
     ) -> list[Answer]:
-        """v1: answer at once if something is reached already or nobody wants to wait, else park."""
+        """v1: answer at once if something is reached already or the client does not want to wait, else park."""
         awaited = {
             (topic.topic, one.partition): one.awaited_offset
             for topic in request.topics

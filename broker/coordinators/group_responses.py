@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any, assert_never
 
-from anabranch.broker.coordinators.group import Group
+from anabranch.broker.coordinators.classic_group import Group
 from anabranch.broker.coordinators.group_events import (
     Answer,
     Close,
@@ -56,7 +56,7 @@ def refusal(event: Event, error: ErrorCode) -> Answer:
 
 
 def unknown_group(event: Join | Sync | Heartbeat | Leave, limits: GroupLimits) -> Any:
-    """Nobody has heard of the group: so its members are not known either."""
+    """The answer about a group that this coordinator does not know, so that it knows no members of it either."""
     if isinstance(event, Leave):
         return left(event, [(one, ErrorCode.UNKNOWN_MEMBER_ID) for one in leaving(event)])
     if isinstance(event, Join) and not limits.admits(event.request.session_timeout_ms):
@@ -101,8 +101,8 @@ def joined(group: Group, member: Member) -> JoinGroupResponse:
 def joined_without_rebalance(group: Group, member: Member, event: Join, old_leader: str) -> JoinGroupResponse:
     """A static member is back in an undisturbed group (KIP-345, KIP-814).
 
-    A leader of v9 is told to skip the assignment; an older one must believe that somebody else leads, or it would make
-    one.
+    A leader of v9 is told to skip the assignment; an older one must believe that another member leads, or it would
+    make one.
     """
     response = joined(group, member)
     if event.version >= FIRST_VERSION_THAT_SKIPS_ASSIGNMENT:

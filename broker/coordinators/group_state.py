@@ -1,9 +1,9 @@
 """The states of a classic consumer group, which may follow which, and what a broker allows its groups.
 
-    Empty                no members; offsets may be committed by anybody
+    Empty                no members; any client may commit offsets
     PreparingRebalance   the join phase: waiting for every known member to (re)join, or for the rebalance timeout
     CompletingRebalance  a generation has begun; its leader computes the assignment
-    Stable               everybody has, or can fetch, an assignment
+    Stable               every member has its assignment, or can fetch it
     Dead                 deleted, or coordinated elsewhere
 
 Source: kafka.coordinator.group.GroupState and GroupConfig.

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from anabranch.broker.coordinators.background import Background
-from anabranch.broker.coordinators.group import Group
+from anabranch.broker.coordinators.classic_group import Group
 from anabranch.broker.coordinators.group_state import GroupLimits
 from anabranch.broker.coordinators.leadership import Leadership
 from anabranch.broker.coordinators.replicated_journal import Journal
@@ -53,12 +53,12 @@ class GroupTable:
         )
 
     def find(self, group_id: str) -> Slot | None:
-        """A group of ours, None if nobody has heard of it. Raises like `Leadership.shard_of`."""
+        """A group that is coordinated here, None if there is none. Raises like `Leadership.shard_of`."""
         slot = self.slots.get(group_id)
         return self.leadership.shard_of(group_id).slots.get(group_id) if slot is None else slot
 
     def find_or_create(self, group_id: str) -> Slot:
-        """A group of ours, made if nobody has heard of it. Raises like `Leadership.shard_of`."""
+        """A group that is coordinated here, made if there is none yet. Raises like `Leadership.shard_of`."""
         slot = self.find(group_id)
         if slot is None:
             shard = self.leadership.shard_of(group_id)
@@ -71,7 +71,7 @@ class GroupTable:
         return self.slots.get(slot.group.group_id) is slot
 
     def forget(self, slot: Slot) -> None:
-        """The group is nobody's business any more."""
+        """The group is deleted, vacant, or coordinated by another broker now."""
         if self.knows(slot):
             del self.slots[slot.group.group_id]
             shard = self.leadership.shards.get(slot.partition)

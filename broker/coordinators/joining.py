@@ -1,8 +1,8 @@
-"""Who becomes a member of a group, and as whom.
+"""Decides which clients become members of a group, and under which member id.
 
-A dynamic member is first told its id and comes back with it (KIP-394), so that a lost answer does not leave a member
-behind that nobody is. A static one (KIP-345) that comes back without its id takes the place of its earlier life, and if
-it wants what that had, nobody else has to notice. What a join sets off is decided in `rebalance`.
+A dynamic member is first told its id and comes back with it (KIP-394): if the answer is lost, no member stays behind
+that no client takes itself for. A static member (KIP-345) that comes back without its id takes the place of its earlier
+life; if it offers what that one offered, the group is not disturbed. What a join sets off is decided in `rebalance`.
 
 Source: Kafka's GroupCoordinator.scala (doNewMemberJoinGroup, doCurrentMemberJoinGroup, updateStaticMemberAndRebalance).
 """
@@ -13,7 +13,7 @@ import uuid
 
 from anabranch.broker.coordinators import group_responses as responses
 from anabranch.broker.coordinators import rebalance
-from anabranch.broker.coordinators.group import Group
+from anabranch.broker.coordinators.classic_group import Group
 from anabranch.broker.coordinators.group_events import Answer, Join, Persisted, Replaced
 from anabranch.broker.coordinators.group_state import COMPLETING, DEAD, EMPTY, PREPARING, STABLE
 from anabranch.broker.coordinators.members import Member, protocols_of
@@ -65,7 +65,7 @@ def speaks(group: Group, event: Join) -> bool:
 
 
 def join_unknown(group: Group, event: Join, now_ms: int) -> None:
-    """Somebody without a member id."""
+    """A client that has no member id yet, or has lost it."""
     instance_id = event.request.group_instance_id
     member_id = f"{instance_id or event.client_id}-{draw_uuid(group)}"
     if instance_id is not None:
@@ -105,7 +105,7 @@ def admit(group: Group, event: Join, member_id: str, now_ms: int) -> None:
 
 
 def rejoin(group: Group, event: Join, now_ms: int) -> None:
-    """Somebody with a member id. It may have missed an answer, want something else, or have to take part again."""
+    """A client with a member id: it missed an answer, offers other protocols, or has to take part in a rebalance."""
     request = event.request
     member = group.members.check(request.member_id, request.group_instance_id)
     unchanged = member.protocols == protocols_of(request)
@@ -123,7 +123,7 @@ def rejoin(group: Group, event: Join, now_ms: int) -> None:
 
 
 def replace_static(group: Group, event: Join, member_id: str, now_ms: int) -> None:
-    """A static member came back without its id. If the group's protocol stays, nobody else has to notice (KIP-345)."""
+    """A static member came back without its id. If the group's protocol stays, the others do not notice (KIP-345)."""
     old_leader = group.members.leader_id or ""
     old_id = group.members.static[event.request.group_instance_id or ""]
     member = group.members.by_id[old_id]

@@ -1,8 +1,9 @@
 """Which partitions of an internal topic this broker leads, each with what its journal says.
 
 A partition is loaded when its leadership comes and closed when it goes; between the two its *shard* is what the
-coordinator works with. Whoever asks meanwhile hears COORDINATOR_LOAD_IN_PROGRESS, or NOT_COORDINATOR and looks for the
-new one. Groups and transactions share this: they differ in what a shard makes of the journal's entries.
+coordinator works with. A client that asks while it loads hears COORDINATOR_LOAD_IN_PROGRESS and tries again; one that
+asks when it is closed hears NOT_COORDINATOR and looks for the new coordinator. Groups and transactions share this: they
+differ in what a shard makes of the journal's entries.
 
 Source: kafka.coordinator.group.GroupMetadataManager, kafka.coordinator.transaction.TransactionStateManager.
 """
@@ -75,7 +76,7 @@ class Leadership(Generic[Shard]):
             self._close(partition, ErrorCode.NOT_COORDINATOR)
 
     def stop(self) -> None:
-        """Send everybody who waits away, and coordinate nothing any more."""
+        """Close all shards, which refuses every request that waits in them, and open none any more."""
         self._stopped = True
         for partition in list(self.shards):
             self._close(partition, ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -80,7 +80,7 @@ class MarkerSender:
             self._sort(decided, list(decided.transaction.partitions))
 
     def forget(self, shard: TransactionShard) -> None:
-        """Somebody else coordinates these transactions now."""
+        """Another broker coordinates the transactions of this shard now, and sends their markers."""
         self._queues.forget(shard)
 
     async def close(self) -> None:
@@ -174,7 +174,7 @@ class MarkerSender:
         await self._metadata.wait_until(lambda image: image is not before, wait_ms)
 
     async def _is_gone(self, partition: TopicPartition) -> bool:
-        """Whether a partition exists no longer, asking whoever knows best."""
+        """Whether a partition exists no longer, by the word of ZooKeeper if the metadata does not know it."""
         topic, index = partition
         if self._metadata.partition(topic, index) is not None:
             return False

@@ -2,9 +2,10 @@
 
 Kept here: members in the order in which they joined, the instance ids of static ones (KIP-345), and the ids that were
 handed out but whose owners have not come back with them yet (KIP-394). A member is *parked* while its Join or Sync
-waits for the others: it cannot send heartbeats then, so it has no session. The group's state and phases are in `group`.
+waits for the others: it cannot send heartbeats then, so it has no session. The group's state and phases are in
+`classic_group`.
 
-Invariant: the leader is a member (or nobody is), and every instance id names a member that carries it.
+Invariant: the leader is a member, or None while there are no members; every instance id names a member that carries it.
 Source: kafka.coordinator.group.GroupMetadata and MemberMetadata.
 """
 
@@ -58,7 +59,7 @@ class Member:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def vote(self, candidates: Iterable[str]) -> str:
-        """The first of the member's protocols that everybody supports."""
+        """The first of the member's protocols that all members support."""
         common = set(candidates)
         return next(name for name, _ in self.protocols if name in common)
 
@@ -196,7 +197,7 @@ class Members:
         return max(votes, key=votes.__getitem__)
 
     def elect_joined_leader(self) -> bool:
-        """Keep the leader if it has joined, else let the first member lead that has; False when nobody has."""
+        """Keep the leader if it has joined, else let the first member lead that has; False when no member has."""
         leader = self.by_id.get(self.leader_id or "")
         if leader is None or leader.joining is None:
             joined = next((member for member in self if member.joining is not None), None)

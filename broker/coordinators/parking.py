@@ -7,7 +7,7 @@ two: whatever it asks next releases what it asked before.
 from __future__ import annotations
 
 from anabranch.broker.coordinators import group_responses as responses
-from anabranch.broker.coordinators.group import Group
+from anabranch.broker.coordinators.classic_group import Group
 from anabranch.broker.coordinators.group_events import Join, Ticket
 from anabranch.broker.coordinators.members import Member
 from anabranch.protocol.errors import ErrorCode
@@ -47,7 +47,7 @@ def drop(group: Group, member: Member) -> None:
 
 
 def answer_joins(group: Group, now_ms: int) -> None:
-    """The join phase is over: everybody who waited learns of the new generation; all sessions begin anew."""
+    """The join phase is over: answer every join that waits with the new generation, and begin all sessions anew."""
     for member in group.members:
         join = member.finish_join()
         if join is not None:
@@ -56,7 +56,7 @@ def answer_joins(group: Group, now_ms: int) -> None:
 
 
 def answer_syncs(group: Group, error: ErrorCode, now_ms: int) -> None:
-    """Tell everybody who waits for the assignment what it is, or why there is none."""
+    """Answer every sync that waits, with the assignment or with the reason why there is none."""
     for member in group.members:
         sync = member.unpark_sync()
         if sync is not None:

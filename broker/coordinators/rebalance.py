@@ -1,9 +1,10 @@
 """How a generation of a group comes about: the join phase, its end, and the assignment that makes it Stable.
 
-The join phase ends once all members have joined again and nobody is expected who was only told its id, or at the
-slowest member's rebalance timeout: who is silent then is out, unless it is static. The first phase of an Empty group
-lasts as long as newcomers keep arriving within the initial delay. A generation that the journal refuses is not lost
-but repeated, so that no member ever acts on an assignment that a successor of this coordinator would not know.
+The join phase ends once all members have joined again and every client that was told a member id has come back with
+it, or at the longest rebalance timeout of a member: members that are silent then are dropped, unless they are static.
+The first phase of an Empty group lasts as long as newcomers keep arriving within the initial delay. A generation that
+the journal refuses is not lost but repeated, so that no member ever acts on an assignment that a successor of this
+coordinator would not know.
 
 Source: GroupCoordinator.scala of Kafka (prepareRebalance, onCompleteJoin, InitialDelayedJoin, doSyncGroup).
 """
@@ -11,7 +12,7 @@ Source: GroupCoordinator.scala of Kafka (prepareRebalance, onCompleteJoin, Initi
 from __future__ import annotations
 
 from anabranch.broker.coordinators import group_responses as responses
-from anabranch.broker.coordinators.group import Group
+from anabranch.broker.coordinators.classic_group import Group
 from anabranch.broker.coordinators.group_events import Persisted, Sync
 from anabranch.broker.coordinators.group_state import COMPLETING, EMPTY, PREPARING, STABLE
 from anabranch.broker.coordinators.parking import answer_joins, answer_syncs, drop, park_sync
@@ -45,7 +46,7 @@ def continue_after_loss(group: Group, size_before: int, now_ms: int) -> None:
 
 
 def end_join_phase_if_complete(group: Group, now_ms: int) -> None:
-    """End the phase once everybody is there. The very first one lasts until its delay is over."""
+    """End the phase once all members have joined. The first one of an Empty group lasts until its delay is over."""
     if group.state is not PREPARING:
         return
     phase = group.join_phase
@@ -57,7 +58,7 @@ def end_join_phase_if_complete(group: Group, now_ms: int) -> None:
 
 
 def end_join_phase(group: Group, now_ms: int) -> None:
-    """Whoever has joined makes up the next generation, with the static members that are still silent."""
+    """Begin the next generation with the members that have joined, and the static ones that are still silent."""
     for member in [one for one in group.members if one.joining is None and one.instance_id is None]:
         drop(group, member)
     if len(group.members) and not group.members.elect_joined_leader():

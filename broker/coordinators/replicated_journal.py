@@ -205,7 +205,7 @@ class Journal:
                     log.error("%s-%d: passed over, as it cannot be read: %s: %r", self.topic, partition, reason, entry)
             if following != offset:
                 offset = following
-                await asyncio.sleep(0)  # a long journal must not keep everybody else from being served
+                await asyncio.sleep(0)  # a long journal must not keep other requests from being served
             elif self._replicas.leader_of(self.topic, partition).high_watermark < offset:
                 await self._replicas.wait_committed(self.topic, partition, offset)
             else:
@@ -218,7 +218,7 @@ _NO_LIMIT: Final = 2**31 - 1
 def entries_of(data: Buffer, first_offset: int = 0, read_key: ReadKey = decode_key) -> Iterator[Put | Settle]:
     """What the batches say, in order. Records of kinds that only newer software knows are skipped.
 
-    So is what cannot be read: a coordinator that does not get past it would be of no use to anybody.
+    So is what cannot be read: a coordinator that does not get past it could serve none of its groups.
     """
     for position, header in iter_batches(data):
         offset = header.base_offset

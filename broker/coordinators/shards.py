@@ -10,8 +10,8 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from anabranch.broker.coordinators.classic_group import Group
 from anabranch.broker.coordinators.committed_offsets import CommittedOffset, Offsets
-from anabranch.broker.coordinators.group import Group
 from anabranch.broker.coordinators.group_events import Commit, Delete, Observe, Verdict
 from anabranch.broker.coordinators.group_machine import apply, restored
 from anabranch.broker.coordinators.group_positions import Positions

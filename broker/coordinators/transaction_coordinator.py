@@ -124,9 +124,9 @@ class TransactionCoordinator:
     # --- what producers ask --------------------------------------------------------------------------------------
 
     async def init_producer_id(self, transactional_id: str, timeout_ms: int, expected: Producer | None) -> Producer:
-        """The identity of a producer that begins, or goes on after a failure; whoever had the id before is fenced.
+        """The identity of a producer that begins, or goes on after a failure; the producer that had the id is fenced.
 
-        Raises KafkaError: CONCURRENT_TRANSACTIONS while the transaction of whoever had it is being aborted.
+        Raises KafkaError: CONCURRENT_TRANSACTIONS while the transaction of that one is being aborted.
         """
         if transactional_id == "":
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id is null or has at least one character")
@@ -254,7 +254,7 @@ class TransactionCoordinator:
         self._background.spawn(self._complete(decided))
 
     async def _complete(self, decided: DecidedTransaction) -> None:
-        """Write that all markers are there, until it is written or somebody else's task."""
+        """Write that all markers are there, again until it is written or another broker coordinates the transaction."""
         shard, transaction = decided.shard, decided.transaction
         failures = 0
         while self._is_current(shard):
@@ -306,7 +306,7 @@ class TransactionCoordinator:
             log.info("%s: not aborted yet: %s", transaction.transactional_id, error)
 
     async def _remove_expired(self, now_ms: int) -> None:
-        """Forget the ids that nobody has used for long."""
+        """Forget the ids that no producer has used for `transactional.id.expiration.ms`."""
         latest_ms = now_ms - self._config.current.transactional_id_expiration_ms
         for shard in self._loaded_shards():
             expired = [

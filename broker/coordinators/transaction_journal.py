@@ -1,4 +1,4 @@
-"""What stands of a transactional id in `__transaction_state`, and what a partition of it holds in memory.
+"""How a transactional id is stored in `__transaction_state`, and what its coordinator keeps in memory per partition.
 
 The last record of an id is where it stands; a tombstone forgets it. Every record is written with acks=-1 before the
 memory follows. Partitions of a topic are written in order, so that equal states have equal bytes.
@@ -55,7 +55,7 @@ class TransactionShard:
     def apply(self, entry: Put | Settle) -> None:
         """Take in the next entry of the journal while loading. Raises DecodeError."""
         if isinstance(entry, Settle):
-            return  # nobody writes transactions into this topic
+            return  # no producer writes transactions into this topic
         if entry.value is None:
             self.transactions.pop(entry.key, None)
         else:

@@ -1,9 +1,9 @@
 """The markers that decided transactions still owe to partitions: for which broker they wait, and what its answer means.
 
 A decided transaction owes one marker to every partition in it. `MarkerQueues` sorts them by the broker that leads the
-partition now; what has no live leader, or was refused by somebody who leads no longer, is sorted again later. One
-request carries all that waits for one broker. The partitions left in the `Transaction` are the truth: a marker is done
-when its partition is out of there, so that a marker sent twice does no harm.
+partition now; what has no live leader, or was refused by a former leader, is sorted again later. One request carries
+all that waits for one broker. The partitions left in the `Transaction` are the truth: a marker is done when its
+partition is out of there, so that a marker sent twice does no harm.
 
 Pure: no connections, no clock. Source: kafka.coordinator.transaction.TransactionMarkerChannelManager and
 TransactionMarkerRequestCompletionHandler.
@@ -92,7 +92,7 @@ class MarkerQueues:
         return self._queues.pop(node, {})
 
     def forget(self, shard: TransactionShard) -> None:
-        """The shard is led by somebody else, who sends the markers now."""
+        """Another broker leads the shard, and sends its markers now."""
         for queue in self._queues.values():
             for decided in [one for one in queue if one.shard is shard]:
                 del queue[decided]

@@ -110,7 +110,7 @@ class Transaction:
     last_update_ms: int
     pending: TransactionState | None = None
     fence_failed: bool = False
-    """An epoch was raised to fence a producer, and the journal did not take it: nobody has it, so it is used again."""
+    """An epoch was raised to fence a producer and could not be written: it is used again, as no producer has it."""
 
     def __str__(self) -> str:
         """One line, the same in every process."""
@@ -126,7 +126,7 @@ class Transaction:
     # --- where to go ---------------------------------------------------------------------------------------------
 
     def prepare_fence(self) -> Transition:
-        """Take the transaction away from its producer: the next epoch, which nobody is told."""
+        """Take the transaction away from its producer: the next epoch, which no producer is told."""
         epoch = self.producer_epoch if self.fence_failed else self.producer_epoch + 1
         assert epoch <= PRODUCER_EPOCH_MAX, f"{self} has no epoch left to fence with"
         return self._prepare(PREPARE_EPOCH_FENCE, epoch=epoch, last_epoch=NO_PRODUCER_EPOCH)

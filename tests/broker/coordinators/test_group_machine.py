@@ -249,7 +249,7 @@ def test_a_group_restored_without_members_is_empty() -> None:
 # --- one door ----------------------------------------------------------------------------------------------------
 
 DECIDE: Final = (group_machine, joining, rebalance, parking, group_responses)
-"""The modules that decide about a group; what it knows is in `group`, `members` and `group_phases`."""
+"""The modules that decide about a group; what it knows is in `classic_group`, `members` and `group_phases`."""
 
 
 def changed_attributes(source: str) -> set[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
+from anabranch.broker.coordinators.classic_group import Group
 from anabranch.broker.coordinators.committed_offsets import CommittedOffset
-from anabranch.broker.coordinators.group import Group
 from anabranch.broker.coordinators.group_state import EMPTY, STABLE, GroupLimits
 from anabranch.broker.coordinators.replicated_journal import Put, Settle
 from anabranch.broker.coordinators.shards import Replay, Slot

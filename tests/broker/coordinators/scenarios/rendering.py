@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from anabranch.broker.coordinators.classic_group import Group
 from anabranch.broker.coordinators.committed_offsets import Offsets, TopicPartition
-from anabranch.broker.coordinators.group import Group
 from anabranch.broker.coordinators.group_events import Persist
 from anabranch.protocol.apis.consumer_group_position import ConsumerGroupPositionResponse
 from anabranch.protocol.apis.heartbeat import HeartbeatResponse

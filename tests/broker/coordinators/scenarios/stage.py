@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, assert_never
 
+from anabranch.broker.coordinators.classic_group import Group
 from anabranch.broker.coordinators.committed_offsets import CommittedOffset, TopicPartition, records_of
-from anabranch.broker.coordinators.group import Group
 from anabranch.broker.coordinators.group_events import (
     Answer,
     Close,

@@ -163,7 +163,7 @@ class Group:
         self.move(STABLE, now_ms)
 
     def withdraw_assignments(self) -> None:
-        """The generation ends before anybody could act on its assignment."""
+        """The generation ends before it became Stable: no member has acted on its assignment, and none will."""
         for member in self.members:
             member.assignment = b""
 
