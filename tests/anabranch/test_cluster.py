@@ -28,9 +28,6 @@ from anabranch.protocol.records.batch_builder import BatchBuilder
 pytestmark = pytest.mark.timeout(60)
 
 
-TIMEOUT_S = 60
-
-
 @asynccontextmanager
 async def connected(cluster: Cluster, node_id: int) -> AsyncIterator[Connection]:
     """A connection to one broker."""

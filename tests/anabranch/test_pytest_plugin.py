@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 THEIR_INI = """\
 [pytest]
 anabranch_brokers = 2
@@ -25,13 +27,35 @@ def test_their_code(anabranch_cluster):
     assert sent == [(None, 0)]
     assert len(producer.list_topics("orders").topics["orders"].partitions) == 5
 """
+THEIR_ASYNCHRONOUS_TEST = """\
+import pytest
+from anabranch import Admin
+
+{mark}
+async def test_their_asynchronous_code(anabranch_cluster):
+    async with Admin(anabranch_cluster.bootstrap_servers) as admin:
+        assert len((await admin.describe_cluster()).brokers) == 2
+"""
 
 
-def test_a_project_gets_a_live_endpoint_from_the_fixture(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "mark"),
+    [
+        (("-p", "no:asyncio"), None),
+        (("--asyncio-mode=strict",), "@pytest.mark.asyncio"),
+        (("--asyncio-mode=auto",), ""),
+    ],
+    ids=["without pytest-asyncio", "with its strict mode", "with its auto mode"],
+)
+def test_a_project_gets_a_live_endpoint_from_the_fixture(
+    words: tuple[str, ...], mark: str | None, tmp_path: Path
+) -> None:
     (tmp_path / "pytest.ini").write_text(THEIR_INI)
     (tmp_path / "test_theirs.py").write_text(THEIR_TEST)
+    if mark is not None:
+        (tmp_path / "test_asynchronous.py").write_text(THEIR_ASYNCHRONOUS_TEST.format(mark=mark))
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")},
         capture_output=True,
@@ -39,4 +63,4 @@ def test_a_project_gets_a_live_endpoint_from_the_fixture(tmp_path: Path) -> None
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 passed" in done.stdout
+    assert f"{1 if mark is None else 2} passed" in done.stdout

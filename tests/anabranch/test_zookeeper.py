@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,8 +15,6 @@ from anabranch.controller.zk.kazoo_session import open_kazoo
 from anabranch.controller.zk.session import SessionEvent
 from anabranch.spark_jobs.java import Java, JavaMissing
 from anabranch.zookeeper import LocalZooKeeper, ZooKeeperUnavailable, free_port, why_unavailable
-
-Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 @pytest.mark.zookeeper

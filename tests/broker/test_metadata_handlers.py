@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -72,17 +71,13 @@ IMAGE = ClusterImage(
 SETTINGS = BrokerSettings(port=0, auto_create_topics_enable=False)
 
 
-def ask(handler: Callable[..., Any], request: Any, version: int, image: ClusterImage = IMAGE) -> Any:
+async def ask(handler: Callable[..., Any], request: Any, version: int, image: ClusterImage = IMAGE) -> Any:
     """Call a handler on a broker with this image, and make sure the answer can be sent."""
-
-    async def scenario() -> Any:
-        services = await lone_services(SETTINGS)
-        services.metadata.image = image
-        response = await handler(context(services, version), request)
-        codec.encode(response, version)
-        return response
-
-    return asyncio.run(scenario())
+    services = await lone_services(SETTINGS)
+    services.metadata.image = image
+    response = await handler(context(services, version), request)
+    codec.encode(response, version)
+    return response
 
 
 def context(services: Services, version: int) -> RequestContext:
@@ -93,8 +88,8 @@ def names(*topics: str) -> MetadataRequest:
     return MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in topics])
 
 
-def test_all_topics_and_none() -> None:
-    everything = ask(metadata, MetadataRequest(topics=None), 12)
+async def test_all_topics_and_none() -> None:
+    everything = await ask(metadata, MetadataRequest(topics=None), 12)
     assert {topic.name: topic.is_internal for topic in everything.topics} == {"t": False, "__consumer_offsets": True}
     assert [(one.node_id, one.host, one.port, one.rack) for one in everything.brokers] == [
         (1, "host-1", 9001, "r"),
@@ -102,8 +97,8 @@ def test_all_topics_and_none() -> None:
     ]
     assert (everything.controller_id, everything.cluster_id) == (2, "test-cluster")
     assert everything.max_partition_epoch == 9
-    assert ask(metadata, MetadataRequest(topics=[]), 1).topics == []
-    assert len(ask(metadata, MetadataRequest(topics=[]), 0).topics) == 2
+    assert (await ask(metadata, MetadataRequest(topics=[]), 1)).topics == []
+    assert len((await ask(metadata, MetadataRequest(topics=[]), 0)).topics) == 2
 
 
 CREATING = BrokerSettings(port=0, auto_create_topics_enable=True)
@@ -132,23 +127,23 @@ async def test_a_topic_whose_creation_has_no_known_outcome_is_not_usable_yet() -
     assert [(row.name, row.error_code) for row in rows] == [("t", 0), ("new", ErrorCode.LEADER_NOT_AVAILABLE)]
 
 
-def test_a_partition_without_a_live_leader_keeps_its_epoch() -> None:
-    (topic,) = ask(metadata, names("t"), 9).topics
+async def test_a_partition_without_a_live_leader_keeps_its_epoch() -> None:
+    (topic,) = (await ask(metadata, names("t"), 9)).topics
     rows = {row.partition_index: (row.error_code, row.leader_id, row.leader_epoch) for row in topic.partitions}
     assert rows[0] == (ErrorCode.NONE, 1, 4)
     assert rows[1] == rows[2] == (ErrorCode.LEADER_NOT_AVAILABLE, -1, 4)
     assert topic.partitions[0].offline_replicas == [9]
 
 
-def test_version_0_leaves_dead_replicas_out() -> None:
-    (topic,) = ask(metadata, names("t"), 0).topics
+async def test_version_0_leaves_dead_replicas_out() -> None:
+    (topic,) = (await ask(metadata, names("t"), 0)).topics
     row = topic.partitions[0]
     assert (row.error_code, row.replica_nodes, row.isr_nodes) == (ErrorCode.REPLICA_NOT_AVAILABLE, [1, 2], [1])
 
 
-def test_resizes_are_told_as_tags() -> None:
+async def test_resizes_are_told_as_tags() -> None:
     """Goal: KIP-253's fields reach those who read them. Method: through the bytes, in a flexible and an old version."""
-    response = ask(metadata, names("t"), 9)
+    response = await ask(metadata, names("t"), 9)
     (topic,) = codec.decode(MetadataResponse, 9, codec.encode(response, 9))[0].topics
     assert (topic.generation, topic.base, topic.ordered_delivery, topic.min_insync_replicas) == (2, 2, True, 2)
     assert [(step.generation, step.count) for step in topic.history] == [(0, 2), (2, 3)]
@@ -169,31 +164,31 @@ def test_resizes_are_told_as_tags() -> None:
         (MetadataRequestTopic(name="t", topic_id=ID), 10, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_is_said_about_one_topic(asked: MetadataRequestTopic, version: int, code: ErrorCode) -> None:
-    (topic,) = ask(metadata, MetadataRequest(topics=[asked]), version).topics
+async def test_what_is_said_about_one_topic(asked: MetadataRequestTopic, version: int, code: ErrorCode) -> None:
+    (topic,) = (await ask(metadata, MetadataRequest(topics=[asked]), version)).topics
     assert topic.error_code == code
 
 
-def test_describe_cluster() -> None:
-    response = ask(describe_cluster, DescribeClusterRequest(include_cluster_authorized_operations=False), 1)
+async def test_describe_cluster() -> None:
+    response = await ask(describe_cluster, DescribeClusterRequest(include_cluster_authorized_operations=False), 1)
     assert (response.controller_id, [one.broker_id for one in response.brokers]) == (2, [1, 2])
     assert response.cluster_authorized_operations == -(2**31), "nobody asked"
     asked = DescribeClusterRequest(include_cluster_authorized_operations=True)
-    bits = ask(describe_cluster, asked, 1).cluster_authorized_operations
+    bits = (await ask(describe_cluster, asked, 1)).cluster_authorized_operations
     assert [number for number in range(32) if bits >> number & 1] == [5, 7, 8, 9, 10, 11, 12]
     codes = {2: ErrorCode.MISMATCHED_ENDPOINT_TYPE, 3: ErrorCode.UNSUPPORTED_ENDPOINT_TYPE}
     for endpoint_type, code in codes.items():
         wrong = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=endpoint_type)
-        assert ask(describe_cluster, wrong, 1).error_code == code
+        assert (await ask(describe_cluster, wrong, 1)).error_code == code
 
 
-def test_what_a_caller_may_do_is_told_when_asked() -> None:
+async def test_what_a_caller_may_do_is_told_when_asked() -> None:
     request = MetadataRequest(topics=None, include_topic_authorized_operations=True)
-    (bits,) = {row.topic_authorized_operations for row in ask(metadata, request, 12).topics}
+    (bits,) = {row.topic_authorized_operations for row in (await ask(metadata, request, 12)).topics}
     assert [number for number in range(32) if bits >> number & 1] == [3, 4, 5, 6, 7, 8, 10, 11]
-    assert {row.topic_authorized_operations for row in ask(metadata, names("t"), 12).topics} == {-(2**31)}
+    assert {row.topic_authorized_operations for row in (await ask(metadata, names("t"), 12)).topics} == {-(2**31)}
     request = MetadataRequest(topics=None, include_cluster_authorized_operations=True)
-    assert ask(metadata, request, 10).cluster_authorized_operations > 0
+    assert (await ask(metadata, request, 10)).cluster_authorized_operations > 0
 
 
 def test_lineage_epochs() -> None:
@@ -209,9 +204,9 @@ def test_lineage_epochs() -> None:
     assert epochs_of(None, 0).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_coordinators_of_many_groups_at_once() -> None:
+async def test_coordinators_of_many_groups_at_once() -> None:
     groups = [f"g{n}" for n in range(6)]
-    response = ask(find_coordinator, FindCoordinatorRequest(coordinator_keys=groups), 4)
+    response = await ask(find_coordinator, FindCoordinatorRequest(coordinator_keys=groups), 4)
     assert [one.key for one in response.coordinators] == groups
     for one in response.coordinators:
         if partition_of_group(one.key, 2) == 1:
@@ -221,18 +216,18 @@ def test_coordinators_of_many_groups_at_once() -> None:
     assert len({one.error_code for one in response.coordinators}) == 2
 
 
-def test_kinds_of_coordinators() -> None:
+async def test_kinds_of_coordinators() -> None:
     """A transactional id has one, here without brokers enough to make its topic; a share group never has (KIP-932)."""
 
-    def error(key_type: int, version: int) -> int:
-        response = ask(
+    async def error(key_type: int, version: int) -> int:
+        response = await ask(
             find_coordinator, FindCoordinatorRequest(key="x", key_type=key_type, coordinator_keys=["x"]), version
         )
         return int(response.error_code if version < 4 else response.coordinators[0].error_code)
 
-    assert error(1, 1) == error(1, 4) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert error(2, 5) == error(3, 6) == error(3, 1) == ErrorCode.INVALID_REQUEST
-    assert error(2, 6) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await error(1, 1) == await error(1, 4) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await error(2, 5) == await error(3, 6) == await error(3, 1) == ErrorCode.INVALID_REQUEST
+    assert await error(2, 6) == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 @pytest.mark.parametrize(
@@ -243,9 +238,9 @@ def test_groups_hash_as_java_strings_do(group: str, partition: int) -> None:
     assert partition_of_group(group, 50) == partition
 
 
-def test_idempotent_producers_get_fresh_ids() -> None:
+async def test_idempotent_producers_get_fresh_ids() -> None:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
-    response = ask(init_producer_id, request, 4)
+    response = await ask(init_producer_id, request, 4)
     assert (response.error_code, response.producer_id, response.producer_epoch) == (0, 0, 0)
 
 
@@ -267,18 +262,19 @@ async def test_a_replaced_controller_is_refused() -> None:
     assert await send(4, -1) == ErrorCode.NONE
 
 
-def test_configs_of_topics_and_brokers() -> None:
+async def test_configs_of_topics_and_brokers() -> None:
     def resource(kind: int, name: str, keys: list[str] | None = None) -> DescribeConfigsRequest:
         one = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
         return DescribeConfigsRequest(resources=[one], include_synonyms=True)
 
-    (result,) = ask(describe_configs, resource(2, "t", ["min.insync.replicas", "no.such"]), 4).results
+    (result,) = (await ask(describe_configs, resource(2, "t", ["min.insync.replicas", "no.such"]), 4)).results
     (row,) = result.configs
     assert (row.name, row.value, row.config_source, row.config_type) == ("min.insync.replicas", "1", 5, 3)
-    (result,) = ask(describe_configs, resource(4, "1"), 0).results
+    (result,) = (await ask(describe_configs, resource(4, "1"), 0)).results
     shown = {row.name: (row.value, row.read_only) for row in result.configs}
     assert shown["auto.create.topics.enable"] == ("false", True)
     assert shown["log.retention.bytes"] == ("-1", False)
-    assert ask(describe_configs, resource(4, "2"), 4).results[0].error_code == ErrorCode.INVALID_REQUEST
-    assert ask(describe_configs, resource(2, "gone"), 4).results[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert ask(describe_configs, resource(77, "t"), 4).results[0].error_code == ErrorCode.INVALID_REQUEST
+    assert (await ask(describe_configs, resource(4, "2"), 4)).results[0].error_code == ErrorCode.INVALID_REQUEST
+    gone = await ask(describe_configs, resource(2, "gone"), 4)
+    assert gone.results[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await ask(describe_configs, resource(77, "t"), 4)).results[0].error_code == ErrorCode.INVALID_REQUEST

@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 
@@ -23,7 +23,6 @@ from anabranch.zookeeper import LocalZooKeeper
 from tests.broker.test_sessions import Ensemble
 
 T = TypeVar("T")
-Run = Callable[[Any], Any]
 
 
 class UnsteadySession(MemorySession):

@@ -18,18 +18,13 @@ pytestmark = [
 ]
 
 
-def beside_a_cluster(work: Callable[[str], None]) -> None:
+async def beside_a_cluster(work: Callable[[str], None]) -> None:
     """Run blocking clients in a thread while a cluster runs here."""
-
-    async def main() -> None:
-        async with Cluster(3) as cluster:
-            async with asyncio.timeout(60):
-                await asyncio.get_running_loop().run_in_executor(None, work, cluster.bootstrap_servers)
-
-    asyncio.run(main())
+    async with Cluster(3) as cluster, asyncio.timeout(60):
+        await asyncio.get_running_loop().run_in_executor(None, work, cluster.bootstrap_servers)
 
 
-def test_librdkafka_elects_leaders() -> None:
+async def test_librdkafka_elects_leaders() -> None:
     def work(servers: str) -> None:
         admin = AdminClient({"bootstrap.servers": servers})
         for created in admin.create_topics([NewTopic("t", 1, 3)]).values():
@@ -39,10 +34,10 @@ def test_librdkafka_elects_leaders() -> None:
         assert {one.partition: error.code() for one, error in outcome.items()} == {0: 84, 9: 3}
         assert admin.elect_leaders(ElectionType.UNCLEAN, None).result(60) == {}
 
-    beside_a_cluster(work)
+    await beside_a_cluster(work)
 
 
-def test_kafka_python_moves_replicas_and_sees_them_move() -> None:
+async def test_kafka_python_moves_replicas_and_sees_them_move() -> None:
     from kafka import TopicPartition
     from kafka.admin import KafkaAdminClient
 
@@ -65,4 +60,4 @@ def test_kafka_python_moves_replicas_and_sees_them_move() -> None:
         finally:
             admin.close()
 
-    beside_a_cluster(work)
+    await beside_a_cluster(work)

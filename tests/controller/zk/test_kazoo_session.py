@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
@@ -18,8 +16,6 @@ from anabranch.controller.candidacy import persistently
 from anabranch.controller.zk.kazoo_session import KazooSession, open_kazoo
 from anabranch.controller.zk.session import ConnectionLoss, SessionEvent, WatchEvent
 from anabranch.zookeeper import free_port
-
-Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 @pytest.mark.zookeeper

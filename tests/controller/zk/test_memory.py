@@ -6,15 +6,11 @@ What it shares with the real one is in tests/contracts/test_zk_session.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
 
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.controller.zk.session import ConnectionLoss, SessionEvent, SessionExpired, WatchEvent
-
-Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 async def test_a_watch_on_its_way_is_not_delivered_after_close() -> None:
