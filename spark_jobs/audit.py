@@ -3,8 +3,8 @@
     anabranch source -> prepare -> state per bucket (transformWithState) -> rows -> foreachBatch
 
 A bucket's state holds all its keys (`bucket.Bucket`) and lives in Spark's checkpointed state store, so it is exactly as
-old as the offsets. What a batch writes replaces what it wrote before, if it runs again after a restart. The audited
-topic itself, if it is named, runs through the same query: what it stores and nobody got is lost, and payloads are
+old as the offsets. A batch that runs again after a restart replaces what it wrote the first time. The audited topic
+itself, if it is named, runs through the same query: stored records that no group was given are lost, and payloads are
 compared.
 """
 
@@ -31,14 +31,14 @@ from anabranch.spark_jobs.violations import LOSSES, Violations, batch_name
 
 TRIGGER: Final = "1 second"
 ROWS_PER_TRIGGER: Final = 200_000
-"""Records, of which one of the audit topic holds many events: enough to be worth a batch."""
+"""How many records one batch reads. A record of the audit topic holds many events."""
 NO_GROUP: Final = ""
-"""Who did not get what is stored, if nobody got anything."""
+"""The name of the group that lost records in a report where no group was given any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What to audit, and where its output goes."""
+    """What an audit reads and judges, and the directory of its output."""
 
     servers: str
     topic: str
@@ -47,7 +47,7 @@ class Target:
     scope: Scope = Scope()
     rows_per_trigger: int = ROWS_PER_TRIGGER
     source: str = FORMAT
-    """One of `inputs.SOURCES`."""
+    """Which source reads the topics: one of `inputs.SOURCES`."""
     fail_on_data_loss: bool = True
     """End the query if records are gone that it has not read."""
 
@@ -58,7 +58,7 @@ class Target:
 
     @property
     def checkpoint(self) -> Path:
-        """Spark's own: offsets and state."""
+        """The directory of Spark's checkpoint: offsets and state."""
         return self.directory / "checkpoint"
 
     @property
@@ -68,7 +68,7 @@ class Target:
 
     @property
     def beside(self) -> Path:
-        """What was counted beside the checks: a `tallies.Ledger`."""
+        """The file of what was counted beside the checks: a `tallies.Ledger`."""
         return self.directory / "tallies.json"
 
     @property
@@ -173,7 +173,7 @@ def tallies(target: Target) -> list[verdict.Tally]:
 
 
 def unread(target: Target) -> list[verdict.Unread]:
-    """Where records were lost, as of the verdict."""
+    """The places where records were lost, as of the verdict."""
     return stages.unread_in(_read(target.ending).get("counts", ()))
 
 
@@ -191,7 +191,7 @@ def judgement(counts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def waiting(counts: Iterable[Mapping[str, Any]]) -> int:
-    """What is stored and was not delivered, over all groups."""
+    """How many stored records were not delivered, over all groups."""
     counts = list(counts)
     # A bucket that a group got nothing from does not know of the group: all that it stores is waiting.
     return sum(one["waiting"].get(group, one["stored"]) for group in groups(counts) for one in counts)
@@ -203,7 +203,7 @@ def groups(counts: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def finish(session: SparkSession, target: Target, outputs: Violations | None = None) -> dict[str, int]:
-    """Judge what the query has taken in by now: write down what is lost, and say the verdict."""
+    """Judge all that the query has read: write down what is lost. Returns the verdict."""
     counts = list(_read(target.summary).values())
     states = (
         session.read.format("statestore")

@@ -1,4 +1,4 @@
-"""The audit of what is finished: an audit topic as it is now, or its copy in Parquet, in one batch job.
+"""The audit as one batch job: of an audit topic as it is now, or of its copy in Parquet.
 
 Both kinds of input have the columns of Spark's Kafka source (`source.COLUMNS`, with headers where an audited topic is
 compared), so a copy is made by `topic(...).write.parquet(path)`. The buckets, the checks and the rows are those of the
@@ -35,7 +35,7 @@ _COLUMNS: Final = ("kind", "bucket", "detail", "packed")
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """What a finished audit says; the same rows as those of the stream."""
+    """The outcome of a batch audit; its rows are those that a stream over the same records would give."""
 
     judgement: dict[str, int]
     violations: list[str]
@@ -77,7 +77,7 @@ def run(records: DataFrame, scope: Scope) -> Backfill:
 
 
 def take_all(bucket: Bucket, number: int, frame: pd.DataFrame, scope: Scope) -> Iterator[tuple[str, int, str]]:
-    """Let a bucket take all prepared rows of it; rows of output as if they were one batch."""
+    """Judge all prepared rows of one bucket. Returns rows of output, as if it had been one batch."""
     count, beside = None, Tallies()
     for portion in portions(frame):
         for row in stages.take(bucket, number, portion, scope):

@@ -1,8 +1,8 @@
-"""Everything that the audit knows about the keys of one bucket, and what it says about them.
+"""The state of one bucket of keys, and the counts and violations that follow from it.
 
 The state is one value per bucket, packed as columns, because a round trip per key to the state store costs more than
-the check. `checks` moves it on; here it is packed, and here is told what it comes to: in the middle (`count`), as time
-goes by (`settle`), and when nothing more comes (`finish`).
+the check. `checks` changes it with each batch. This module packs it, and reports from it: at any time (`count`), as
+time goes by (`settle`), and at the end of the audit (`finish`).
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from anabranch.spark_jobs.verdict import (
 )
 
 PATIENCE_MS: Final = 10 * 60 * 1000
-"""What was passed over is told as lost when events are so much younger than the one that passed it over."""
+"""How long after it was passed over, by the time of events, a record counts as lost."""
 QUIET_MS: Final = 60 * 60 * 1000
-"""Lines without deliveries for so long keep no more than their last place."""
+"""After this time without a delivery, a line (a key of one producer) keeps its last place only."""
 assert QUIET_MS > PATIENCE_MS, "what waits is not quiet"
 SENDERS_KEPT: Final = 256
 LEVEL: Final = 1
-"""Of compression: what the state store copies and writes at each batch is a third then, about 30 bytes per key."""
+"""The level of compression, with which the state store copies a third per batch: about 30 bytes per key."""
 STATE_BYTES_MAX: Final = 1 << 31
 NEVER_MS: Final = 1 << 62
-NOBODY: Final = Sender("", "", "", 0, -1)
+NO_SENDER: Final = Sender("", "", "", 0, -1)
 NO_GENERATION: Final = -1
 
 _TOLD: Final = SKIPPED.index("told")
 _SKIP_GENERATION: Final = SKIPPED.index("generation")
 _SKIP_TIME: Final = SKIPPED.index("time_ms")
-"""Columns of `lines.skipped`."""
+"""Where columns of `lines.skipped` begin."""
 _NO_PLACE: Final = (-1,) * len(PLACE)
 
 Where = tuple[int, int]
@@ -75,17 +75,17 @@ class Bucket:
     tallies: dict[Where, dict[str, int]] = field(default_factory=dict)
     """Per name and generation."""
     keys: int = 0
-    """Numbered ones that were ever seen, in each group."""
+    """How many numbered keys were ever seen, counted in each group."""
     forgotten: int = 0
-    """Lines that nothing was heard of for so long."""
+    """How many lines were forgotten, because they had no delivery for `FORGET_MS`."""
     clock_ms: int = 0
-    """The time of events so far."""
+    """The time of the newest event."""
     begun_ms: int = NEVER_MS
-    """What it was at the first of them."""
+    """The time of the first event."""
     forget_ms: int = FORGET_MS
 
     def enter(self, scope: Scope) -> None:
-        """Judge this from now on; it is the same each time."""
+        """Set what is judged; it is the same in every batch."""
         assert scope.forget_ms >= QUIET_MS, "what is forgotten is quiet, unless it misses something"
         self.forget_ms = scope.forget_ms
         if scope.expect is not None and scope.groups and not self.pending.named:
@@ -94,7 +94,7 @@ class Bucket:
     # what it comes to
 
     def count(self) -> list[Tally]:
-        """Everything that was counted, with what is missing as things stand."""
+        """All counts, and the records that are missing at this moment."""
         rows = {where: dict.fromkeys((*COUNTED, *KINDS), 0) | counts for where, counts in self.tallies.items()}
         for where, missing in self._missing().items():
             rows[where][LOST] += missing
@@ -106,7 +106,10 @@ class Bucket:
         return sorted(tallies, key=lambda tally: tally[:3])
 
     def settle(self) -> list[Violation]:
-        """What has become lost as time went by, each told once; and forget what need not be remembered."""
+        """The records that have become lost as time went by, each reported once.
+
+        And forget what is too old to matter.
+        """
         found: list[Violation] = []
         keys, rows = self.lines.skipped.columns()
         due = (rows[:, _TOLD] == 0) & (self.clock_ms - rows[:, _SKIP_TIME] >= PATIENCE_MS)
@@ -121,7 +124,7 @@ class Bucket:
         return found
 
     def finish(self, expect: str | None, groups: Iterable[str]) -> tuple[list[Violation], list[Tally]]:
-        """What is lost if nothing more comes, with the counts of what `count` does not know. Changes nothing.
+        """The violations and counts at the end of the audit, beyond those of `count`. Changes nothing.
 
         `expect` is the topic whose records were stored; `groups`, all that anything of it was delivered to.
         """
@@ -143,7 +146,7 @@ class Bucket:
         return found, tallies
 
     def unread(self, expect: str | None, groups: Iterable[str]) -> list[Unread]:
-        """Where that lies which `finish` calls lost because it is stored and was not delivered."""
+        """The places of the records that `finish` counts as lost because they are stored and were not delivered."""
         if expect is None:
             return []
         return unread_of(
@@ -158,7 +161,7 @@ class Bucket:
         return {self.names[name][0]: self.pending.waiting(name) for name in self.pending.groups}
 
     def passed(self) -> int:
-        """How many of them a group has read past, over all groups: told as lost in the end, unless they come yet."""
+        """How many of those a group has read past, over all groups: lost in the end, unless they are delivered yet."""
         read_to: dict[int, dict[int, int]] = {name: {} for name in self.pending.groups}
         for (name, partition), place in self.places.items():
             if name in read_to:
@@ -168,7 +171,7 @@ class Bucket:
     # the state store
 
     def pack(self) -> bytes:
-        """As bytes."""
+        """The state as bytes."""
         small = {
             "names": self.names,
             "senders": self.senders,
@@ -186,7 +189,7 @@ class Bucket:
 
     @classmethod
     def unpack(cls, data: bytes | None) -> Bucket:
-        """From bytes; an empty bucket from none. `ForeignState`, `DecodeError`"""
+        """The state from bytes; an empty bucket from None. Raises ForeignState, DecodeError."""
         if data is None:
             return cls()
         found, small = columns.unpack(decompress(Compression.ZSTD, data, STATE_BYTES_MAX))
@@ -213,7 +216,7 @@ class Bucket:
         return self.names.index((group, topic))
 
     def check_in_time(self, group: str, topic: str) -> None:
-        """A group to which something of the audited topic was delivered, here or elsewhere. `LateGroup`"""
+        """Note a group that was given something of the audited topic, in any bucket. Raises LateGroup."""
         if self.pending.is_late(self._find_name(group, topic)):
             known = [self.names[name][0] for name in self.pending.groups]
             wanted = " ".join(f"--group {one}" for one in sorted({group, *known}))
@@ -223,12 +226,15 @@ class Bucket:
             )
 
     def add(self, name: int, generation: int, kind: str, count: int = 1) -> None:
-        """Count something."""
+        """Add to a count."""
         counts = self.tallies.setdefault((name, generation), {})
         counts[kind] = counts.get(kind, 0) + count
 
     def give_up(self, line: Line) -> list[Violation]:
-        """Count a line as forgotten, and for good what is missing in it; what nobody has told of that."""
+        """Count a line as forgotten, and its missing records as lost.
+
+        Returns the losses that were not reported before.
+        """
         assert line.newest is not None, "something was delivered"
         self.forgotten += 1
         name = self.name_of(line.newest.group, line.newest.topic)
@@ -240,7 +246,7 @@ class Bucket:
         """A delivery from the fields of `lines.PLACE`."""
         group, topic = self.names[name]
         sequence, partition, generation, offset, time_ms, sender = place
-        by = self.senders[sender] if sender >= 0 else NOBODY
+        by = self.senders[sender] if sender >= 0 else NO_SENDER
         return Event(
             group,
             topic,
@@ -264,7 +270,7 @@ class Bucket:
         return event.sequence, event.partition, event.generation, event.offset, event.time_ms, index
 
     def skip(self, first: int, row: Sequence[int]) -> Skip:
-        """What was passed over, from its row in `lines.skipped`."""
+        """The sequences that were passed over, from their row in `lines.skipped`."""
         at = int(np.searchsorted(self.lines.first, np.uint64(first)))
         name, producer = int(self.lines.fields["name"][at]), int(self.lines.fields["producer"][at])
         begin, end, told, *places = row
@@ -301,7 +307,7 @@ class Bucket:
         return self.names.index((group, topic)) if (group, topic) in self.names else None
 
     def _undelivered(self, group: str, topic: str) -> Iterator[Violation]:
-        """What is stored and was never given to a group, and was not passed over either: that is known already."""
+        """Stored records that a group was never given, without those that were passed over, which are known already."""
         self.check_in_time(group, topic)
         by_line: dict[tuple[int, bytes | None], list[Undelivered]] = defaultdict(list)
         lines: dict[tuple[int, bytes | None], Line] = {}
@@ -330,7 +336,7 @@ class Bucket:
                     )
 
     def _stored_only(self, group: str, topic: str) -> Iterator[tuple[Undelivered, Line]]:
-        """What is stored and was never given to a group, each with the line of its key."""
+        """Stored records that a group was never given, each with the line of its key."""
         lines: dict[tuple[int, bytes | None], Line] = {}
         for one in self.pending.undelivered(self._find_name(group, topic)):
             which = one.producer, one.key
@@ -350,7 +356,7 @@ class Bucket:
         return Line(newest=self.event(name, producer, key, place), skipped=skipped, began=began)
 
     def _forget_lines(self, before_ms: int) -> list[Violation]:
-        """Forget what was last heard of before; what is lost then that nobody has told.
+        """Forget lines without an event since `before_ms`. Returns the losses that were not reported before.
 
         What a line of the audited topic misses is still stored, and will be judged with that.
         """
@@ -366,7 +372,7 @@ class Bucket:
         return found
 
     def _forget_senders(self) -> None:
-        """Members that handed out nothing that is remembered here need no name any more."""
+        """Forget the names of members of whose deliveries none is remembered here any more."""
         used = set(self.lines.senders().tolist())
         used |= set(self.pending.handed.columns["sender"].tolist())
         holed = {by.incarnation for by, _ in self._holes()}
@@ -383,12 +389,12 @@ class Bucket:
 
 
 def salt(group: str, topic: str, producer: int, partition: int = -1) -> int:
-    """What tells lines with one key from another: a record without key or number belongs to its partition."""
+    """A number that tells lines of one key apart. A record without key or number belongs to its partition's line."""
     return (mmh3.hash64(f"{group}\0{topic}", signed=False)[0] + producer * 3 + partition + 1) & (2**64 - 1)
 
 
 def _spans(sequences: Iterable[int]) -> list[Span]:
-    """Numbers in a row."""
+    """The runs of consecutive numbers."""
     found: list[Span] = []
     for one in sequences:
         if found and found[-1][1] == one - 1:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from anabranch.protocol.audit import NO_PRODUCER
 from anabranch.spark_jobs import lines
-from anabranch.spark_jobs.bucket import NEVER_MS, NOBODY, PATIENCE_MS, QUIET_MS, Bucket, salt
+from anabranch.spark_jobs.bucket import NEVER_MS, NO_SENDER, PATIENCE_MS, QUIET_MS, Bucket, salt
 from anabranch.spark_jobs.columns import Column
 from anabranch.spark_jobs.events import Events
 from anabranch.spark_jobs.lines import PLACE
@@ -38,14 +38,17 @@ from anabranch.spark_jobs.verdict import (
 )
 
 SEQUENCES_END: Final = 1 << 62
-"""Nobody has counted to this: a header that says so says nothing."""
+"""No producer counts so far: a header with such a number is ignored."""
 UNNUMBERED_SEQUENCE: Final = -1
 
 Truths = npt.NDArray[np.bool_]
 
 
 def check(bucket: Bucket, events: Events, stored: Stored | None = None, expect: str | None = None) -> list[Violation]:
-    """Take deliveries as they stand in the audit topic, and records of the topic `expect`; what is violated."""
+    """Judge deliveries, in the order of the audit topic, and stored records of the topic `expect`.
+
+    Changes the bucket. Returns the violations.
+    """
     violations: list[Violation] = []
     if len(events):
         violations += _Batch(bucket, events, expect).judge()
@@ -92,7 +95,7 @@ class _Batch:
             ],
             np.bool_,
         )
-        """By names: whether what is stored is compared with their deliveries."""
+        """Per index of the bucket's names: whether its deliveries are compared with stored records."""
         numbered = (events.producer != NO_PRODUCER) & (events.sequence < SEQUENCES_END)
         self._producer = np.where(numbered, events.producer, np.uint64(NO_PRODUCER))
         self._place: dict[str, Column] = {
@@ -109,7 +112,7 @@ class _Batch:
         self._violations: list[Violation] = []
 
     def judge(self) -> list[Violation]:
-        """Move the bucket on; what the deliveries violate."""
+        """Bring the bucket up to date. Returns what the deliveries violate."""
         bucket, events = self._bucket, self._events
         self._count(EVENTS, np.arange(len(events)))
         incarnations = np.array([one.incarnation for one in events.senders], np.uint64)[events.sender]
@@ -131,7 +134,7 @@ class _Batch:
     # partitions
 
     def _judge_places(self, rows: Column) -> None:
-        """Owners, and repetitions that are given up."""
+        """Judge the owners of partitions, and repetitions that do not go on to where reading had come to."""
         places, partition = self._bucket.places, self._place["partition"]
         if not len(rows):
             return
@@ -145,7 +148,7 @@ class _Batch:
                 self._judge_run(place, run)
 
     def _judge_run(self, place: Place, run: Column) -> None:
-        """Deliveries by one owner, from one partition, with offsets that rise."""
+        """Judge deliveries by one owner, from one partition, with rising offsets."""
         for row in run.tolist():
             event = self._event(row)
             if place.plain(event):
@@ -185,7 +188,7 @@ class _Batch:
         )
 
     def _plain(self, order: Column, begins: Column, sizes: Column, rows: Column, late: Truths, clock: Column) -> Truths:
-        """Which lines have nothing but the next of their key, again and again, from the partition they are in."""
+        """Which lines have nothing but the next records of their key, from the partition of the last one."""
         here = {name: column[order] for name, column in self._place.items()}
         before = {name: np.roll(here[name], 1) for name in ("newest", "partition", "generation", "offset")}
         known = np.maximum(rows, 0)
@@ -220,9 +223,9 @@ class _Batch:
             elif newest is not None and not line.skipped and now_ms - newest.time_ms > QUIET_MS:
                 line.newest = newest._replace(
                     time_ms=-1,
-                    member=NOBODY.member,
-                    incarnation=NOBODY.incarnation,
-                    group_generation=NOBODY.group_generation,
+                    member=NO_SENDER.member,
+                    incarnation=NO_SENDER.incarnation,
+                    group_generation=NO_SENDER.group_generation,
                 )
             event = self._event(number)
             if newest is None and now_ms - bucket.begun_ms > bucket.forget_ms:
@@ -288,7 +291,7 @@ class _Batch:
                 state.skipped.put(its_first, [bucket.flat(skip) for skip in line.skipped])
 
     def _name_woken(self, rows: Column, heads: Column) -> None:
-        """Lines that were quiet have forgotten whose they are."""
+        """Give lines that were quiet their names again, which they have forgotten."""
         state = self._bucket.lines
         known = rows >= 0
         woken = np.flatnonzero(known)[state.fields["name"][rows[known]] < 0]

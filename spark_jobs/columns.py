@@ -1,4 +1,4 @@
-"""Tables of numbers as bytes and back: what the audit keeps in Spark's state store, without an object per row.
+"""Tables of numbers as bytes and back, without an object per row: the audit's values in Spark's state store.
 
 magic, length of the directory, directory (JSON: name, dtype and bytes of each column, and whatever is small), columns
 """
@@ -33,7 +33,7 @@ def pack(columns: Mapping[str, Column], small: Any) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[dict[str, Column], Any]:
-    """What was packed. The columns are read-only views of `data`. `ForeignState`"""
+    """The columns, as read-only views of `data`, and the small value that were packed. Raises ForeignState."""
     if data[:4] != _MAGIC:
         raise ForeignState("the state of the audit is of another version: begin anew in another directory")
     _, length = _HEAD.unpack_from(data)
@@ -46,7 +46,7 @@ def unpack(data: bytes) -> tuple[dict[str, Column], Any]:
 
 
 class Ragged:
-    """Rows of numbers under some keys: few of all keys have any, so most are never looked at, and stay packed."""
+    """Rows of numbers under some keys. Few keys have any, so the rows stay packed until a key of theirs is read."""
 
     def __init__(self, keys: Column, rows: Column) -> None:
         """`keys` ascending, one per row; rows of a key stand together."""

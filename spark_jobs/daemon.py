@@ -1,4 +1,4 @@
-"""Where Spark forks its Python workers from: PySpark's own daemon with everything that a worker needs already imported.
+"""The process from which Spark forks its Python workers: PySpark's daemon, with all that a worker needs imported.
 
 Without it each of the workers imports pandas, PyArrow and the protocol for itself, a second of processor time apiece,
 just when the first batch is waiting for them. Named by `spark.python.daemon.module`.
@@ -26,7 +26,7 @@ PRELOADED: Final = (
 
 
 def preload() -> None:
-    """Import what workers use, and keep the collector's hands off it, so that forks share the pages."""
+    """Import what workers use, and exempt it from garbage collection, so that the forks share its memory."""
     for name in PRELOADED:
         importlib.import_module(name)
     gc.collect()

@@ -41,21 +41,21 @@ class Events:
     """Group, member, topic, incarnation and generation of the group: few, and named by index in `sender`."""
     sender: Ints
     number: Ints
-    """Among the events of its incarnation in its bucket; -1 in version 1."""
+    """The number of each event among those of its incarnation in its bucket; -1 in version 1."""
     generation: Ints
     partition: Ints
     offset: Ints
     time_ms: Ints
     begun: Ints
-    """How often its incarnation had begun to read somewhere when it last did so there; -1 in version 1."""
+    """How many times its incarnation had begun to read any partition, when it last began this one; -1 in version 1."""
     producer: Unsigned
     sequence: Unsigned
     fingerprint: Unsigned
     key_hash: Ints
     key_lengths: Ints
-    """-1 for a null key."""
+    """The length of each key in bytes; -1 for a null key."""
     key_bytes: bytes
-    """All keys in a row."""
+    """The bytes of all keys, one after the other."""
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -79,7 +79,7 @@ class Events:
 
 
 def read(values: Iterable[bytes], keys: Iterable[bytes | None]) -> Events:
-    """The events of audit records, given their values and keys. DecodeError at the first that is none."""
+    """The events of audit records, from their values and keys. Raises DecodeError for a record that holds none."""
     senders: dict[Sender, int] = {}
     rows: list[bytes] = []
     keys_of: list[Ints] = []

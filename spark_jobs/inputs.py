@@ -17,7 +17,7 @@ from anabranch.spark_jobs.scope import READ_COMMITTED
 from anabranch.spark_jobs.source import FORMAT
 
 CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
-"""The newest that is published and was tested with the pinned PySpark: not every version of PySpark has one."""
+"""The newest version that is published and was tested with the pinned PySpark."""
 KAFKA: Final = "kafka"
 SOURCES: Final = (FORMAT, KAFKA)
 FAIL_ON_DATA_LOSS: Final = "failOnDataLoss"
@@ -26,7 +26,7 @@ _NOT_FOUND: Final = "Failed to find data source: kafka"
 
 
 class SourceMissing(RuntimeError):
-    """Spark's Kafka connector is not there; the text says how to get it."""
+    """Spark's Kafka connector is not on the class path; the message says how to get it."""
 
 
 def stream(
@@ -40,7 +40,7 @@ def stream(
     fail_on_data_loss: bool = True,
     isolation_level: str = READ_COMMITTED,
 ) -> DataFrame:
-    """All that topics hold and what comes to them, so many records at a time. `SourceMissing`"""
+    """The records of topics as a stream, from their beginning on, `rows` per batch. Raises SourceMissing."""
     reader = session.readStream.format(source).option("maxOffsetsPerTrigger", rows)
     reader = reader.option(FAIL_ON_DATA_LOSS, fail_on_data_loss).option(ISOLATION_LEVEL, isolation_level)
     return _loaded(reader, servers, topics, headers)
@@ -55,7 +55,7 @@ def batch(
     fail_on_data_loss: bool = True,
     isolation_level: str = READ_COMMITTED,
 ) -> DataFrame:
-    """All that topics hold by now. `SourceMissing`"""
+    """The records that topics hold now. Raises SourceMissing."""
     reader = session.read.format(source)
     reader = reader.option(FAIL_ON_DATA_LOSS, fail_on_data_loss).option(ISOLATION_LEVEL, isolation_level)
     return _loaded(reader, servers, topics, headers=True)

@@ -1,4 +1,4 @@
-"""Which Java runs ZooKeeper, Spark and Kafka's tools: decided here for all of them, and told in one line.
+"""Chooses the Java that runs ZooKeeper, Spark and Kafka's tools, and says in one line if there is none.
 
 The first of these that is new enough: that of JAVA_HOME, the first on the PATH, the one that the extra `java` installs.
 Each is asked for its version, because what is found may be too old, or a stub that only says how to install one.
@@ -21,7 +21,7 @@ OLDEST: Final = 17
 VECTORS: Final = "jdk.incubator.vector"
 """Spark's launcher adds this module to every command line, and a runtime that lacks it does not start."""
 COMPILER: Final = "jdk.compiler"
-"""What runs source files."""
+"""The module that a Java needs to run source files."""
 MODULES: Final = re.compile(r'^MODULES="(.*)"$', re.MULTILINE)
 PROPERTY: Final = re.compile(r"^ +(java\.home|java\.version|java\.specification\.version) = (.*)$", re.MULTILINE)
 WITHOUT_VECTORS: Final = """\
@@ -35,7 +35,7 @@ exec {command} "$@"
 
 
 class JavaMissing(RuntimeError):
-    """There is no Java that can run what needs one; the text says what to do about it."""
+    """There is no Java that is new enough; the message says what to do about it."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ class Java:
 
     @property
     def name(self) -> str:
-        """What it is, without the place."""
+        """Its version in words, without where it was found."""
         return f"Java {self.version} of {self.origin}"
 
     @property
     def command(self) -> str:
-        """What to run."""
+        """The path of its `java` command."""
         return str(self.home / "bin" / "java")
 
     def has_module(self, name: str) -> bool:
@@ -69,7 +69,7 @@ class Java:
         return listed is None or name in listed.group(1).split()
 
     def home_for_spark(self, directory: Path) -> Path:
-        """What Spark gets as JAVA_HOME: a runtime without the module that its launcher adds is put behind a script.
+        """The directory that Spark gets as JAVA_HOME; a script there hides the option that a runtime does not know.
 
         The script goes into the directory, and must stay there until Spark's JVM runs.
         """
@@ -83,12 +83,12 @@ class Java:
 
 
 def find(*, module: str = "java.base") -> Java:
-    """The Java to run. `JavaMissing` if there is none that is new enough and has the module."""
+    """The Java to run. Raises JavaMissing if none is new enough and has the module."""
     return _find(os.environ.get("JAVA_HOME", ""), os.environ.get("PATH", ""), module)
 
 
 def why_missing(*, module: str = "java.base") -> str | None:
-    """What `find` would complain of, or None."""
+    """The message of the error that `find` would raise, or None."""
     try:
         find(module=module)
     except JavaMissing as error:
@@ -123,7 +123,7 @@ def _candidates(java_home: str, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _asked(command: str, origin: str) -> Java | str:
-    """The runtime behind a command; or why it is none for us."""
+    """The runtime behind a command; or, in words, why it cannot be used."""
     try:
         done = subprocess.run(
             [command, "-XshowSettings:properties", "-version"],

@@ -1,4 +1,4 @@
-"""How audited topics were resized: asked of the cluster, and kept beside the audit for when the topic is gone."""
+"""The lineages of audited topics: asked of the cluster, and kept in a file for when the topic is gone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from anabranch.spark_jobs.reader import TopicReader
 
 
 def ask(servers: str, topics: Iterable[str], *, patience_s: float = 10.0) -> dict[str, Lineage]:
-    """The lineages of those topics that have one. `KafkaError` or `OSError` when nobody answers in time."""
+    """Topic -> lineage, of the ordered ones.
+
+    Raises KafkaError or OSError when no broker answers within `patience_s`.
+    """
     wanted = [MetadataRequestTopic(name=topic) for topic in sorted(set(topics))]
     request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
     if not wanted:
@@ -27,7 +30,7 @@ def ask(servers: str, topics: Iterable[str], *, patience_s: float = 10.0) -> dic
 
 
 def save(path: Path, lineages: Mapping[str, Lineage]) -> None:
-    """For `load`; what is known of other topics there is kept."""
+    """Write lineages into a file that `load` reads; those of other topics that it holds are kept."""
     known = {**load(path), **lineages}
     told = {topic: {"base": one.base, "history": one.history} for topic, one in sorted(known.items())}
     fresh = path.with_suffix(".new")
@@ -36,7 +39,7 @@ def save(path: Path, lineages: Mapping[str, Lineage]) -> None:
 
 
 def load(path: Path) -> dict[str, Lineage]:
-    """What was saved; nothing if nothing was."""
+    """The lineages that were saved; empty if there is no file."""
     if not path.exists():
         return {}
     found = json.loads(path.read_text())

@@ -33,7 +33,7 @@ FIELDS: Final = {
 }
 QUIET_FIELDS: Final = ("newest", "partition", "generation", "offset", "heard_ms")
 PLACE: Final = ("newest", "partition", "generation", "offset", "time_ms", "sender")
-"""What changes with a delivery."""
+"""The fields of a line that each delivery changes."""
 SKIPPED: Final = ("first", "last", "told", *PLACE, *(f"before_{name}" for name in PLACE))
 """Sequences that were passed over, whether they were told as lost, the delivery that passed them over, and the one
 before it: all -1 if that was the first."""
@@ -43,7 +43,7 @@ _MULTIPLIERS: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111
 
 
 class HashCollision(RuntimeError):
-    """Two lines have one hash: 64 bits were not enough."""
+    """Two lines have the same 64 bits of hash, so the audit cannot tell them apart and must end."""
 
 
 class Lines:
@@ -51,7 +51,7 @@ class Lines:
 
     def __init__(self) -> None:
         self.first = np.zeros(0, np.uint64)
-        """By which lines are sorted and found."""
+        """The first 64 bits of each line's hash, by which lines are sorted and found."""
         self.second = np.zeros(0, np.uint64)
         self.fields: dict[str, Column] = {name: np.zeros(0, kind) for name, kind in FIELDS.items()}
         self.quiet_first = np.zeros(0, np.uint64)
@@ -70,7 +70,7 @@ class Lines:
         return len(self.first)
 
     def find(self, first: Column, second: Column) -> Column:
-        """The row of each line, -1 where there is none. Quiet ones among them come to life."""
+        """The row of each line, -1 where there is none. Lines that were quiet are active again."""
         at = _search(self.first, self.second, first, second)
         if len(self.quiet_first) and (at < 0).any():
             back = _search(self.quiet_first, self.quiet_second, first, second)
@@ -81,7 +81,7 @@ class Lines:
         return at
 
     def add(self, first: Column, second: Column, values: Mapping[str, Column], keys: Sequence[bytes | None]) -> None:
-        """New lines, with all fields but those of the key. What `find` said before no longer holds."""
+        """Add lines, with all fields but those of the key. Rows that `find` returned before are no longer valid."""
         lengths = np.array([-1 if key is None else len(key) for key in keys], np.int32)
         sizes = np.maximum(lengths, 0).astype(np.int64)
         placed = {**values, "key_at": len(self.arena) + np.cumsum(sizes) - sizes, "key_length": lengths}
@@ -89,7 +89,7 @@ class Lines:
         self._merge(first, second, placed)
 
     def name_again(self, rows: Column, names: Column, producers: Column, keys: Sequence[bytes | None]) -> None:
-        """Lines that were quiet are met again: what their events say of them."""
+        """Set the names, producers and keys of lines that were quiet, from their new events."""
         lengths = np.array([-1 if key is None else len(key) for key in keys], np.int32)
         sizes = np.maximum(lengths, 0).astype(np.int64)
         self.fields["name"][rows], self.fields["producer"][rows] = names, producers
@@ -100,7 +100,7 @@ class Lines:
         self.arena += b"".join(key or b"" for key in keys)
 
     def update(self, rows: Column, values: Mapping[str, Column]) -> None:
-        """Newer deliveries of lines that are there."""
+        """Write newer deliveries into lines that exist."""
         for name, column in values.items():
             self.fields[name][rows] = column
 
@@ -126,7 +126,7 @@ class Lines:
         self._stay(~old)
 
     def forget(self, before_ms: int, rows: Column) -> int:
-        """Drop quiet lines that were not heard of since, and these of the others; how many went."""
+        """Drop quiet lines without an event since `before_ms`, and the lines `rows`. Returns how many were dropped."""
         old = self.quiet["heard_ms"] < before_ms
         gone = np.concatenate([self.quiet_first[old], self.first[rows]])
         if not len(gone):
@@ -149,11 +149,11 @@ class Lines:
         self.skipped = Ragged(keys, rows)
 
     def senders(self) -> Column:
-        """Those that anything here was handed out by, and -1."""
+        """The indexes of the senders of all deliveries here, and -1."""
         return np.unique(np.append(self.fields["sender"], self.skipped.columns()[1][:, _SENDERS]))
 
     def columns(self) -> dict[str, Column]:
-        """Everything, to be packed."""
+        """All columns, to be packed."""
         former_keys, former = self.former.columns()
         began_keys, began = self.began.columns()
         skipped_keys, skipped = self.skipped.columns()

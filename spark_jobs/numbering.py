@@ -1,4 +1,4 @@
-"""Which audit events were seen, by their numbers: the audit topic is written at least once, and must have no holes.
+"""Finds repeated and missing audit events by their numbers: the audit topic is written at least once.
 
 An incarnation numbers its events within a bucket from 0 (`protocol.audit`). What comes under a number that was seen is
 the audit's own repetition; a number that was passed over and comes is late; one that never comes is a hole.
@@ -30,7 +30,7 @@ class Seen:
     holes: list[Span] = field(default_factory=list)
 
     def take(self, first: int, last: int) -> list[tuple[int, int, int]]:
-        """Numbers in a row: (first, last, what they are), in order."""
+        """Note consecutive numbers. Returns (first, last, whether new, seen before or late) for each part, in order."""
         found = []
         if first > self.next:
             self.holes.append((self.next, first - 1))
@@ -68,7 +68,7 @@ class Numbers:
     seen: dict[int, Seen] = field(default_factory=dict)
 
     def admit(self, incarnations: Column, numbers: Column) -> npt.NDArray[np.int8]:
-        """What each event is, by its number. Events without one (-1) are all new."""
+        """Whether each event is new, seen before or late, by its number. Events without a number (-1) are new."""
         found = np.zeros(len(numbers), np.int8)
         if not len(numbers):
             return found

@@ -1,4 +1,4 @@
-"""The way of a key around a violation: every delivery of it that the audit topic tells of, before and after.
+"""Finds the deliveries of a key around a violation: those before it and after it in the audit topic.
 
 The state of the checks keeps the newest delivery of a key only. Once something is wrong, the audit topic is read once
 more, for the keys of the violations that are told, in the order in which deliveries were stored.
@@ -22,7 +22,7 @@ from anabranch.spark_jobs.verdict import Event
 AROUND: Final = 4
 """Deliveries shown before, and after."""
 STORIES_MAX: Final = 20
-"""Those that are told with their ways: each key of them is looked for in the whole topic."""
+"""How many violations get them: each of their keys is searched in the whole topic."""
 SCHEMA: Final = "partition int, offset bigint, place int, name string, detail string"
 _ROW: Final = pa.schema(
     [
@@ -54,7 +54,7 @@ def _name(story: Mapping[str, Any]) -> Name:
 
 
 def _cut(path: Sequence[dict[str, Any]], story: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What is around the delivery that the story is about; the end of the path if it is about none."""
+    """The deliveries around the one that the story is about; the last ones if it is about none."""
     guilty = story.get("delivered") or story.get("next") or story.get("before")
     at = next((n for n, one in enumerate(path) if one == guilty), len(path) - 1)
     return list(path[max(0, at - AROUND) : at + AROUND + 1])

@@ -1,4 +1,4 @@
-"""What the audited topic stores and some group has not been given yet, and the other way round.
+"""Stored records that wait for their delivery to each group, and deliveries that wait for their stored record.
 
 A stored record waits here until every group has got it. Its first delivery to each group is compared with it; what
 still waits when the audit ends is lost. Deliveries wait, too, for records that the audit has yet to read. So the state
@@ -45,7 +45,7 @@ HANDED_FIELDS: Final = {
 
 
 class LateGroup(RuntimeError):
-    """A group was first heard of when records that it has to get were given up; the text says what to do."""
+    """A group's first delivery came after records that it has to get were dropped; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Table:
         return len(self.keys)
 
     def extend(self, columns: Mapping[str, Column], keys: Sequence[bytes | None]) -> None:
-        """Add rows."""
+        """Append rows."""
         for name, column in self.columns.items():
             self.columns[name] = np.concatenate([column, columns[name].astype(column.dtype)])
         self.keys += keys
@@ -123,27 +123,27 @@ class Pending:
     stored: Table = field(default_factory=lambda: Table(STORED_FIELDS))
     handed: Table = field(default_factory=lambda: Table(HANDED_FIELDS))
     read_to: dict[int, int] = field(default_factory=dict)
-    """Partition -> highest offset that was stored."""
+    """Partition -> highest offset of a stored record."""
     groups: list[int] = field(default_factory=list)
-    """Indexes of the bucket's names, by their bits."""
+    """The groups that records wait for, as indexes of the bucket's names; the place in this list is the group's bit."""
     named: bool = False
-    """Whether these are all the groups that anything waits for."""
+    """Whether the user has named the groups, so that no other one counts."""
     given_up: bool = False
-    """Whether any record was, because every group had got it."""
+    """Whether any record was dropped, because every group had been given it."""
     keep: bool = False
-    """Give up none: everything comes at once, and which groups there are is known when all buckets have it."""
+    """Drop no record: a batch audit knows which groups there are only when all buckets are read."""
 
     def name(self, names: Sequence[int]) -> None:
-        """Say which groups records wait for; at the beginning."""
+        """Set the groups that records wait for, before the first record."""
         self.groups, self.named = list(names), True
         self._limit()
 
     def is_late(self, name: int | None) -> bool:
-        """Whether a group was not known when records were given up, so that nobody can tell whether it got them."""
+        """Whether a group was unknown when records were dropped, so that its deliveries of them cannot be compared."""
         return self.given_up and not self.named and name not in self.groups
 
     def store(self, stored: Stored) -> None:
-        """Records of the audited topic."""
+        """Take records of the audited topic."""
         if not len(stored):
             return
         columns = {
@@ -160,7 +160,7 @@ class Pending:
             self.read_to[partition] = max(highest, self.read_to.get(partition, -1))
 
     def hand(self, columns: Mapping[str, Column], keys: Sequence[bytes | None]) -> None:
-        """Deliveries of the audited topic, with the fields of `HANDED_FIELDS` but `at`, to groups that are not late."""
+        """Take deliveries to groups that are not late, with the fields of `HANDED_FIELDS` but `at`."""
         at = _at(columns["partition"], columns["offset"])
         self.handed.extend({**columns, "at": at}, keys)
         for name in np.unique(columns["name"]).tolist():
@@ -206,7 +206,7 @@ class Pending:
             self.stored.choose(waits)
 
     def undelivered(self, name: int | None) -> list[Undelivered]:
-        """What a group did not get; everything that is here, if it was given nothing of this bucket."""
+        """The records that a group was not given; all that are here if it was given none of this bucket (None)."""
         columns = self.stored.columns
         rows = np.arange(len(self.stored))
         if name in self.groups:

@@ -1,4 +1,4 @@
-"""Who hands out each partition, and how far it was read: what is judged across keys, within one bucket.
+"""The owner of each partition, and how far it was read: what is judged across keys, within one bucket.
 
     two owners     an owner is an incarnation of a member in one generation of its group. Generations rise from owner to
                    owner. A second owner is who hands out something after an owner of a higher generation began to, or
@@ -26,19 +26,19 @@ from typing import Any, Final
 from anabranch.spark_jobs.verdict import REPEATED, TWO_OWNERS, Event, Violation
 
 OWNERS_MAX: Final = 8
-"""Remembered per partition: an owner that was replaced so often would be a second one of each of them."""
+"""How many owners are remembered per partition; one that was replaced so often overlaps with each of them."""
 NO_GENERATION: Final = -1
 
 
 @dataclass(slots=True)
 class Owner:
-    """What one incarnation handed out of a partition in one generation of its group."""
+    """One incarnation of a member in one generation of its group, and what it handed out of a partition."""
 
     began_ms: int
     newest: Event
     """Its latest delivery, by time."""
     told: list[int] = field(default_factory=list)
-    """Incarnations of the owners that it overlaps with, as far as they were told."""
+    """Incarnations of the owners whose overlap with it was reported."""
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Place:
     """The offset of the latest delivery."""
     read_to: int = -1
     begun: int = -1
-    """With which beginning of its member the latest delivery was read."""
+    """The `begun` of the latest delivery: how many times its member had begun to read."""
     newest: Event | None = None
     """The latest delivery."""
     owners: list[Owner] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Place:
         self.newest = self.owners[-1].newest = last
 
     def take(self, event: Event, begun: int, *, again: bool) -> list[Violation]:
-        """Take one delivery, which its key has seen before or not; what it violates."""
+        """Take one delivery; `again`: its key has seen it before. Returns what it violates."""
         newest = self.newest
         violations, deposed = self._check_owners(event)
         if deposed:
@@ -93,7 +93,10 @@ class Place:
         return self.newest is not None and _same_owner(self.newest, event) and begun == self.begun >= 0
 
     def _check_owners(self, event: Event) -> tuple[list[Violation], bool]:
-        """Owners that overlap and were not told yet; and whether this event came when its owner had been replaced."""
+        """Violations by owners that overlap, each reported once.
+
+        And whether the event's owner had been replaced by then.
+        """
         if event.group_generation == NO_GENERATION:
             self.owners = [Owner(event.time_ms, event)]
             return [], False
@@ -147,7 +150,7 @@ def happened_before(event: Event, newest: Event) -> bool:
 def _went_on(older: Owner, event: Event, younger: Owner) -> bool:
     """Whether this event of the older one, stored behind the younger's first, happened after that as well."""
     if event.group_generation == younger.newest.group_generation and older.began_ms >= younger.newest.time_ms:
-        return False  # nobody knows who of them came first: the one that seems younger has ended, and was told late
+        return False  # their order is unknown: the one that seems younger has ended, and its events were stored late
     return event.time_ms > younger.began_ms
 
 

@@ -1,4 +1,4 @@
-"""Where logs begin and end now, and what "earliest", "latest", an offset or a time mean in them: the driver's part.
+"""Resolves "earliest", "latest", an offset or a time into offsets of every partition, on the driver.
 
 A shell around `reader`: it asks, and `source_options` and `ranges` say what for.
 """
@@ -13,7 +13,7 @@ from anabranch.spark_jobs.source_options import EARLIEST, LATEST, Offsets, Optio
 
 
 class Positions:
-    """The logs that a query reads."""
+    """The logs of the topics that a query reads."""
 
     def __init__(self, options: Options, reader: TopicReader | None = None) -> None:
         self._options = options
@@ -29,7 +29,7 @@ class Positions:
         return {topic: self._ask(topic, at) for topic in self._topics()}
 
     def resolve(self, position: Position) -> Offsets:
-        """Offsets of every partition; ValueError when the position is silent about some, or means none."""
+        """The offset of a position in every partition. Raises ValueError if it leaves some out, or means none there."""
         if position.bound is not None:
             return self.bound(position.bound)
         if position.offsets is not None:
@@ -45,7 +45,7 @@ class Positions:
         return found
 
     def check_identity(self) -> None:
-        """RuntimeError when a topic is another one than before: its offsets mean nothing to the other."""
+        """Raise RuntimeError if a topic was deleted and created anew: offsets of the old one mean nothing in it."""
         for topic in self._topics():
             identity = self._reader.topic_id(topic)
             if self._ids.setdefault(topic, identity) != identity:

@@ -1,4 +1,4 @@
-"""How a running audit keeps up, batch by batch, as Spark tells it: for the live view, the metrics and the report."""
+"""How a running audit keeps up, batch by batch, from Spark's progress reports: for live view, metrics and report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Progress(NamedTuple):
     batch: int
     ended_ms: int
     records: int
-    """Read from the audit topic and, if it is named, from the audited one."""
+    """How many records were read from the audit topic and, if it is named, from the audited one."""
     duration_ms: int
     state_bytes: int
 
@@ -25,7 +25,7 @@ class Progress(NamedTuple):
 
 
 def of_query(told: Mapping[str, Any]) -> Progress | None:
-    """From a StreamingQueryProgress, which is a mapping too; None where it says that nothing happened."""
+    """The batch that a StreamingQueryProgress reports; None if it reports none."""
     if not told["numInputRows"]:
         return None  # said now and then while there is nothing to do, with the number of the batch that comes next
     duration_ms = int(told["durationMs"].get("triggerExecution", 0))
@@ -40,7 +40,7 @@ def of_query(told: Mapping[str, Any]) -> Progress | None:
 
 
 def reached(told: Mapping[str, Any]) -> dict[tuple[str, int], int]:
-    """(topic, partition) -> the offset up to which everything is judged."""
+    """(topic, partition) -> the offset before which everything is judged."""
     found: dict[tuple[str, int], int] = {}
     for source in told["sources"]:
         end = source["endOffset"] or {}

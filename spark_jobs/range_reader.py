@@ -5,7 +5,7 @@ what a transaction gave up. So a range ends when a record at or beyond its end c
 there. Leaders that die or move are librdkafka's business; `patience_s` without any progress is an error.
 
 While brokers went and came back, a consumer of librdkafka 2.16 was seen to read nothing for a minute, and then to wait
-for ever in `close`. So one that gets nowhere is replaced by another, and nobody waits for its end.
+for ever in `close`. So a consumer that gets nowhere is replaced by another, and its end is not waited for.
 
 Invariant: every record of the range that still exists is read exactly once, in order. A log that begins within the
 range is an error (`LostRecords`), or passed over if that is wanted; one that ends before it is an error always.
@@ -26,11 +26,11 @@ RECORDS_PER_BATCH: Final = 20_000
 POLL_S: Final = 0.05
 LOOK_UP_S: Final = 10.0
 SILENCE_S: Final = 1.0
-"""librdkafka says nothing of a partition that does not exist: after so long without a record somebody has to ask."""
+"""After this time without a record the partition is asked for, because librdkafka does not report a missing one."""
 GONE_PATIENCE_S: Final = 30.0
-"""A broker that just started knows less than there is, for as long as it is cut off from its controller."""
+"""How long a partition may be missing: a broker that has just started knows no topics until a controller tells it."""
 FRESH_START_S: Final = 15.0
-"""After so long without a record the next consumer tries: longer than an election, shorter than anybody's patience."""
+"""After this time without a record another consumer tries: longer than an election takes."""
 CLOSE_PATIENCE_S: Final = 5.0
 END: Final = "the end of a consumer"
 """The name of its thread."""
@@ -66,7 +66,7 @@ class RangeReader:
         self._consumer = Consumer(self._settings)
 
     def close(self) -> None:
-        """Disconnect; whatever takes too long to end is left to itself."""
+        """Disconnect; a consumer that takes too long to end is left to its thread."""
         _closing(self._consumer).join(CLOSE_PATIENCE_S)
 
     def __enter__(self) -> RangeReader:
@@ -76,7 +76,7 @@ class RangeReader:
         self.close()
 
     def read(self, wanted: OffsetRange, *, fail_on_data_loss: bool = True) -> Iterator[list[Message]]:
-        """The records of a range, some thousand at a time. `LostRecords`, `TimeoutError`, `KafkaException`"""
+        """The records of a range, some thousand at a time. Raises LostRecords, TimeoutError, KafkaException."""
         self._begin(wanted, wanted.start)
         try:
             yield from self._records(wanted, fail_on_data_loss)
@@ -118,10 +118,10 @@ class RangeReader:
                 raise TimeoutError(f"{_name(wanted)} has nothing from offset {position} on, before {wanted.end}")
 
     def _begin_later(self, wanted: OffsetRange, position: int, fail_on_data_loss: bool) -> int:
-        """The offset is not in the log: where to go on."""
+        """The offset to go on with when `position` is not in the log any more. Raises LostRecords."""
         try:
             low, high = self._consumer.get_watermark_offsets(_partition(wanted), timeout=LOOK_UP_S)
-        except KafkaException:  # nobody answers for now: the same question comes again, until patience is over
+        except KafkaException:  # no broker answers for now: it is asked again, until patience is over
             low = high = position
         if low > position:
             missing = min(low, wanted.end)
@@ -133,7 +133,7 @@ class RangeReader:
         return position
 
     def _missing(self, wanted: OffsetRange) -> bool:
-        """Whether the cluster is there and does not know the partition."""
+        """Whether a broker answers and does not know the partition."""
         try:
             topic = self._consumer.list_topics(wanted.topic, timeout=LOOK_UP_S).topics.get(wanted.topic)
         except KafkaException:
@@ -144,19 +144,19 @@ class RangeReader:
 
 
 class _Watch:
-    """How long nothing has come, and for how much of it the partition was not there."""
+    """Measures for how long no record has come, and for how much of that time the partition was missing."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
         self.progress()
 
     def progress(self) -> None:
-        """Something came."""
+        """Note that a record has come."""
         self._progress_s = self._asked_s = self._fresh_s = time.perf_counter()
         self._missing_s: float | None = None
 
     def silent(self) -> bool:
-        """Whether it is time to ask (again) what is wrong."""
+        """Whether it is time to ask (again) whether the partition exists."""
         now_s = time.perf_counter()
         if now_s - self._asked_s < min(SILENCE_S, self._patience_s / 2):
             return False
@@ -164,13 +164,13 @@ class _Watch:
         return True
 
     def gone(self, *, missing: bool) -> bool:
-        """Whether the partition has been missing for long enough to believe it."""
+        """Whether the partition has been missing for so long that it is gone."""
         now_s = time.perf_counter()
         self._missing_s = (self._missing_s or now_s) if missing else None
         return self._missing_s is not None and now_s - self._missing_s >= min(GONE_PATIENCE_S, self._patience_s / 2)
 
     def stuck(self) -> bool:
-        """Whether this consumer has had its time, and another one is to try."""
+        """Whether another consumer is to try."""
         now_s = time.perf_counter()
         if now_s - self._fresh_s < min(FRESH_START_S, self._patience_s / 2):
             return False
@@ -178,12 +178,12 @@ class _Watch:
         return True
 
     def over(self) -> bool:
-        """Whether nothing has come for too long."""
+        """Whether no record has come for `patience_s`."""
         return time.perf_counter() - self._progress_s > self._patience_s
 
 
 def _closing(consumer: Consumer) -> threading.Thread:
-    """The end of a consumer, which may never come."""
+    """A thread that closes a consumer, which may take for ever."""
     thread = threading.Thread(target=consumer.close, name=END, daemon=True)
     thread.start()
     return thread

@@ -25,7 +25,7 @@ class OffsetRange:
 
 
 def admit(start: Offsets, latest: Offsets, limit: int | None, earliest: Offsets | None = None) -> Offsets:
-    """Where the next batch ends: everything, or `limit` records, which partitions share as they have records waiting.
+    """The offsets at which the next batch ends: that of everything, or `limit` records, divided by what waits.
 
     A partition that is gone keeps the offset it had: Spark compares offsets only, and knows no smaller set of them. One
     that is new begins where its log does, as one does that retention has overtaken: what is not there does not count.
@@ -78,7 +78,7 @@ def _cut(one: OffsetRange, parts: int) -> Iterable[OffsetRange]:
 
 
 def losses(start: Offsets, earliest: Offsets, seen: Mapping[tuple[str, str], int]) -> list[str]:
-    """What should have been read and no longer can be: a line for each partition, for people.
+    """The records that should have been read and are gone: a line for each partition, for people.
 
     `seen`: the newest end of each log that was ever heard of. A partition that is gone was empty when it went, so what
     of it was not read had expired; an index that is used again goes on where it ended, so its log begins there.

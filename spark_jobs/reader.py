@@ -1,4 +1,4 @@
-"""A blocking client for what a driver asks of a cluster: plain sockets around the sans-I/O connection.
+"""A blocking client for the questions of Spark's driver: plain sockets around the sans-I/O connection.
 
 Which topics and partitions there are, and from which offset to which; records are `range_reader`'s. A leader that moved
 or died is looked up again, with a pause in between, until the answer comes or `patience_s` is over: the death of a
@@ -29,7 +29,7 @@ READ_COMMITTED: Final = 1
 RECEIVE_BYTES: Final = 256 * 1024
 PAUSE_S: Final = 0.1
 GONE_PATIENCE_S: Final = 5.0
-"""A partition that a topic no longer lists: a broker that just started may know less than there is."""
+"""How long a partition may be missing from its topic: a broker that has just started may not know it yet."""
 CALL_TIMEOUT_S: Final = 15.0
 API_VERSIONS_SENT: Final = 3
 
@@ -99,7 +99,7 @@ class TopicReader:
         return sorted(self._retry(lambda: self._leaders(topic)))
 
     def topic_id(self, topic: str) -> str:
-        """What tells a topic from a later one of the same name. `KafkaError` when there is no such topic."""
+        """The id of a topic, which a later one of the same name does not have. Raises KafkaError if there is none."""
         return next(iter(self._retry(lambda: self._leaders(topic)).values()))[1].hex()
 
     def topics(self) -> list[str]:
@@ -138,7 +138,7 @@ class TopicReader:
         return leaders[index]
 
     def _leaders(self, topic: str) -> dict[int, tuple[Address, bytes]]:
-        """Where each partition's leader listens, with the topic's id. Asked each time: it is cheap, and never stale."""
+        """The address of each partition's leader, with the topic's id. It is asked for at each call."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         response: MetadataResponse = self._ask_any(request)
         nodes = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}

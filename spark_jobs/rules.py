@@ -1,4 +1,4 @@
-"""What one delivery means, given everything delivered of its key before: the rules, one record at a time.
+"""The rules of the audit: what one delivery counts as, given all earlier deliveries of its key.
 
 Only deliveries that are not plainly the next of their key come here (`checks.Bucket`). Of a numbered key:
 
@@ -46,11 +46,11 @@ class Skip(NamedTuple):
     first: int
     last: int
     told: bool
-    """Whether they were told as lost."""
+    """Whether they were reported as lost."""
     by: Event
     """The delivery that passed them over."""
     before: Event | None
-    """The one before that."""
+    """The delivery before that; None if it was the first."""
 
 
 class Finding(NamedTuple):
@@ -96,7 +96,7 @@ class Line:
         return self._judge_seen(event, newest)
 
     def lost(self, clock_ms: int, patience_ms: int) -> Iterator[Violation]:
-        """What can no longer be expected to come; each is told once."""
+        """The sequences that have become lost by now; each is reported once."""
         for index, skip in enumerate(self.skipped):
             if not skip.told and clock_ms - skip.by.time_ms >= patience_ms:
                 self.skipped[index] = skip._replace(told=True)
@@ -162,7 +162,7 @@ class Line:
         return skip
 
     def _tell_if_lost(self, skip: Skip, clock_ms: int, patience_ms: int) -> tuple[Violation, ...]:
-        """It comes after all, but later than anybody would wait: who looked in between was told that it is lost."""
+        """The loss to report for sequences that come after all, but after `patience_ms`: until now they were lost."""
         if skip.told or clock_ms - skip.by.time_ms < patience_ms:
             return ()
         self.skipped = [

@@ -1,4 +1,4 @@
-"""Audits on request: a long-lived process that is told on standard input what to audit, and says what it finds.
+"""Audits on request: a long-lived process that reads commands from standard input and prints what it finds.
 
 In, one JSON object per line:            Out, one JSON object per line:
     {"audit": TOPIC, "expect": TOPIC,        {"event": "ready"}
@@ -52,15 +52,15 @@ IDENTITY: Final = "audited.json"
 _raised = re.compile(
     r"^(?:(?:\w+\.)+([A-Z]\w*)|(\w*(?:Error|Exception|Gone))): (?!An exception was thrown)(.+)$", re.MULTILINE
 )
-"""An exception by its full name, or one that sounds like it; not that of PySpark around it, which says nothing."""
+"""Finds the name of an exception in a traceback, but not that of PySpark's around it, which gives no reason."""
 
 
 class CannotAudit(RuntimeError):
-    """An audit that cannot be done; the text says why, in one line."""
+    """The audit cannot be done; the message says why, in one line."""
 
 
 def say(event: str, **facts: Any) -> None:
-    """One JSON line for whoever started us."""
+    """Print one JSON line for the process that started this one."""
     sys.stdout.write(json.dumps({"event": event, **facts}) + "\n")
     sys.stdout.flush()
 
@@ -70,7 +70,7 @@ Tell = Callable[..., None]
 
 @dataclass
 class Running:
-    """One audit, and the query that does it now: another one, once it had to be started again."""
+    """One audit, and the query that does it now; a query that failed is replaced."""
 
     target: audit.Target
     outputs: Violations
@@ -91,7 +91,7 @@ class AuditService:
         *,
         fail_on_data_loss: bool = True,
     ) -> None:
-        """`tell` hears of each batch: "progress", with the topic and the verdict as things stand."""
+        """`tell` is called after each batch with "progress", the topic, and the verdict at this moment."""
         self._source = source
         self._fail_on_data_loss = fail_on_data_loss
         self._session = session
@@ -101,7 +101,7 @@ class AuditService:
         self._running: dict[str, Running] = {}
 
     def begin(self, topic: str, scope: Scope, outputs: Violations | None = None) -> Running:
-        """Start the audit of a topic, or continue it where its checkpoint stands. `CannotAudit`"""
+        """Start the audit of a topic, or continue it from its checkpoint. Raises CannotAudit."""
         target = self.target(topic, scope)
         claim(target)
         outputs = outputs or Violations(target.violations)
@@ -135,7 +135,10 @@ class AuditService:
         return bool(running.query.isActive) or self._started_again(running, str(running.query.exception()))
 
     def finish(self, topic: str) -> dict[str, int]:
-        """Take in everything that the topics hold by now, stop, and judge. `CannotAudit` if the query failed."""
+        """Read all that the topics hold now, stop, and judge.
+
+        Returns the verdict. Raises CannotAudit if the query failed.
+        """
         if topic not in self._running:
             raise CannotAudit(f"there is no audit of {topic}")
         running = self._running.pop(topic)
@@ -154,7 +157,10 @@ class AuditService:
         return list(itertools.islice(found, EXAMPLES))
 
     def _started_again(self, running: Running, why: str) -> bool:
-        """Go on with a query that ended because the machine was too busy for Spark's patience."""
+        """Start a query again that ended because the machine was too busy.
+
+        Returns False if it ended for another reason.
+        """
         if TOO_SLOW not in why or running.starts >= STARTS_MAX:
             return False
         log.info("the audit of %s starts again: %s", running.target.topic, TOO_SLOW)
@@ -164,7 +170,10 @@ class AuditService:
 
 
 def claim(target: audit.Target) -> None:
-    """Find the topics, and make sure that an earlier audit in the same directory was of the same ones. `CannotAudit`"""
+    """Find the topics, and check that an earlier audit in the same directory was of the same ones.
+
+    Raises CannotAudit.
+    """
     identity: dict[str, Any] = {"expect": target.expect, **look_up(target.servers, [target.topic, target.expect])}
     if target.scope.groups:
         identity["--group"] = sorted(target.scope.groups)
@@ -184,7 +193,7 @@ def claim(target: audit.Target) -> None:
 
 
 def look_up(servers: str, topics: Iterable[str | None]) -> dict[str, str]:
-    """The ids of topics. `CannotAudit` when no broker answers or a topic is not there."""
+    """Topic -> id. Raises CannotAudit when no broker answers or a topic does not exist."""
     try:
         with TopicReader(servers, patience_s=LOOK_UP_PATIENCE_S) as reader:
             return {topic: reader.topic_id(topic) for topic in topics if topic is not None}
@@ -199,7 +208,7 @@ def look_up(servers: str, topics: Iterable[str | None]) -> dict[str, str]:
 
 
 def cause(text: str) -> str:
-    """What was raised, out of the many lines in which Spark wraps it."""
+    """The error that was raised first, out of the many lines in which Spark wraps it."""
     raised = _raised.findall(text)
     full, short, message = raised[-1] if raised else ("", "", text.strip().partition("\n")[0])
     kind = full or short
@@ -215,7 +224,7 @@ def serve(service: AuditService, lines: Iterable[str]) -> None:
 
 
 def obey(service: AuditService, line: str) -> None:
-    """Do what one line says; what cannot be done is said, and ends nothing."""
+    """Carry out one command. An audit that cannot be done is answered with an error; the process goes on."""
     topic = None
     try:
         command = json.loads(line)

@@ -1,4 +1,4 @@
-"""A Spark for the audit: in this process's care by default, on a cluster, or the one that `spark-submit` started.
+"""Spark for the audit: a local one that this process starts, one on a cluster, or that of `spark-submit`.
 
 The JVM is started here rather than by `SparkSession.builder`, because only its starter can say where its output goes:
 Spark, its Python workers and their tracebacks write to `spark.log` in the output directory, never to the terminal. It
@@ -30,13 +30,13 @@ LOCAL: Final = "local[*]"
 TASK_FAILURES: Final = 4
 LOCAL_PARTITIONS_MAX: Final = 8
 CLUSTER_PARTITIONS: Final = "8"
-"""Of the state, from the first start on: Spark keeps what the checkpoint began with."""
+"""How many partitions the state has; Spark keeps the number with which the checkpoint began."""
 STATE_STORE: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 CHECKPOINT_FILES: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
 class SparkMissing(RuntimeError):
-    """Spark cannot start on this machine; the text says what to do about it."""
+    """Spark cannot start on this machine; the message says what to do about it."""
 
 
 class AuditSpark:
@@ -54,7 +54,7 @@ class AuditSpark:
 
     @property
     def log_path(self) -> Path:
-        """Everything that the JVM and the Python workers say."""
+        """The file of all output of the JVM and the Python workers."""
         return self._directory / "spark.log"
 
     @property
@@ -63,7 +63,7 @@ class AuditSpark:
         return self._master.startswith("local")
 
     def start(self) -> SparkSession:
-        """Start the JVM and the session. `SparkMissing` if there is no Java that can run it."""
+        """Start the JVM and the session. Raises SparkMissing if there is no Java that can run it."""
         conf = self._settings()
         if submitted():
             wanted = SparkConf()
@@ -145,7 +145,7 @@ class AuditSpark:
                 raise SparkMissing(text) from None
 
     def _settings(self) -> dict[str, str]:
-        """What the audit needs wherever it runs, what suits this machine, and over it what the user wants."""
+        """Spark's settings: what the audit needs anywhere, what suits this machine, and the user's own over them."""
         settings = {
             "spark.app.name": "anabranch-audit",
             "spark.sql.adaptive.enabled": "false",
@@ -168,7 +168,7 @@ class AuditSpark:
         return {**settings, **self._conf}
 
     def _of_driver(self) -> dict[str, str]:
-        """Of a JVM that we start."""
+        """Settings of the driver's JVM, if this process starts it."""
         self._directory.mkdir(parents=True, exist_ok=True)
         logging = self._directory / "log4j2.properties"
         logging.write_text(LOG4J)
@@ -189,7 +189,7 @@ class AuditSpark:
         }
 
     def _of_this_machine(self) -> dict[str, str]:
-        """Where there is nobody else."""
+        """Settings for a local Spark, which has this machine's resources."""
         named = self._master.removeprefix("local").strip("[]")
         cores = int(named) if named.isdigit() else 1 if not named else os.cpu_count() or 1
         return {
@@ -203,7 +203,7 @@ class AuditSpark:
 
 
 def _is_told_once(record: logging.LogRecord) -> bool:
-    """Py4J logs that a call to a JVM failed, and raises it: a batch that we end in the middle is no news to anybody."""
+    """A log filter. Py4J logs errors that it also raises, and those of batches that are ended on purpose: drop them."""
     return record.msg != "Exception while sending command."
 
 
@@ -213,13 +213,13 @@ def submitted() -> bool:
 
 
 def _patient(master: str) -> str:
-    """A task whose Python worker dies runs again, as it does on a cluster: by default a local one ends the query."""
+    """The master with retries: a task whose Python worker dies runs again, which a local Spark does not by default."""
     return f"{master[:-1]},{TASK_FAILURES}]" if master.startswith("local[") and "," not in master else master
 
 
 @contextlib.contextmanager
 def _java_home(home: Path) -> Iterator[None]:
-    """What Spark's launcher goes by, which inherits our environment and takes no other."""
+    """Set JAVA_HOME while the block runs: Spark's launcher takes it from the environment of this process only."""
     before = os.environ.get("JAVA_HOME")
     os.environ["JAVA_HOME"] = str(home)
     try:

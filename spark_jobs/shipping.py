@@ -1,4 +1,4 @@
-"""What a cluster that knows nothing of us needs: our packages in one archive, and a script for `spark-submit`.
+"""What a Spark cluster needs to run the audit: this package in one archive, and a script for `spark-submit`.
 
 Executors import from the archive as it is (`--py-files`); there is nothing compiled in it. What we import ourselves is
 not in there: the interpreter of the executors has to have it, or an archive of a whole environment goes along.
@@ -27,7 +27,7 @@ _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def pack(directory: Path) -> Path:
-    """Put our packages into an archive; the same sources give the same bytes."""
+    """Write this package into an archive; the same sources give the same bytes."""
     sources = sorted(
         Path(folder, name)
         for folder, _, names in os.walk(PACKAGE, followlinks=True)  # in a checkout its folders are links
@@ -53,7 +53,7 @@ def write_job(directory: Path) -> Path:
 
 
 def submission(archive: Path, job: Path, master: str, words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """The command line that runs the job on a cluster, and what its environment has to have.
+    """The environment variables and the command line that run the job on a cluster.
 
     Executors import from `--py-files`. The processes in which Spark asks a streaming source for its offsets, beside the
     driver, do not (4.3): they get the archive from the environment of the driver's JVM.

@@ -41,7 +41,7 @@ _HEADER_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.bin
 
 @dataclass
 class _Task(InputPartition):
-    """What one task reads."""
+    """The range of offsets that one task reads."""
 
     range: OffsetRange
 
@@ -119,7 +119,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return admit(start, latest if self._pinned is None else self._pinned, rows, earliest)
 
     def _gone(self, start: Offsets, earliest: Offsets) -> dict[tuple[str, str], int]:
-        """Partitions that have been missing for so long that it is no broker's ignorance, and where they ended."""
+        """The partitions that have been missing for so long that they are gone, and the offsets at which they ended."""
         now_s = time.perf_counter()
         missing = {
             (topic, index) for topic, its in start.items() for index in its.keys() - earliest.get(topic, {}).keys()
@@ -150,7 +150,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._positions
 
     def __getstate__(self) -> dict[str, Any]:
-        """What goes to the executors: they only read."""
+        """The state that is pickled for the executors, which only read."""
         return {"_options": self._options}
 
 
@@ -161,7 +161,7 @@ def _tasks(options: Options, whole: Sequence[OffsetRange]) -> list[InputPartitio
 # ----------------------------------------------------------------------------------------------------- on the executors
 
 _idle: Final[dict[str, list[RangeReader]]] = {}
-"""Readers that are connected: workers live longer than tasks, and a task of a second is not worth a new connection."""
+"""Connected readers, kept for the next task: a worker runs many tasks, some of them shorter than a connect."""
 
 
 def read(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:

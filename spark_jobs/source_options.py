@@ -1,7 +1,7 @@
-"""What the `anabranch` source is asked for: the option names of Spark's Kafka source, and what they may say.
+"""The options of the `anabranch` source: those of Spark's Kafka source by name, checked and parsed.
 
-A wrong option is named, with what it may be. An option of Kafka's client that nobody here acts on is refused, because a
-query that silently reads otherwise than it was told is worse than none. Pure.
+The error for a wrong option says what it may be. An option of Kafka's client that has no effect here is refused,
+because a query that silently reads otherwise than it was told is worse than none. Pure.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CLIENT_OPTIONS: Final = {
     "reconnect.backoff.ms": "reconnect.backoff.ms",
     "request.timeout.ms": "socket.timeout.ms",
 }
-"""Options of Kafka's client that mean something here, and what librdkafka calls them."""
+"""Options of Kafka's client that have an effect here -> their names in librdkafka."""
 IGNORED: Final = frozenset({"group.id", "key.deserializer", "value.deserializer", "session.timeout.ms"})
 UNSUPPORTED: Final = frozenset({"minoffsetspertrigger", "maxtriggerdelay"})
 ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
@@ -39,7 +39,7 @@ STRATEGIES: Final = ("error", "latest")
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where to begin or to end: a bound of the log, or per partition an offset (or bound) or a time."""
+    """Where a query begins or ends: a bound of the log, or per partition an offset (or bound) or a time."""
 
     bound: int | None = None
     offsets: Mapping[str, Mapping[str, int]] | None = None
@@ -50,7 +50,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """All of them, understood."""
+    """All options as one value."""
 
     servers: str
     topics: tuple[str, ...]
@@ -74,7 +74,7 @@ class Options:
 
     @classmethod
     def of(cls, options: Mapping[str, str], *, streaming: bool = False) -> Options:
-        """From what `.option(...)` was given, in any case; ValueError says what is wrong."""
+        """The options from the strings given with `.option(...)`, in upper or lower case. Raises ValueError."""
         given = {name.lower(): value for name, value in options.items()}
         client = {name[6:]: value for name, value in given.items() if name.startswith("kafka.")}
         servers = given.get("bootstrap.servers") or client.pop("bootstrap.servers", None)
@@ -127,7 +127,7 @@ def _what(given: Mapping[str, str]) -> tuple[tuple[str, ...], Mapping[str, tuple
 
 
 def _position(given: Mapping[str, str], side: str, default: str) -> Position:
-    """In the order in which Spark looks: one time for all, times, offsets."""
+    """The position that the options name. Like Spark, look for one time for all first, then for times, then offsets."""
     if (time := given.get(f"{side}timestamp")) is not None:
         return Position(time_ms=_whole(time, f"{side}Timestamp"))
     if (times := given.get(f"{side}offsetsbytimestamp")) is not None:

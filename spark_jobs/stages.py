@@ -62,7 +62,7 @@ class Prepared(NamedTuple):
 
 
 def prepare(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`. Columns: key, value, mark (the audit header), stored, partition, offset, time_ms."""
+    """For `mapInArrow`. Columns in: key, value, mark (the audit header), stored, partition, offset, time_ms."""
     for batch in batches:
         stored = batch["stored"].to_numpy(zero_copy_only=False)
         rows = list(_runs(batch.filter(pa.array(~stored))))
@@ -123,7 +123,7 @@ def _stretches(batch: pa.RecordBatch) -> Iterator[Prepared]:
 
 
 def take(bucket: Bucket, number: int, frame: pd.DataFrame, scope: Scope) -> Iterator[tuple[str, int, str]]:
-    """Let a bucket take the prepared rows of one batch; rows of output."""
+    """Judge the prepared rows of one batch of a bucket. Returns rows of output."""
     bucket.enter(scope)
     # A key's events share one audit partition; their offsets there are the order of delivery.
     frame = frame.sort_values(["partition", "offset"], kind="stable")
@@ -144,7 +144,7 @@ def take(bucket: Bucket, number: int, frame: pd.DataFrame, scope: Scope) -> Iter
 
 
 def finish(bucket: Bucket, number: int, expect: str | None, groups: Sequence[str]) -> Iterator[tuple[str, int, str]]:
-    """What a bucket has to say when nothing more comes: violations, and counts to be added to its last ones."""
+    """A bucket's violations at the end of the audit, and the counts to be added to its last ones."""
     violations, tallies = bucket.finish(expect, groups)
     for violation in violations:
         yield VIOLATION, number, violation.line()
@@ -174,7 +174,7 @@ def tallies_of(found: Iterable[Mapping[str, Any]]) -> list[Tally]:
 
 
 def unread_in(found: Iterable[Mapping[str, Any]]) -> list[Unread]:
-    """Where records were lost, out of what buckets said at the end."""
+    """The places where records were lost, from the rows of all buckets at the end."""
     return unread_of(Unread(*row) for one in found for row in one.get("unread", ()))
 
 

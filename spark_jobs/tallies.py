@@ -1,4 +1,4 @@
-"""What is counted beside the checks: deliveries and stored records over time, and when each segment was handed out.
+"""Counts beside the checks: deliveries and stored records over time, and when each segment was handed out.
 
 No state of a key is needed for any of it, so a batch counts its own rows and the driver adds the batches up. Adding is
 commutative, and `Ledger` remembers what the newest batch contributed: a batch that runs again after a restart replaces
@@ -23,7 +23,7 @@ from anabranch.protocol.lineage import Lineage, Segment
 
 BIN_MS: Final = 500
 BINS_MAX: Final = 1200
-"""Of one partition: ten minutes at the finest."""
+"""How many bins a partition has at most: ten minutes at the finest width."""
 
 Column = npt.NDArray[np.int64]
 Place = tuple[str, str, int]
@@ -32,14 +32,14 @@ STORED: Final = ""
 
 
 class Handed(NamedTuple):
-    """How much of a segment was handed to a group, and when."""
+    """How many records of a segment were handed to a group, and when the first and the last."""
 
     records: int
     first_ms: int
     last_ms: int
 
     def together(self, other: Handed) -> Handed:
-        """What two counted of one segment."""
+        """The sum of two counts of the same segment."""
         return Handed(
             self.records + other.records, min(self.first_ms, other.first_ms), max(self.last_ms, other.last_ms)
         )
@@ -62,7 +62,7 @@ class HandOff(NamedTuple):
 
     @property
     def took_ms(self) -> int:
-        """What the application waited; below zero, it got the younger before the older."""
+        """For how long the application was given none of these keys; negative if it got newer records before older."""
         return self.ended_ms - self.began_ms
 
 
@@ -75,7 +75,7 @@ class Bins:
     """Number of a bin -> records in it."""
 
     def count(self, times: Column, counts: Column) -> None:
-        """So many records at these times."""
+        """Count `counts` records at the times `times`, in ms."""
         numbers, which = np.unique(times // self.bin_ms, return_inverse=True)
         sums = np.bincount(which, weights=counts).astype(np.int64)
         self._add(zip(numbers.tolist(), sums.tolist(), strict=True))
@@ -89,12 +89,12 @@ class Bins:
         self.narrow()
 
     def narrow(self) -> None:
-        """Widen until there are few enough."""
+        """Widen the bins until there are at most `BINS_MAX`."""
         while self.counts and max(self.counts) - min(self.counts) >= BINS_MAX:
             self.widen(self.bin_ms * 2)
 
     def widen(self, bin_ms: int) -> None:
-        """Make the bins at least so wide."""
+        """Make the bins at least `bin_ms` wide."""
         if bin_ms > self.bin_ms:
             factor, self.bin_ms, before = bin_ms // self.bin_ms, bin_ms, self.counts
             self.counts = {}
@@ -115,7 +115,7 @@ class Series(NamedTuple):
 
 @dataclass(slots=True)
 class Tallies:
-    """Counts of one batch, or of all."""
+    """The counts of one batch, or the sum over all batches."""
 
     bins: dict[Place, Bins] = field(default_factory=lambda: defaultdict(Bins))
     segments: dict[tuple[str, str, Segment], Handed] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class Tallies:
             self._hand(where, handed)
 
     def series(self, group: str, topic: str) -> Series:
-        """What was delivered to a group over time, or what is stored."""
+        """The deliveries to a group over time; for the empty group, the stored records."""
         found = {place[2]: bins for place, bins in self.bins.items() if place[:2] == (group, topic) and bins.counts}
         together = {index: Bins(max(bins.bin_ms for bins in found.values())) for index in sorted(found)}
         for index, bins in together.items():
@@ -210,13 +210,13 @@ class Ledger:
     """The tallies of all batches so far; a batch that comes twice counts once."""
 
     batch: int = -1
-    """The newest one."""
+    """The number of the newest batch."""
     before: Tallies = field(default_factory=Tallies)
-    """Of all batches before it."""
+    """The counts of all batches before it."""
     newest: Tallies = field(default_factory=Tallies)
 
     def take(self, batch: int, tallies: Iterable[Tallies]) -> None:
-        """What a batch counted, from all its tasks."""
+        """Take the counts of a batch, from all its tasks, in place of those that it contributed before."""
         if batch != self.batch:
             self.before.add(self.newest)
         self.batch, self.newest = batch, Tallies()
@@ -224,7 +224,7 @@ class Ledger:
             self.newest.add(one)
 
     def total(self) -> Tallies:
-        """Everything."""
+        """The sum over all batches."""
         made = Tallies()
         made.add(self.before)
         made.add(self.newest)

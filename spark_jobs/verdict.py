@@ -1,4 +1,4 @@
-"""What an audit says: violations with their stories, counts per group, topic and generation, and the verdict over all.
+"""The outcome of an audit as data: violations with their stories, counts, and the verdict over all.
 
 Pure data. The rows of a finished audit do not depend on how it was cut into batches, on restarts, or on whether it ran
 as a stream: sorted, two audits of the same deliveries are equal byte for byte (`Violation.line`, `Tally.line`).
@@ -38,7 +38,7 @@ REPEATED_EVENTS: Final = "repeated_events"
 UNNUMBERED: Final = "unnumbered"
 """Records whose producer does not number: judged by partition, offset and generation."""
 EVENTS: Final = "events"
-"""All deliveries that were told, whatever became of them."""
+"""All deliveries that the audit topic names."""
 COUNTED: Final = (EVENTS, DELIVERED, REDELIVERED, LATE, REPEATED_EVENTS, UNNUMBERED)
 
 MEANINGS: Final = {
@@ -52,7 +52,7 @@ MEANINGS: Final = {
 }
 
 Span = tuple[int, int]
-"""First and last of some numbers in a row."""
+"""The first and the last of consecutive numbers."""
 
 
 class Event(NamedTuple):
@@ -63,11 +63,11 @@ class Event(NamedTuple):
     producer: int
     key: bytes | None
     sequence: int
-    """Among the records of the key; -1 when the producer does not number."""
+    """The record's number among those of its key; -1 when the producer does not number."""
     partition: int
     offset: int
     generation: int
-    """Of the segment; -1 in a topic without lineage."""
+    """The generation of its segment; -1 in a topic that is not ordered."""
     time_ms: int
     fingerprint: int
     member: str
@@ -75,7 +75,7 @@ class Event(NamedTuple):
     group_generation: int
 
     def place(self) -> dict[str, Any]:
-        """What, where, when and by whom, for JSON."""
+        """The delivery as JSON: record, place, time and member."""
         return {
             "topic": self.topic,
             "partition": self.partition,
@@ -105,25 +105,25 @@ class Violation(NamedTuple):
     key: bytes | None
     event: Event | None = None
     before: Event | None = None
-    """What had been handed out before: of the key; or by the other owner."""
+    """The earlier delivery that makes it a violation: of the same key, or by the other owner."""
     after: Event | None = None
-    """What was handed out next, where that makes it a violation."""
+    """The later delivery that makes it a violation, if one does."""
     sequences: tuple[Span, ...] = ()
     partition: int = -1
     offset: int = -1
     stored: int | None = None
-    """The fingerprint of the stored record, where it differs."""
+    """The fingerprint of the stored record, if it differs from the delivered one's."""
     member: str = ""
-    """Of `UNAUDITED`: whose events are missing."""
+    """The member whose events are missing, of `UNAUDITED`."""
 
     @classmethod
     def of(cls, kind: str, event: Event, *, before: Event | None, **more: Any) -> Violation:
-        """By a delivery."""
+        """A violation by one delivery."""
         return cls(kind, event.group, event.topic, event.producer, event.key, event, before, **more)
 
     @property
     def time_ms(self) -> int | None:
-        """When it happened, as far as that is known."""
+        """When it happened, in ms since 1970; None if unknown."""
         known = self.event or self.after or self.before
         return None if known is None else known.time_ms
 
@@ -162,12 +162,12 @@ class Unread(NamedTuple):
     topic: str
     partition: int
     offset: int
-    """Of the first of them."""
+    """The offset of the first lost record."""
     records: int
 
 
 def unread_of(found: Iterable[Unread]) -> list[Unread]:
-    """What many buckets tell, as one row per group, topic and partition."""
+    """The rows of many buckets, merged into one per group, topic and partition."""
     together: dict[tuple[str, str, int], Unread] = {}
     for one in found:
         known = together.setdefault(one[:3], one._replace(records=0))

@@ -1,7 +1,7 @@
-"""Where violations go: Parquet files with typed columns, a topic, and whoever wants to hear of them at once.
+"""The outputs of violations: Parquet files with typed columns, a topic, and listeners that are called at once.
 
 Each batch writes its own file, whole or not at all, and a batch that runs again writes the same file again. In a topic
-it may stand twice: its key names the batch and the place in it, so a compacted topic, or whoever reads, keeps one.
+it may stand twice: its key names the batch and the place in it, so that compaction or a reader can keep one.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from anabranch.spark_jobs.writer import TopicWriter
 
 LOSSES: Final = "lost"
-"""The file of what is known to be lost only in the end."""
+"""The name of the file of losses that are known only at the end."""
 NAMED_MAX: Final = 1000
-"""How many violations a page or a terminal may be asked to go through; files hold all."""
+"""How many violations a page or a terminal shows at most; the files have all."""
 
 _PLACE: Final = pa.struct(
     [
@@ -70,10 +70,10 @@ class Violations:
     directory: Path
     topic: TopicWriter | None = None
     listeners: list[Tell] = field(default_factory=list)
-    """Told of each violation as it is found; what was found before a restart is not told again."""
+    """Called with each violation as it is found; not again after a restart."""
 
     def take(self, name: str, lines: Sequence[str], now_ms: int) -> None:
-        """What a batch found; `name` is the batch's."""
+        """Write the violations of a batch; `name` is the batch's."""
         path = self.directory / f"{name}.parquet"
         if not lines:
             path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""A blocking writer into a Kafka-protocol topic, for the few records that an audit has to say.
+"""A blocking writer into a topic, for the few records that an audit writes.
 
 Records with one key go to one partition, in order. A write is repeated until all in-sync replicas acknowledge it, so a
-record may be stored twice: whoever reads tells by its key, which names what it says.
+record may be stored twice; its reader recognises that by the key, which names the violation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TopicWriter:
         self._topic = topic
 
     def write(self, records: Iterable[tuple[bytes, bytes]], timestamp_ms: int) -> None:
-        """Store (key, value) pairs. `KafkaError` or `OSError` when that could not be done in time."""
+        """Store (key, value) pairs. Raises KafkaError or OSError when that takes too long."""
         partitions = self._cluster.partitions(self._topic)
         waiting: dict[int, list[tuple[bytes, bytes]]] = {}
         for key, value in records:
