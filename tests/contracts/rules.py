@@ -144,7 +144,7 @@ RULES: Final = (
     ),
     Rule(
         "R21",
-        "who may have been replaced hands out nothing",
+        "a member that may have been replaced hands out nothing",
         ("clients/consumer/test_replaced_members.py::test_who_slept_past_its_session_hands_out_nothing_old",),
     ),
 )
