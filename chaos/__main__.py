@@ -44,7 +44,7 @@ examples:
   python -m anabranch.chaos up --directory /tmp/c          three brokers, two spare controllers, an ensemble, a proxy
   python -m anabranch.chaos nodes
   python -m anabranch.chaos kill 2                         SIGKILL
-  python -m anabranch.chaos start 2                        with its port and its data, by whoever started it first
+  python -m anabranch.chaos start 2                        with its port and its data, by its launcher
   python -m anabranch.chaos stop 1 --for 8                 SIGSTOP, and SIGCONT after 8 seconds
   python -m anabranch.chaos expire 1                       its ZooKeeper session ends now
   python -m anabranch.chaos cut 1 2 --at /tmp/c            reset and refuse connections from node 1 to node 2
@@ -59,18 +59,18 @@ examples:
 
 
 def say(line: str) -> None:
-    """One line of what was done."""
+    """Print one line about what was done."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
 def found(options: argparse.Namespace) -> FoundNode:
-    """The node that the options mean."""
+    """The node that the options name. Raises NotFound."""
     return nodes.find_node(options.node, cluster=options.cluster)
 
 
 async def list_nodes(options: argparse.Namespace) -> int:
-    """What runs here."""
+    """List the nodes that run on this machine."""
     fitting = [node for node in nodes.running_nodes() if node.belongs_to(options.cluster)]
     if options.cluster and not fitting:
         raise NotFound(f"no node runs in {options.cluster}")
@@ -82,7 +82,7 @@ async def list_nodes(options: argparse.Namespace) -> int:
 
 
 async def kill(options: argparse.Namespace) -> int:
-    """SIGKILL."""
+    """Kill a node with SIGKILL."""
     node = found(options)
     nodes.send(node.pid, signal.SIGKILL)
     say(f"killed node {node.node_id} (pid {node.pid})")
@@ -90,13 +90,13 @@ async def kill(options: argparse.Namespace) -> int:
 
 
 async def start(options: argparse.Namespace) -> int:
-    """Start a node again, by whoever started it first."""
+    """Have a node started again by the launcher that started it first."""
     say(await start_node(options.node, options.cluster))
     return 0
 
 
 async def stop(options: argparse.Namespace) -> int:
-    """SIGSTOP."""
+    """Freeze a node with SIGSTOP."""
     node = found(options)
     nodes.send(node.pid, signal.SIGSTOP)
     say(f"stopped node {node.node_id} (pid {node.pid})")
@@ -107,7 +107,7 @@ async def stop(options: argparse.Namespace) -> int:
 
 
 async def resume(options: argparse.Namespace) -> int:
-    """SIGCONT."""
+    """Let a frozen node go on with SIGCONT."""
     node = found(options)
     nodes.send(node.pid, signal.SIGCONT)
     say(f"resumed node {node.node_id} (pid {node.pid})")
@@ -115,7 +115,7 @@ async def resume(options: argparse.Namespace) -> int:
 
 
 async def expire(options: argparse.Namespace) -> int:
-    """End a ZooKeeper session."""
+    """End the ZooKeeper session of a node."""
     from anabranch.chaos import session
 
     node = found(options)
@@ -159,7 +159,7 @@ async def reset(options: argparse.Namespace) -> int:
 
 
 async def links(options: argparse.Namespace) -> int:
-    """What passes the proxy, and what is wrong with it."""
+    """List the links that pass the proxy, and the faults on them."""
     answer = await order(options.at, "links")
     for source, target, count in answer["links"]:
         say(f"{source} -> {target}: {count} connections")
@@ -169,7 +169,7 @@ async def links(options: argparse.Namespace) -> int:
 
 
 async def fill_disk(options: argparse.Namespace) -> int:
-    """Take a node's room away."""
+    """Fill a node's disk."""
     node = found(options)
     if options.file_limit is not None:
         disk.limit_files(node.pid, options.file_limit if options.file_limit >= 0 else None)
@@ -201,7 +201,7 @@ async def crash_controller_at(options: argparse.Namespace) -> int:
 
 
 async def up(options: argparse.Namespace) -> int:
-    """A cluster whose every wire can be cut."""
+    """Run a cluster in which every link can be cut."""
     from anabranch.chaos.cluster import serve
 
     directory = options.directory.resolve()
@@ -216,7 +216,7 @@ async def up(options: argparse.Namespace) -> int:
 
 
 async def run(options: argparse.Namespace) -> int:
-    """A chaos run with a verdict."""
+    """Run `anabranch.chaos.run`, and print its verdict."""
     from anabranch.chaos.run import Plan, chaos, report
 
     seed = options.seed if options.seed is not None else int(time.time_ns() // 1_000_000_000)  # chosen once, and told
@@ -232,7 +232,7 @@ async def run(options: argparse.Namespace) -> int:
 
 
 async def long_run(options: argparse.Namespace) -> int:
-    """A marathon with a verdict."""
+    """Run a marathon, and print its verdict."""
     from anabranch.chaos.marathon import Course, marathon, report
 
     course = Course(records=options.records, resizes=options.resizes, seed=options.seed, faults=options.faults)
@@ -247,7 +247,7 @@ async def long_run(options: argparse.Namespace) -> int:
 
 @contextlib.asynccontextmanager
 async def audit_of(directory: Path | None, topic: str) -> AsyncIterator[AuditCompanion | None]:
-    """Who audits a run, if somebody is to."""
+    """The audit of a run, if a directory for it is given; else None."""
     if directory is None:
         yield None
         return
@@ -267,7 +267,7 @@ LINK_COMMANDS: Final = {
 
 
 class Commands:
-    """The command line, put together."""
+    """The parser of the command line."""
 
     def __init__(self) -> None:
         self.parser = argparse.ArgumentParser(
@@ -347,13 +347,13 @@ class Commands:
 
 
 def lasting(one: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """A fault that can be undone after a while."""
+    """Add the options of a fault that can be undone after a while."""
     one.add_argument("--for", dest="seconds", type=float, default=0.0, help="undo it after so many seconds")
     return one
 
 
 def audited(one: argparse.ArgumentParser) -> None:
-    """A run that Spark may audit."""
+    """Add the options of a run that Spark may audit."""
     one.add_argument("--audit", type=empty, help="let Spark audit the deliveries, and write a report there")
 
 
@@ -366,7 +366,7 @@ def empty(text: str) -> Path:
 
 
 def proxied(one: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """A command to a proxy."""
+    """Add the options of a command to a proxy."""
     one.add_argument("--at", type=at_proxy, required=True, help="the proxy's socket, or the directory of `up`")
     return one
 
@@ -378,7 +378,7 @@ def at_proxy(text: str) -> Path:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; what cannot be done ends in one line and status 2."""
+    """Run one command. Returns the exit status: 2, with one line, if it cannot be done."""
     options = Commands().parser.parse_args(arguments)
     try:
         status: int = asyncio.run(options.function(options))

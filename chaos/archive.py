@@ -1,6 +1,6 @@
 """Reads what a cluster has stored when all is over: states from ZooKeeper, records from the brokers' directories.
 
-The directories are read as files, after the brokers have ended, so that no broker can answer better than it remembers.
+The directories are read as files, after the brokers have ended: what counts is what is on disk, not what a broker says.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ClusterHistory(History):
 
 
 async def read_states(session: ZkSession, topic: str, history: ClusterHistory) -> dict[Place, LeaderAndIsr]:
-    """The topic's present state, which goes into the history too."""
+    """Read the topic's present state, and add it to the history. Returns partition -> state."""
     data, _ = await session.get(paths.topic(topic))
     body = znodes.decode_topic(paths.topic(topic), data)
     history.published.append(Published(history.tick(), topic, body.base, tuple(body.history)))
@@ -66,7 +66,7 @@ async def read_states(session: ZkSession, topic: str, history: ClusterHistory) -
 
 
 def read_logs(directories: Mapping[int, Path], states: Mapping[Place, LeaderAndIsr], history: ClusterHistory) -> None:
-    """All replicas' bytes, and the records of the leaders' logs."""
+    """Add to the history the bytes of all replicas, and the records of the leaders' logs."""
     for place, state in states.items():
         replicas = {broker: content(directory, place) for broker, directory in directories.items()}
         history.replicas[place] = replicas
@@ -74,7 +74,7 @@ def read_logs(directories: Mapping[int, Path], states: Mapping[Place, LeaderAndI
 
 
 def content(directory: Path, place: Place) -> bytes:
-    """One replica's log, all segments."""
+    """The bytes of one replica's log, all segments."""
     segments = sorted((directory / f"{place[0]}-{place[1]}").glob(f"*{LOG_SUFFIX}"))
     return b"".join(segment.read_bytes() for segment in segments)
 

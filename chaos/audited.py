@@ -31,12 +31,12 @@ POLL_S: Final = 0.2
 
 
 class AuditFailed(RuntimeError):
-    """There is no verdict; the text says why."""
+    """The audit gave no verdict; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What both ways of auditing came to."""
+    """The outcomes of the audit as a stream and as a batch job."""
 
     stream: dict[str, Any]
     batch: dict[str, Any]
@@ -45,7 +45,7 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Whether nothing tells them apart."""
+        """Whether the two outcomes are equal."""
         names = ("verdict", "rows", "hand_offs")
         same = all(
             json.dumps(self.stream[name], sort_keys=True) == json.dumps(self.batch[name], sort_keys=True)
@@ -60,7 +60,7 @@ class Comparison:
 
 
 class AuditCompanion:
-    """Audits what the readers of a run write down."""
+    """Audits the deliveries that the readers of a run write into the audit topic."""
 
     def __init__(self, directory: Path, say: Say, topic: str = TOPIC) -> None:
         self._directory = directory
@@ -88,7 +88,7 @@ class AuditCompanion:
         self._say("the audit has begun")
 
     async def end(self, moments: Sequence[Moment]) -> None:
-        """Let the stream judge, audit again as a batch job, compare, report."""
+        """End the stream with its verdict, audit again as a batch job, compare, and write the report."""
         from anabranch.audit.findings import write_events
 
         assert self._stream is not None, "begun"
@@ -101,7 +101,7 @@ class AuditCompanion:
         await asyncio.get_running_loop().run_in_executor(None, self._report)
 
     async def stop(self) -> None:
-        """End what still runs."""
+        """End the processes that still run."""
         if self._stream is not None and self._stream.returncode is None:
             self._stream.terminate()
             await self._stream.wait()
@@ -120,7 +120,7 @@ class AuditCompanion:
 
     @property
     def audit_topic(self) -> str:
-        """Where readers write down their deliveries."""
+        """The topic into which readers write their deliveries."""
         return f"{self._topic}-audit"
 
     @property
@@ -168,7 +168,7 @@ class AuditCompanion:
         return Comparison(*told, *lines)
 
     def _report(self) -> None:
-        """Of the stream, which knows how it kept up; and it says whether the batch job agrees."""
+        """Write the report of the stream, with how it kept up and whether the batch job agrees."""
         from anabranch.audit import gather, report
         from anabranch.audit.findings import read_events
         from anabranch.spark_jobs.audit import Target

@@ -1,4 +1,4 @@
-"""The applications of a chaos run: producers, members of one group, and somebody who resizes the topic.
+"""The applications of a chaos run: producers, members of one group, and an operator that resizes the topic.
 
 They use the public clients as applications do (a client that raises is thrown away and made anew) and record what they
 asked and what they heard. All run in this process, so there is one order of events; the brokers are far away.
@@ -35,7 +35,7 @@ _reader: ContextVar[Reader | None] = ContextVar("reader", default=None)
 
 @dataclass
 class Record:
-    """What is measured about the run, next to what is judged: times on the loop's clock."""
+    """Measurements of a run, beside the history that is judged. Times are of the loop's clock, in seconds."""
 
     history: History = field(default_factory=History)
     sent_s: dict[str, float] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Record:
     delivered_s: dict[str, float] = field(default_factory=dict)
     """Value -> when it was delivered first."""
     resizes: list[tuple[float, float, int]] = field(default_factory=list)
-    """Asked, published, count."""
+    """(time of the request, time of its publication, count) of each resize."""
 
     @property
     def outstanding(self) -> int:
@@ -125,7 +125,7 @@ class Reader(PartitionKeyRebalanceListener):
     """One member of the group; commits automatically."""
 
     def __init__(self, name: str, servers: str, record: Record, *, audit: str | None = None) -> None:
-        """`audit`: the topic in which its deliveries are written down, if they are."""
+        """`audit`: the topic into which its deliveries are written; None for none."""
         self.name = name
         self.life = 0
         self.restarts = 0
@@ -140,7 +140,7 @@ class Reader(PartitionKeyRebalanceListener):
 
     @property
     def identity(self) -> str:
-        """This life of the member."""
+        """The name of this life of the member."""
         return f"{self.name}.{self.life}"
 
     async def run(self) -> None:
@@ -181,14 +181,17 @@ class Reader(PartitionKeyRebalanceListener):
         self._leave.set()
 
     async def crash(self) -> bool:
-        """Vanish: the group learns of it by the end of the member's session; whether there was anybody."""
+        """Vanish without leaving: the group learns of it when the member's session ends.
+
+        Returns False if it had ended.
+        """
         consumer = self.consumer
         if consumer is None or self._reading is None or self._reading.done() or self._leave.is_set():
             return False
         self._leave.set()
         self._reading.cancel()
         self._died()
-        await consumer._network.close()  # whatever it would still say, nobody hears
+        await consumer._network.close()  # what it would still send is lost
         return True
 
     def _make(self) -> Consumer:
@@ -245,7 +248,7 @@ class Reader(PartitionKeyRebalanceListener):
 
     @contextlib.contextmanager
     def committing(self, offsets: Mapping[Place, int], generation: int) -> Iterator[None]:
-        """Around a commit."""
+        """Note a commit before it is asked for, and whether it succeeded."""
         history = self._record.history
         row = Commit(history.tick(), self.identity, offsets, generation)
         history.commits.append(row)
@@ -327,7 +330,7 @@ class Operator:
             await self.resize(choose(self._record.resizes[-1][2] if self._record.resizes else 0))
 
     async def resize(self, count: int) -> None:
-        """Ask until it is so."""
+        """Resize the topic, asking again until it has `count` partitions."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
         while True:

@@ -1,7 +1,7 @@
-"""A cluster of real processes in which every wire can be cut: brokers, spare controllers, three ZooKeeper servers.
+"""A cluster of real processes in which every link can be cut: brokers, spare controllers, three ZooKeeper servers.
 
 Every node advertises a port of the proxy, and reaches each ZooKeeper server through a port of its own there. Nodes are
-named by their ids, servers "zookeeper-1" and so on, everybody else is "client".
+named by their ids, servers "zookeeper-1" and so on, all other processes "client".
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class ChaosCluster(Startable):
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients begin: through the proxy."""
+        """The brokers' addresses at the proxy: what clients are given."""
         return ",".join(f"{HOST}:{self.advertised[node_id]}" for node_id in self.brokers)
 
     @property
     def zookeeper(self) -> str:
-        """The ensemble itself, without a proxy: for looking and for expiring sessions."""
+        """The ensemble's own addresses, not the proxy's: for reading znodes and for ending sessions."""
         return self.ensemble.hosts
 
     async def start(self) -> None:
@@ -127,7 +127,7 @@ class ChaosCluster(Startable):
             await self.nodes[node_id].wait_ready()
 
     def wipe(self, node_id: int) -> None:
-        """Take a dead broker's data away: it comes back as if with a new disk."""
+        """Delete a dead broker's data: it comes back as if with a new disk."""
         shutil.rmtree(self.directory / f"node-{node_id}")
 
     def freeze(self, pid: int) -> None:
@@ -142,7 +142,7 @@ class ChaosCluster(Startable):
             os.kill(pid, signal.SIGCONT)
 
     async def expire(self, node_id: int) -> int:
-        """End the node's ZooKeeper session; its id."""
+        """End the node's ZooKeeper session. Returns the session's id."""
         victim = await session.session_of(self.zookeeper, node_id)
         await session.expire(self.zookeeper, victim)
         return victim
@@ -152,7 +152,7 @@ class ChaosCluster(Startable):
         return await session.active_controller(self.zookeeper)
 
     async def stop(self) -> None:
-        """Heal, thaw and end everything."""
+        """End all faults, thaw what is frozen, and end all processes."""
         self.proxy.heal()
         for pid in list(self.frozen):
             self.thaw(pid)
@@ -162,7 +162,7 @@ class ChaosCluster(Startable):
 
 
 async def serve(directory: Path, *, brokers: int, controllers: int, zookeepers: int, say: Callable[[str], None]) -> int:
-    """Run a cluster until told to stop, its proxy at the orders of other processes."""
+    """Run a cluster until a signal; its proxy takes orders from other processes."""
     stop = StopSignal()
     async with ChaosCluster(directory, brokers, controllers, zookeepers) as cluster:
         control = Control(cluster.proxy)

@@ -1,4 +1,4 @@
-"""Whoever works beside a run, on the same cluster, and what it is told of what was done there."""
+"""The interface of what works beside a run on the same cluster, as an audit does, and what it is told of the run."""
 
 from __future__ import annotations
 
@@ -26,17 +26,20 @@ KINDS: Final = {
 
 
 class Companion(Protocol):
-    """Works beside a run."""
+    """Something that works beside a run on the same cluster."""
 
     async def begin(self, servers: str) -> None:
-        """The topics are there; nothing was sent."""
+        """Called when the topics exist and nothing was sent yet."""
 
     async def end(self, moments: Sequence[Moment]) -> None:
-        """Clients have ended, and brokers are well."""
+        """Called when the clients have ended and the brokers are healthy.
+
+        `moments` are what was done to the cluster.
+        """
 
 
 async def forget_audit(consumer: Consumer) -> None:
-    """End what a member that has crashed would still write down; what was handed out stays told, if it can be."""
+    """Stop the audit of a member that has crashed; events of what it had handed out are stored if possible."""
     if consumer._audit is not None:
         with contextlib.suppress(*CLIENT_FAILURES, RuntimeError):
             async with asyncio.timeout(FORGET_S):
@@ -68,7 +71,7 @@ def moments(fired: Iterable[Fired], resizes: Iterable[tuple[float, float, int]])
 
 
 def partitions(count: int) -> str:
-    """So many of them."""
+    """A count of partitions in words."""
     return f"{count} partition{'' if count == 1 else 's'}"
 
 

@@ -1,4 +1,4 @@
-"""How a proxy that runs in one process is told about faults from another: one JSON object per line on a Unix socket.
+"""How one process orders faults of a proxy in another: one JSON object per line on a Unix socket.
 
 {"do": "begin", "kind": "cut", "source": "1", "target": "2"}   -> {"fault": 1, "what": "cut 1 -> 2"}
 {"do": "end", "fault": 1}                                      -> {"what": "cut 1 -> 2", "hits": 3}
@@ -29,7 +29,7 @@ class Control(Door):
         return self.carry_out(order)
 
     def carry_out(self, order: dict[str, Any]) -> dict[str, Any]:
-        """One order; KeyError or ValueError when it makes no sense."""
+        """Carry out one order. Returns the answer. Raises KeyError or ValueError when the order makes no sense."""
         match order.pop("do"):
             case "begin":
                 if order["kind"] not in KINDS:
@@ -59,7 +59,7 @@ class Control(Door):
                 raise ValueError(f"cannot {other}")
 
     def _check(self, source: str, target: str) -> None:
-        """Refuse a fault that nothing could ever meet."""
+        """Raise ValueError for a fault on a link that cannot exist."""
         for end, known in ((source, self._proxy.sources), (target, self._proxy.targets)):
             if end not in known:
                 raise Refused(f"nothing passes here that is called {end!r}; there are {', '.join(known)}")

@@ -1,7 +1,7 @@
 """Lets the controller of any running cluster die at a named step: a candidate that is armed is brought into office.
 
 The armed node is one more controller without data, so nothing but its own death is lost with it. It gets into office
-because `/controller` is deleted, which makes whoever held it step down, until the armed candidate wins the race.
+because `/controller` is deleted, which makes the active controller step down, until the armed candidate is elected.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ SUCCESSION_S: Final = 60.0
 
 
 async def crash_at(hosts: str, step: str, *, within_s: float, say: Callable[[str], None]) -> int:
-    """Arm, elect, wait; 0 if it died at the step, 1 if the step did not come up in time."""
+    """Start an armed candidate, get it elected, and wait until it dies.
+
+    Returns 0 if it died at the step, 1 if the step did not come up in `within_s` seconds.
+    """
     with tempfile.TemporaryDirectory(prefix="anabranch-armed-") as directory:
         node = NodeProcess(
             node_id=FIRST_ID + os.getpid() % 1000,
@@ -63,7 +66,7 @@ async def successor_of(node_id: int, hosts: str) -> int:
 
 
 async def bring_into_office(node: NodeProcess, hosts: str, ended: asyncio.Future[int]) -> int:
-    """Have elections until this candidate has won, or has died winning; how many there were."""
+    """Cause elections until this candidate has won, or has died winning. Returns how many there were."""
     await node.wait_ready()
     for count in range(TRIES):
         if ended.done() or await active_controller(hosts) == node.node_id:

@@ -1,4 +1,4 @@
-"""Takes a disk's room away: with a ballast file on the node's file system, or with a limit on the size of its files.
+"""Fills a disk: with a ballast file on the node's file system, or by a limit on the size of the node's files.
 
 A ballast file is what a full disk is (ENOSPC for everybody on it), and is refused on a large file system, which others
 live on too. A limit (RLIMIT_FSIZE of the process, EFBIG for each file that would grow past it) concerns one node alone.
@@ -18,17 +18,20 @@ CHUNK_BYTES: Final = 1 << 20
 
 
 class TooLarge(ValueError):
-    """The file system is not one that exists for this."""
+    """The file system is too large to be filled, so it is not one made for this."""
 
 
 def free_bytes(directory: Path) -> int:
-    """What is left on the file system of a directory."""
+    """How many bytes are free on the file system of a directory."""
     found = os.statvfs(directory)
     return found.f_bavail * found.f_frsize
 
 
 def fill(directory: Path, *, leave_bytes: int = 0, at_most_bytes: int = LARGE_BYTES) -> int:
-    """Write a ballast file until only so much is left; how many bytes it has. `TooLarge` when it would be huge."""
+    """Write a ballast file until only `leave_bytes` are free.
+
+    Returns its size. Raises TooLarge over `at_most_bytes`.
+    """
     wanted = free_bytes(directory) - leave_bytes
     if wanted > at_most_bytes:
         raise TooLarge(f"{directory} has {free_bytes(directory):,} bytes free: give it a small file system of its own")
@@ -47,7 +50,7 @@ def fill(directory: Path, *, leave_bytes: int = 0, at_most_bytes: int = LARGE_BY
 
 
 def release(directory: Path) -> int:
-    """Remove the ballast; how many bytes it had."""
+    """Remove the ballast. Returns how many bytes it had."""
     ballast = directory / BALLAST
     size = ballast.stat().st_size if ballast.exists() else 0
     ballast.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """The fault menu of a chaos run: each entry does something to a cluster of processes, mends it, and says what it did.
 
-A fault chooses its victim by role (`scene`): the active controller, the leader of a busy partition, or anybody. What it
-breaks it mends in `finally`, so a run that ends early leaves nothing behind. What fired is counted by the run: a fault
-that found no victim, or whose effect nobody met, returns None and does not count.
+A fault chooses its victim by role (`scene`): the active controller, the leader of a busy partition, or any node. What
+it breaks it mends in `finally`, so a run that ends early leaves nothing behind. What fired is counted by the run: a
+fault that found no victim, or that had no effect, returns None and does not count.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ ALTER_PARTITION: Final = 56
 ELECTION_TRIES: Final = 8
 ARMED_S: Final = 12.0
 ENSEMBLE: Final = 0
-"""What is busy while a ZooKeeper server is killed, frozen or on its way back: only one of three at a time."""
+"""The entry of `Scene.busy` while a ZooKeeper server is killed, frozen or coming back: only one of three at a time."""
 NOT_BY_ITSELF: Final = ("resign", "vacate", "make-room", "remove:", "first-features", "update-features", "allocate-")
 EVERY_STEP: Final = tuple(step for step in STEPS if not step.startswith(NOT_BY_ITSELF))
-"""What comes up by itself in a run: topics are not drained there, nor made, and producers have their ids."""
+"""The steps that come up by themselves in a run, which neither drains nor creates topics."""
 
 Fault = Callable[[Scene], Awaitable[str | None]]
 FAULTS: Final[dict[str, Fault]] = {}
@@ -56,7 +56,7 @@ def fault(name: str) -> Callable[[Fault], Fault]:
 
 @fault("kill")
 async def kill(scene: Scene) -> str | None:
-    """SIGKILL; started again before or after others have noticed."""
+    """SIGKILL a node, and start it again before or after the others have noticed."""
     victim = await scene.victim()
     if victim is None:
         return None
@@ -69,7 +69,7 @@ async def kill(scene: Scene) -> str | None:
 
 @fault("kill the controller")
 async def kill_controller(scene: Scene) -> str | None:
-    """SIGKILL whoever is in office."""
+    """SIGKILL the active controller."""
     victim = await scene.active()
     if victim not in scene.free(list(scene.cluster.nodes)):
         return None
@@ -82,7 +82,7 @@ async def kill_controller(scene: Scene) -> str | None:
 
 @fault("kill two brokers")
 async def kill_two(scene: Scene) -> str | None:
-    """Fewer replicas than acks=all needs: writes must wait, and go on."""
+    """SIGKILL two brokers, so that acks=all lacks replicas: writes must wait, and go on."""
     free = scene.free(scene.cluster.brokers)
     if len(free) < 2:
         return None
@@ -98,7 +98,7 @@ async def kill_two(scene: Scene) -> str | None:
 
 @fault("stop in order")
 async def stop_in_order(scene: Scene) -> str | None:
-    """SIGTERM, which moves leaderships away first."""
+    """SIGTERM a broker, which moves its leaderships away first."""
     victim = await scene.victim()
     if victim is None:
         return None
@@ -111,7 +111,7 @@ async def stop_in_order(scene: Scene) -> str | None:
 
 @fault("freeze")
 async def freeze(scene: Scene) -> str | None:
-    """SIGSTOP and SIGCONT: the process believes that no time has passed."""
+    """SIGSTOP and SIGCONT a node, which believes that no time has passed."""
     victim = await scene.victim()
     if victim is None:
         return None
@@ -128,7 +128,7 @@ async def freeze(scene: Scene) -> str | None:
 
 @fault("expire a session")
 async def expire_session(scene: Scene) -> str | None:
-    """The ZooKeeper session of a live process ends."""
+    """End the ZooKeeper session of a live node."""
     victim = await scene.victim()
     if victim is None:
         return None
@@ -155,7 +155,7 @@ async def _disturb(scene: Scene, faults: Sequence[LinkFault], pause: float) -> s
 
 
 def _two(scene: Scene) -> tuple[str, str] | None:
-    """Two nodes that talk to each other now: the asker, and the one that answers."""
+    """Two nodes that have a connection now: the one that asks, and the one that answers."""
     nodes = {str(one) for one in scene.cluster.nodes}
     busy = {(link.source, link.target) for link in scene.cluster.proxy.links}
     between = sorted((source, target) for source, target in busy if {source, target} <= nodes)
@@ -164,7 +164,7 @@ def _two(scene: Scene) -> tuple[str, str] | None:
 
 @fault("cut a link")
 async def cut(scene: Scene) -> str | None:
-    """Two nodes cannot reach each other; everybody else reaches both."""
+    """Cut two nodes off from each other, while all others reach both."""
     two = _two(scene)
     if two is None:
         return None
@@ -174,7 +174,7 @@ async def cut(scene: Scene) -> str | None:
 
 @fault("drop one way")
 async def drop(scene: Scene) -> str | None:
-    """What one node sends to another, as asker or as answerer, arrives much later."""
+    """Let all that one node sends to another, requests or answers, arrive much later."""
     two = _two(scene)
     if two is None:
         return None
@@ -185,7 +185,7 @@ async def drop(scene: Scene) -> str | None:
 
 @fault("isolate")
 async def isolate(scene: Scene) -> str | None:
-    """A node is cut off from all nodes and clients, and only ZooKeeper still sees it."""
+    """Cut a node off from all nodes and clients; only ZooKeeper still reaches it."""
     chosen = await scene.victim()
     if chosen is None:
         return None
@@ -198,7 +198,7 @@ async def isolate(scene: Scene) -> str | None:
 
 @fault("delay a node")
 async def delay(scene: Scene) -> str | None:
-    """Everything to and from a node is slow."""
+    """Delay everything to and from a node."""
     chosen = await scene.victim()
     if chosen is None:
         return None
@@ -210,14 +210,14 @@ async def delay(scene: Scene) -> str | None:
 
 @fault("hold AlterPartition")
 async def hold_alter_partition(scene: Scene) -> str | None:
-    """What a leader asks of the controller arrives late: members may have come and gone."""
+    """Hold a leader's AlterPartition requests: when they arrive, replicas may have come and gone."""
     held = LinkFault("hold", str(scene.rng.choice(scene.cluster.brokers)), api_key=ALTER_PARTITION)
     return await _disturb(scene, [held], scene.pause())
 
 
 @fault("full disk")
 async def full_disk(scene: Scene) -> str | None:
-    """No file of a broker can grow: whatever it writes fails."""
+    """Let no file of a broker grow, so that each of its writes fails."""
     victim = await scene.victim(brokers_only=True)
     if victim is None:
         return None
@@ -236,14 +236,14 @@ async def full_disk(scene: Scene) -> str | None:
 
 @fault("crash a consumer")
 async def crash_consumer(scene: Scene) -> str | None:
-    """A member of the group vanishes without leaving; another life of it joins."""
+    """Let a member of the group vanish without leaving, and join again as another."""
     reader = scene.rng.choice(scene.readers)
     return f"{reader.identity}" if await reader.crash() else None
 
 
 @fault("replace a consumer")
 async def replace_consumer(scene: Scene) -> str | None:
-    """A member leaves the group in order; another life of it joins."""
+    """Let a member leave the group in order, and join again as another."""
     reader = scene.rng.choice(scene.readers)
     reader.replace()
     return f"{reader.identity}"
@@ -251,7 +251,7 @@ async def replace_consumer(scene: Scene) -> str | None:
 
 @fault("reset connections")
 async def reset(scene: Scene) -> str | None:
-    """All connections to a node are reset, and may come back."""
+    """Reset all connections to a node, which may come back at once."""
     victim = await scene.victim()
     count = scene.cluster.proxy.reset(target=str(victim))
     return f"{count} to node {victim}" if count else None
@@ -259,7 +259,7 @@ async def reset(scene: Scene) -> str | None:
 
 @fault("lose ZooKeeper")
 async def lose_zookeeper(scene: Scene) -> str | None:
-    """A node reaches no ZooKeeper server, for shorter or longer than its session lasts."""
+    """Cut a node off from ZooKeeper, for shorter or longer than its session lasts."""
     victim = await scene.victim()
     if victim is None:
         return None
@@ -271,7 +271,7 @@ async def lose_zookeeper(scene: Scene) -> str | None:
 
 @fault("kill a ZooKeeper server")
 async def kill_zookeeper(scene: Scene) -> str | None:
-    """One of three; it comes back with its data."""
+    """SIGKILL one of three ZooKeeper servers, and start it again with its data."""
     ensemble = scene.cluster.ensemble
     number = scene.rng.choice(list(ensemble.servers))
     if not _quorum_whole(scene):
@@ -288,7 +288,7 @@ async def kill_zookeeper(scene: Scene) -> str | None:
 
 @fault("freeze a ZooKeeper server")
 async def freeze_zookeeper(scene: Scene) -> str | None:
-    """SIGSTOP and SIGCONT; the others elect another leader if it was that."""
+    """SIGSTOP and SIGCONT a ZooKeeper server; the others elect another leader if it was theirs."""
     if not _quorum_whole(scene):
         return None
     number = scene.rng.choice(list(scene.cluster.ensemble.servers))
@@ -305,14 +305,14 @@ async def freeze_zookeeper(scene: Scene) -> str | None:
 
 
 def _quorum_whole(scene: Scene) -> bool:
-    """Only one server at a time, and none while another did not come back, or there is no ZooKeeper at all."""
+    """Whether all ZooKeeper servers are in service: a fault takes only one, or none would be left to answer."""
     servers = scene.cluster.ensemble.servers.values()
     return ENSEMBLE not in scene.busy and all(one.pid is not None for one in servers)
 
 
 @fault("crash the controller at a step")
 async def crash_at_step(scene: Scene) -> str | None:
-    """A controller that dies at a chosen step is brought into office, and given something to do."""
+    """Bring a controller into office that dies at a chosen step, and resize the topic."""
     spares = scene.free([one for one in scene.cluster.nodes if one >= FIRST_CONTROLLER_ID])
     if not spares:
         return None
@@ -327,7 +327,7 @@ async def crash_at_step(scene: Scene) -> str | None:
 
 
 async def arm_and_wait(scene: Scene, armed: int, step: str) -> bool:
-    """Start the node so that it dies at the step, get it elected, resize; whether it died."""
+    """Start the node so that it dies at the step, get it elected, and resize. Returns whether it died."""
     node, hosts = scene.cluster.nodes[armed], scene.cluster.zookeeper
     await node.start(extra={"crash.at": step})
     ended = asyncio.ensure_future(node.ended())

@@ -1,4 +1,4 @@
-"""What happened in a run, as data: what clients asked and heard, what brokers did, what ZooKeeper committed.
+"""The events of a run as data: what clients asked and were answered, what brokers did, what ZooKeeper committed.
 
 Checkers are functions of a `History` alone, so each can be tried on a few hand-written events. Events carry their place
 in the one order in which things happened (`order`); a simulation has a single thread, so there is such an order.
@@ -92,7 +92,7 @@ class Callback:
 
 @dataclass(slots=True)
 class Died:
-    """A member was killed, or its application threw it away: what it had not flushed is gone with it."""
+    """A member was killed, or its application dropped it: what it had not flushed is lost."""
 
     order: int
     consumer: str
@@ -100,7 +100,7 @@ class Died:
 
 @dataclass(slots=True)
 class Commit:
-    """A member committed offsets. `acked_order` -1: it never heard that it succeeded."""
+    """A member committed offsets. `acked_order` is -1 if it never got the answer."""
 
     order: int
     consumer: str
@@ -141,7 +141,7 @@ class StateWritten:
     registered: tuple[int, ...] = ()
     """Brokers whose registration existed then."""
     topic_id: str = ""
-    """Of the topic of this name that existed then: deleted and made again, it is another one."""
+    """The id of the topic of this name that existed then: a topic that is deleted and created again has another."""
 
 
 @dataclass(slots=True)
@@ -157,7 +157,7 @@ class EpochWritten:
 class ZnodeWritten:
     """A znode of those that controllers own, and no state that was written; in zxid order.
 
-    Session 0 is the server's own: sessions that end, and whoever uses ZooKeeper's tools.
+    Session 0 stands for the server itself, which ends sessions, and for ZooKeeper's own tools.
     """
 
     order: int
@@ -169,7 +169,7 @@ class ZnodeWritten:
 
 @dataclass(slots=True)
 class Seen:
-    """A process believes in a number that must never go back: an epoch, a generation."""
+    """A process holds a number that must never go back: an epoch, a generation."""
 
     order: int
     process: str
@@ -266,7 +266,7 @@ class Assigned:
 
 @dataclass(slots=True)
 class OffsetsReset:
-    """An administrator set what a group without members has committed; "info": nobody knows whether that was done."""
+    """An admin set the committed offsets of a group without members; "info": the outcome is unknown."""
 
     order: int
     group: str
@@ -286,7 +286,7 @@ class OffsetsFetched:
 
 @dataclass
 class History:
-    """Everything, in order."""
+    """All events of a run, each kind in its order."""
 
     sends: list[Send] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
@@ -315,9 +315,9 @@ class History:
     producers: list[ProducerBegun] = field(default_factory=list)
     committed_reads: list[CommittedRead] = field(default_factory=list)
     copiers_commits: list[Commit] = field(default_factory=list)
-    """What the copiers' consumers committed on their own: where segments ended, not in transactions."""
+    """Commits that the copiers' consumers made at the ends of segments, outside of transactions."""
     copied: list[Stored] = field(default_factory=list)
-    """The log of the topic that is written in transactions; its markers are apart."""
+    """The log of the topic that is written in transactions, without its markers."""
     markers: list[Marker] = field(default_factory=list)
     assigned: list[Assigned] = field(default_factory=list)
     fetched: list[OffsetsFetched] = field(default_factory=list)
@@ -329,15 +329,18 @@ class History:
     epoch_caches: dict[Place, dict[int, tuple[tuple[int, int], ...]]] = field(default_factory=dict)
     """Each replica's leader epochs, with the offsets where they began, as far as `replicas` goes."""
     log_starts: dict[Place, int] = field(default_factory=dict)
-    """Where a partition began when all was over, if somebody had deleted records; a removed one begins at its end."""
+    """Partition -> log start offset at the end of the run, where records were deleted.
+
+    A removed one begins at its end.
+    """
     unread: set[str] = field(default_factory=set)
-    """Topics that nobody reads."""
+    """Topics that no consumer reads."""
     gone: set[str] = field(default_factory=set)
-    """Topics that somebody deleted. One that was made again under the same name has another name in the history."""
+    """Topics that were deleted. One that was created again under the same name has another name in the history."""
     complete: bool = True
-    """Whether the run came to its end, so that everything there is was read and delivered."""
+    """Whether the run came to its end, so that all stored records were read and delivered."""
     failures: list[str] = field(default_factory=list)
-    """What the run itself found wrong: unhandled exceptions, bugs logged, no convergence."""
+    """Failures that the run itself has noticed: unhandled exceptions, bugs logged, no convergence."""
     story: list[tuple[float, str]] = field(default_factory=list)
     _order: int = 0
 
@@ -347,15 +350,15 @@ class History:
         return self._order
 
     def tell(self, at_s: float, line: str) -> None:
-        """A line of the story."""
+        """Add a line to the story of the run; `at_s` is in seconds from its start."""
         self.story.append((at_s, line))
 
     def deleted(self, place: Place, offset: int) -> bool:
-        """Whether somebody asked for this record to be deleted."""
+        """Whether an admin has asked for this record to be deleted."""
         return place[0] in self.gone or offset < self.log_starts.get(place, 0)
 
     def lineage(self, topic: str) -> Lineage | None:
-        """How the topic was resized, to the end."""
+        """The topic's lineage at the end of the run; None if it is not ordered."""
         last = next((one for one in reversed(self.published) if one.topic == topic), None)
         return None if last is None or not last.history else Lineage(last.base, last.history)
 

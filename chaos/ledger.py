@@ -1,6 +1,6 @@
-"""Who has been given what, key by key: judges a run of any length in constant memory per key  (I4, I6, I12).
+"""Judges the deliveries of a run of any length, key by key, in constant memory per key (I4, I6, I12).
 
-A writer numbers the records of each key from 0. Whoever reads them tells the ledger what it was handed, in the one
+A writer numbers the records of each key from 0. Each reader notes in the ledger what it was handed, in the one
 order of this process. Allowed is the next record of a key, or one that was handed out before, as long as nothing later
 of that key has come from another partition: a reader that starts again at the group's commits repeats the end of a
 partition, never what lies before a cut that was crossed (K602). Everything else is an anomaly.
@@ -16,11 +16,11 @@ ANOMALIES_KEPT: Final = 50
 
 @dataclass(slots=True)
 class KeyStory:
-    """What has been handed out of one key."""
+    """How far one key has been handed out."""
 
     next_sequence: int = 0
     partition: int = -1
-    """Where the last record came from."""
+    """The partition that the last record came from."""
     since: int = 0
     """The first sequence number that came from there."""
 
@@ -34,12 +34,12 @@ class Ledger:
     """Partition -> the offset after the highest that was handed out."""
     delivered: int = 0
     repeated: int = 0
-    """Handed out again after a reader started over; allowed."""
+    """How many records were handed out again after a reader started over, which is allowed."""
     found: int = 0
     anomalies: list[str] = field(default_factory=list)
 
     def hand_out(self, key: bytes, sequence: int, partition: int, offset: int) -> None:
-        """A reader was given a record."""
+        """Judge a record that a reader was given."""
         story = self.keys.get(key)
         if story is None:
             story = self.keys[key] = KeyStory()

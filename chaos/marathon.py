@@ -1,9 +1,9 @@
 """Millions of keyed records through a hundred resizes, while every role is killed; judged as they are delivered.
 
 Three brokers, two spare controllers and an ensemble of three ZooKeeper servers, each a process. Two producers send as
-fast as the readers follow. Each time another share of the records is stored, the topic is resized, or somebody is
+fast as the readers follow. Each time another share of the records is stored, the topic is resized, or a process is
 killed, frozen or loses its ZooKeeper session. Unlike `chaos.run` nothing is kept of a record but a number per key
-(`chaos.ledger`), so the length is limited by patience alone.
+(`chaos.ledger`), so the length is limited by time alone.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """What a marathon is to be."""
+    """The parameters of a marathon."""
 
     records: int = 10_000_000
     resizes: int = 100
@@ -66,16 +66,16 @@ class Course:
     readers: int = 2
     faults: int = 150
     gates: bool = True
-    """False: the readers do not wait for what came before, which must be noticed."""
+    """Whether readers wait at cuts. Without that, the order must break, and be noticed."""
     head_start: int = 0
-    """How many records are stored before anybody reads; at most `LAG_MAX`."""
+    """How many records are stored before readers begin; at most `LAG_MAX`."""
     audit: str | None = None
-    """The topic in which readers write down their deliveries."""
+    """The topic into which readers write their deliveries; None for none."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of it."""
+    """The outcome of a marathon."""
 
     course: Course
     ledger: Ledger
@@ -154,7 +154,7 @@ class Runner:
             await producer.flush()
 
     def _is_ahead(self) -> bool:
-        """Whether readers are far behind, or resizes: else a fast machine would store all before the first of them."""
+        """Whether writers must wait, because readers or resizes are far behind."""
         shares = (len(self.resizes) + 1.5) / (self.course.resizes + 1)
         return self.sent - self.ledger.delivered > LAG_MAX or self.sent >= self.course.records * shares
 
@@ -194,7 +194,7 @@ class Runner:
         except FAILURES as error:
             log.info("%s starts over: %s", name, error)
         finally:
-            await consumer._network.close()  # after a crash nobody hears of it before the session ends
+            await consumer._network.close()  # after a crash the group hears of it only when the session ends
             await forget_audit(consumer)
 
     async def keep_reading(self, number: int) -> None:
@@ -289,7 +289,7 @@ class Runner:
     # --- the whole
 
     async def run(self) -> Outcome:
-        """Until everything is sent, resized and delivered, or does not come any more."""
+        """Run until all is sent, resized and delivered, or nothing more comes. Returns the outcome."""
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
         async with Admin(self.cluster.bootstrap_servers) as admin:
@@ -374,7 +374,7 @@ def _lane(fault: str) -> str:
 
 
 def report(outcome: Outcome) -> Iterator[str]:
-    """What a person wants to know of it."""
+    """The lines that tell a person the outcome."""
     ledger = outcome.ledger
     yield (
         f"{outcome.acknowledged:,} records acknowledged, {ledger.delivered:,} delivered, {outcome.missing:,} missing, "

@@ -1,4 +1,4 @@
-"""Finds the processes of a running cluster on this machine: by what they were started as, or by a state file.
+"""Finds the processes of a running cluster on this machine by their command lines.
 
 `anabranch node --id 2 --zookeeper HOSTS ...` names itself on its command line, so node 2 of any running cluster can be
 found by its id; the ensemble tells clusters apart where several run. A process is only ever signalled by its pid.

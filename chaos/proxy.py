@@ -1,7 +1,7 @@
 """A TCP proxy between nodes, between clients and nodes, and between nodes and ZooKeeper, that can be told to misbehave.
 
 Every node has a port here and advertises it, so all traffic to the node passes. Who talks is told by the client id in
-Kafka's request header ("broker-2-fetcher" is node 2, "controller-100" is node 100, everybody else is "client"), or is
+Kafka's request header ("broker-2-fetcher" is node 2, "controller-100" is node 100, all others are "client"), or is
 fixed for a port that only one node was given (its ways to ZooKeeper). So a fault applies to a directed link, to one
 direction of it, and, where requests are looked at, to a single API: "hold what broker 1 sends as AlterPartition".
 
@@ -33,7 +33,7 @@ NODE_NAMES: Final = re.compile(r"(?:broker|controller)-(\d+)(?:-fetcher)?")
 
 @dataclass(eq=False, slots=True)
 class LinkFault:
-    """Something wrong with a directed link, until it is ended. `hits` counts what it did: 0 means it never mattered."""
+    """A fault of a directed link, until it is ended. `hits` counts what it affected; 0 means that it had no effect."""
 
     kind: Kind
     source: str = ANYBODY
@@ -88,7 +88,7 @@ class Proxy:
     faults: list[LinkFault] = field(default_factory=list)
     links: set[Link] = field(default_factory=set)
     sources: dict[str, None] = field(default_factory=lambda: {ANYBODY: None, CLIENT: None})
-    """Who may be the source of a link, by name."""
+    """The names that the source of a link may have."""
     targets: dict[str, None] = field(default_factory=lambda: {ANYBODY: None})
     _servers: list[asyncio.Server] = field(default_factory=list)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -97,7 +97,10 @@ class Proxy:
     async def listen(
         self, target: str, to: tuple[str, int], *, port: int = 0, source: str = "", requests: bool = True
     ) -> int:
-        """Stand before `to`; returns the port. `requests`: the traffic is Kafka's, so senders and APIs can be told."""
+        """Listen on a port for the address `to`. Returns the port.
+
+        `requests`: the traffic is Kafka's, so senders and APIs are read from it.
+        """
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
@@ -115,7 +118,7 @@ class Proxy:
         return int(server.sockets[0].getsockname()[1])
 
     def begin(self, fault: LinkFault) -> LinkFault:
-        """Let a fault begin."""
+        """Begin a fault. Returns it."""
         self.faults.append(fault)
         if fault.kind == "cut":
             for link in [link for link in self.links if fault.concerns(link.source, link.target)]:
@@ -125,20 +128,20 @@ class Proxy:
         return fault
 
     def end(self, fault: LinkFault) -> None:
-        """Let it end; what it held goes on its way."""
+        """End a fault; what it held goes on its way."""
         if fault in self.faults:
             self.faults.remove(fault)
             self._wake()
 
     def heal(self) -> int:
-        """End all faults; how many there were."""
+        """End all faults. Returns how many there were."""
         count = len(self.faults)
         self.faults.clear()
         self._wake()
         return count
 
     def reset(self, source: str = ANYBODY, target: str = ANYBODY) -> int:
-        """Reset the present connections of a link, which may come back at once; how many there were."""
+        """Reset the present connections of a link, which may come back at once. Returns how many there were."""
         concerned = [link for link in self.links if LinkFault("cut", source, target).concerns(link.source, link.target)]
         for link in concerned:
             link.reset()
@@ -212,7 +215,7 @@ class Proxy:
         pieces: AsyncIterator[tuple[int | None, bytes]],
         writer: asyncio.StreamWriter,
     ) -> None:
-        """Move one direction: what comes in gets the time at which it is due, and leaves then, in order."""
+        """Move the traffic of one direction: each piece gets a time at which it is due, and leaves then, in order."""
         loop = asyncio.get_running_loop()
         queue: asyncio.Queue[tuple[float, int | None, bytes] | None] = asyncio.Queue(QUEUE_CHUNKS)
 
@@ -243,7 +246,7 @@ class Proxy:
         return total
 
     async def _pass(self, link: Link, direction: Direction, api_key: int | None) -> None:
-        """Wait while something is in the way."""
+        """Wait while a fault concerns this piece of traffic."""
         counted: set[int] = set()
         while True:
             changed = self._changed
@@ -264,7 +267,7 @@ class Proxy:
 
 
 async def frames(reader: asyncio.StreamReader) -> AsyncIterator[tuple[int | None, bytes]]:
-    """Whole requests, each with its API key."""
+    """The requests of a connection, each whole and with its API key."""
     while True:
         head = await reader.readexactly(4)
         body = await reader.readexactly(int.from_bytes(head, "big", signed=True))
@@ -272,7 +275,7 @@ async def frames(reader: asyncio.StreamReader) -> AsyncIterator[tuple[int | None
 
 
 async def chunks(reader: asyncio.StreamReader) -> AsyncIterator[tuple[int | None, bytes]]:
-    """Whatever arrives."""
+    """The bytes of a connection in pieces as they arrive."""
     while data := await reader.read(CHUNK_BYTES):
         yield None, data
 
@@ -287,7 +290,7 @@ async def chained(
 
 
 def sender_of(frame: bytes) -> str:
-    """Who sent a request: a node's id as text, or "client"."""
+    """The sender of a request: a node's id as text, or "client"."""
     if len(frame) < 4 + LEAST_HEADER_BYTES:
         return CLIENT
     length = int.from_bytes(frame[12:14], "big", signed=True)

@@ -1,4 +1,4 @@
-"""What replicas did, as data, beside `chaos.history`: how they led, followed, acknowledged, and what they told."""
+"""Events of replicas, beside those of `chaos.history`: leading, following, acknowledging, and what they answered."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class IsrAnswered:
 
 @dataclass(slots=True)
 class Admitted:
-    """A broker let a controller's request in. `own_epoch` is that of its registration, -1 while it knows of none."""
+    """A broker accepted a controller's request. `own_epoch` is its registration's, -1 while it does not know it."""
 
     order: int
     node: int

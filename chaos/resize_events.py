@@ -1,4 +1,4 @@
-"""What happened around resizes, as data, beside `chaos.history`: plans, cuts, refusals, gates and removals.
+"""Events of resizes, beside those of `chaos.history`: plans, cuts, refusals, gates and removals.
 
 Only a simulation can see all of this; the history of a run on real processes has none of it, and is judged by the rest.
 """
@@ -91,16 +91,16 @@ class Gated:
 
 @dataclass(slots=True)
 class LetIn:
-    """A leader let a batch in, stamped with a generation (the first of its partition in an epoch) or without one."""
+    """A leader accepted a batch, stamped with a generation (the first of its partition in an epoch) or without one."""
 
     order: int
     node: int
     place: Place
     stamped: bool
     generation: int
-    """What the leader serves."""
+    """The generation that the leader serves."""
     policy: str = ""
-    """What holds for batches without one."""
+    """The topic's policy for batches without a generation."""
 
 
 @dataclass

@@ -42,7 +42,7 @@ _SEEN: Final = (
     "A1 A2 A3 A4 A5 A6 A7 A9 A11 A17 A19 A20 A21 A22 A23 A24 A25 B1 B2 B3 B4 B9 B12 B13 B15 B16 C1 C6 C15 C16"
 )
 SEEN_HERE: Final = frozenset(_SEEN.split())
-"""The judges who have something to look at: what clients did and heard, what ZooKeeper has, what stands in the logs.
+"""The checkers that have data in a run on real processes: of clients, of ZooKeeper and of the logs.
 The others need a simulation, which sees inside brokers."""
 PROPERTIES: Final = {
     "min.insync.replicas": "2",
@@ -57,7 +57,7 @@ Say = Callable[[str], None]
 
 @dataclass
 class Plan:
-    """What a run is to be."""
+    """The parameters of a run."""
 
     duration_s: float = 600.0
     enough: Callable[[Sequence[Fired]], bool] = lambda fired: True
@@ -73,14 +73,14 @@ class Plan:
     resize_every_s: float = 15.0
     faults: tuple[str, ...] = tuple(FAULTS)
     patience_s: float = 90.0
-    """For each step of the convergence after the faults."""
+    """How long each step of the convergence after the faults may take."""
     audit: str | None = None
     """The topic in which readers write down their deliveries."""
 
 
 @dataclass
 class Verdict:
-    """What became of a run."""
+    """The outcome of a run."""
 
     plan: Plan
     anomalies: list[str]
@@ -91,7 +91,7 @@ class Verdict:
 
     @property
     def good(self) -> bool:
-        """Whether nothing was wrong, and something had been done to make it go wrong."""
+        """Whether nothing was violated although faults happened."""
         return not self.anomalies and bool(self.fired)
 
 
@@ -131,7 +131,7 @@ class ChaosRun:
     # --- the phases
 
     async def run(self) -> Verdict:
-        """Faults, convergence, verdict."""
+        """Run the faults, wait for convergence, and judge. Returns the verdict."""
         self._begun_s = self._now()
         async with Admin(self.cluster.bootstrap_servers) as admin:
             for topic in filter(None, (TOPIC, self.plan.audit)):
@@ -216,7 +216,10 @@ class ChaosRun:
             self._tell(f"{name}: {what} (began {begun - self._begun_s:.1f})")
 
     async def _converge(self, operator: asyncio.Task[None], writers: list[asyncio.Task[None]]) -> None:
-        """Everything must come right by itself now."""
+        """Wait until the cluster has recovered by itself.
+
+        Add a failure to the history for each step that takes too long.
+        """
         self.cluster.proxy.heal()
         self._operator.stop()
         for one in self._writers:
@@ -303,7 +306,7 @@ class ChaosRun:
         archive.read_logs(directories, led, self.history)
 
     def _complaints(self) -> Iterator[str]:
-        """Exceptions that nobody expected, in the nodes' logs: each is a bug, whatever became of the records."""
+        """Unexpected exceptions in the nodes' logs: each is a bug, even if no record was affected."""
         for node in self.cluster.nodes.values():
             lines = node.log_path.read_text(errors="replace").splitlines()
             for place, line in enumerate(lines):

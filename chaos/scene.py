@@ -1,6 +1,6 @@
-"""What the faults of a chaos run act on: the cluster, and who is free to be a victim.
+"""What the faults of a chaos run act on: the cluster, and the nodes that no other fault has taken.
 
-A victim is chosen by its role, asked of the cluster itself. A fault keeps its hands on the nodes it breaks until they
+A victim is chosen by its role, asked of the cluster itself. A fault keeps the nodes it breaks to itself until they
 are mended, so two faults never have the same node.
 """
 
@@ -33,13 +33,13 @@ class Scene:
     cluster: ChaosCluster
     rng: random.Random
     resize: Resize
-    """Has the topic resized now: gives a controller something to die in."""
+    """Resizes the topic now, so that a controller comes to the steps of a resize."""
     readers: Sequence[Reader]
     busy: set[int]
-    """Nodes that some fault has its hands on."""
+    """Nodes that a fault has taken."""
 
     def free(self, nodes: Sequence[int]) -> list[int]:
-        """Those that run and that no other fault has."""
+        """The nodes that run and that no other fault has taken."""
         return [one for one in nodes if one not in self.busy and self.cluster.nodes[one].running]
 
     async def victim(self, *, brokers_only: bool = False) -> int | None:
@@ -53,13 +53,13 @@ class Scene:
         return self.rng.choice([one for one in wanted if one in nodes] or nodes)
 
     async def active(self) -> int:
-        """The controller in office; -1 if nobody knows."""
+        """The active controller's id; -1 if there is none, or ZooKeeper does not answer."""
         with contextlib.suppress(*LOOKING_FAILED):
             return await active_controller(self.cluster.zookeeper)
         return -1
 
     async def leaders(self) -> list[int]:
-        """The leaders of the topic's partitions, as far as anybody tells."""
+        """The leaders of the topic's partitions, as far as a broker answers."""
         try:
             async with asyncio.timeout(5), Admin(self.cluster.bootstrap_servers) as admin:
                 topic = await admin.describe_topic(TOPIC)
@@ -68,7 +68,7 @@ class Scene:
         return [one.leader for one in topic.partitions.values()]
 
     def pause(self) -> float:
-        """Much shorter than, about, and longer than a session's timeout."""
+        """A time in seconds: much shorter than a session's timeout, about as long, or longer."""
         return self.rng.choice((0.3, 1.0, 3.0, 6.0, 8.0)) * (0.8 + 0.4 * self.rng.random())
 
     async def restart(self, node_id: int) -> None:

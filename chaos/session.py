@@ -1,9 +1,9 @@
 """End a ZooKeeper session from outside, at once: connect with its id and password, and close it.
 
-A server hands a session over to whoever names its id and password, and the password follows from the id by ZooKeeper's
-own rule (sixteen bytes of `java.util.Random`, seeded with the id and a constant), so no cooperation of the victim is
-needed: the `ephemeral_owner` of any of its znodes is enough. The victim learns of it as of any expiry: its ephemerals
-are gone, its connection is closed, and reconnecting is answered with "expired".
+A server hands a session over to a client that names its id and password, and the password follows from the id by
+ZooKeeper's own rule (sixteen bytes of `java.util.Random`, seeded with the id and a constant), so no cooperation of the
+victim is needed: the `ephemeral_owner` of any of its znodes is enough. The victim learns of it as of any expiry: its
+ephemerals are gone, its connection is closed, and reconnecting is answered with "expired".
 
 Only the two messages that this needs are written here (ConnectRequest and closeSession of ZooKeeper's wire format).
 """
@@ -63,7 +63,10 @@ async def expire(hosts: str, session_id: int) -> None:
 
 
 async def _take_over_and_close(host: str, port: int, session_id: int) -> bool:
-    """Whether it was there. Closing is said as soon as the session is ours: its victim is reconnecting already."""
+    """Take a session over and close it at once, because its victim is reconnecting.
+
+    Returns False if it does not exist.
+    """
     reader, writer = await asyncio.open_connection(host, port)
     try:
         hello = _connect_request.pack(0, 0, 10000, session_id, 16, password_of(session_id), False)
@@ -116,7 +119,7 @@ async def active_controller(hosts: str) -> int:
 
 
 async def resign_active_controller(hosts: str) -> None:
-    """Delete /controller: whoever held it steps down, and all candidates try to win it."""
+    """Delete /controller: the active controller steps down, and all candidates try to be elected."""
     session = await open_kazoo(hosts)
     try:
         await session.delete(paths.CONTROLLER)

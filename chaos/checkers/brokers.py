@@ -107,7 +107,7 @@ def c10_isr_changes(history: History) -> Iterator[str]:
 def c11_stale_controller(history: History) -> Iterator[str]:
     """A controller's znode written by a session that was not in office, or a state with an older controller epoch.
 
-    Nobody but a controller in office changes a topic, its partitions or what is finalized, claims producer ids, or ends
+    Only a controller in office changes a topic, its partitions or what is finalized, claims producer ids, or ends
     a deletion. Brokers and tools create topics, ask for deletions, and change configurations: that is theirs. And a
     session gives back no /controller but its own.
     """
@@ -140,7 +140,7 @@ def c11_stale_controller(history: History) -> Iterator[str]:
 
 
 def _reserved(written: ZnodeWritten) -> bool:
-    """Whether nobody but a controller in office may do this."""
+    """Whether only a controller in office may do this."""
     if written.path == paths.CONTROLLER:
         return written.session_id != 0  # an operator wants another one, or the session has ended
     parent = paths.parent(written.path)
@@ -213,7 +213,7 @@ def c16_replicas_differ(history: History) -> Iterator[str]:
 
 
 def c19_stray_replica(history: History) -> Iterator[str]:
-    """A broker that lives still has a replica of a topic that was deleted: nobody will ever tell it to let go."""
+    """A live broker still has a replica of a topic that was deleted, and no controller will tell it to delete it."""
     for one in history.strays:
         yield f"{one.place} of topic {one.topic_id} is on {one.node}, and the topic is gone"
 

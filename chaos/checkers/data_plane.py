@@ -48,7 +48,7 @@ def a3_lost_write(history: History) -> Iterator[str]:
 def a4_unseen(history: History) -> Iterator[str]:
     """Acknowledged and not in the final log, or stored and never delivered.
 
-    What somebody has deleted since must have been delivered, if anybody reads the topic: only that may be deleted.
+    A record that was deleted since must have been delivered, if the topic is read: an admin deletes only such records.
     """
     stored = {record.value for record in history.stored}
     delivered = {delivery.value for delivery in history.deliveries}
@@ -75,7 +75,7 @@ def a5_aborted_read(history: History) -> Iterator[str]:
 
 
 def a6_phantom(history: History) -> Iterator[str]:
-    """Delivered or stored although nobody sent it, or with another key."""
+    """Delivered or stored although no producer sent it, or with another key."""
     sent = {send.value: send.key for send in history.sends}
     rows = [(one.place, one.offset, one.key, one.value) for one in history.stored]
     rows += [(one.place, one.offset, one.key, one.value) for one in history.deliveries]
@@ -140,7 +140,7 @@ def a18_visible_ack(history: History) -> Iterator[str]:
 
 
 def a19_immutable_prefix(history: History) -> Iterator[str]:
-    """Delivered, and not in the final log although nobody deleted it."""
+    """Delivered, and not in the final log although it was not deleted."""
     stored = {(record.place, record.offset) for record in history.stored}
     for one in history.deliveries:
         if (one.place, one.offset) not in stored and not history.deleted(one.place, one.offset):

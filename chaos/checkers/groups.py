@@ -40,7 +40,7 @@ def a9_nonmonotonic_poll(history: History) -> Iterator[str]:
 
 
 def a21_commit_lost(history: History) -> Iterator[str]:
-    """A member begins below what was acknowledged as committed, and nobody has reset it.
+    """A member begins below what was acknowledged as committed, without a reset of the group's offsets.
 
     In the generation of the commit this tells something only of the member that committed: while a coordinator dies,
     two members may be in generations of one number.

@@ -1,4 +1,4 @@
-"""Order across resizes (KIP-253): the records of one key, in the order in which they were sent, whoever reads them.
+"""Order across resizes (KIP-253): the records of one key are delivered in the order in which they were sent.
 
 The rules I1 to I5 are those of the lineage: where a key belongs, and which segment must end before which one begins.
 """
@@ -38,8 +38,8 @@ def b1_key_order(history: History) -> Iterator[str]:
 def b2_early_open(history: History) -> Iterator[str]:
     """Delivered before everything that held the key before was committed to its end (I4').
 
-    A commit counts from when it was asked for: whoever waits for it may hear of it before the one who made it. What an
-    administrator has taken back counts no more.
+    A commit counts from when it was asked for: a member that waits for it may hear of it before the one that made it.
+    What an administrator has taken back counts no more.
     """
     ends = _segment_ends(history)
     committed: dict[Place, int] = {}
@@ -122,8 +122,8 @@ def b9_illegal_replay(history: History) -> Iterator[str]:
 def b12_callbacks(history: History) -> Iterator[str]:
     """Records of a new segment delivered before their owner flushed the old one (I5).
 
-    Whoever got the last record of a segment flushes before the first record of one that waited for it, unless it is
-    dead by then, or the group gave the partition to somebody else without it; and the new owner is told before.
+    The member that got the last record of a segment flushes before the first record of one that waited for it, unless
+    it is dead by then, or the group gave the partition to another member without it; and the new owner is told before.
     """
     opened: dict[tuple[Place, int], int] = {}
     last: dict[tuple[Place, int], tuple[int, str]] = {}

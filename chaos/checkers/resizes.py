@@ -34,7 +34,7 @@ def b15_replay_order(history: History) -> Iterator[str]:
     """A record is given to the reader of its partition when the group is past a younger one of its key elsewhere (I4).
 
     Repetitions count, unlike in B1: after a crash the younger record must be repeated too. What a member reads after
-    its partition has begun for somebody else is Kafka's at-least-once, and not judged. A reset of offsets takes the
+    its partition has begun for another member is Kafka's at-least-once, and not judged. A reset of offsets takes the
     group back wherever it says so: with the lineage of what it goes back in, the order is that of the first time. Only
     what stood in a partition that had been removed by then is out of its reach.
     """

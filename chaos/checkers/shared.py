@@ -31,7 +31,7 @@ def stored_offsets(history: History) -> dict[Place, list[int]]:
 
 
 def first_deliveries(history: History) -> dict[tuple[Place, int], int]:
-    """When each stored record was first given to anybody."""
+    """(place, offset) -> when the record was first delivered."""
     first: dict[tuple[Place, int], int] = {}
     for delivery in history.deliveries:
         first.setdefault((delivery.place, delivery.offset), delivery.order)

@@ -64,7 +64,7 @@ def a16_torn_transaction(history: History) -> Iterator[str]:
 
 
 def a27_aborted_read(history: History) -> Iterator[str]:
-    """A reader of committed records is given one whose transaction was aborted, or that is in nobody's log (G1a)."""
+    """A reader of committed records is given one whose transaction was aborted, or that is in no log (G1a)."""
     decided = decisions(history)
     transactions = _writers(history)
     for read in history.committed_reads:
@@ -74,7 +74,7 @@ def a27_aborted_read(history: History) -> Iterator[str]:
 
 
 def a28_uncommitted_read(history: History) -> Iterator[str]:
-    """A reader of committed records is given one before anybody asked to commit it."""
+    """A reader of committed records is given one before its producer asked to commit it."""
     transactions = _writers(history)
     for read in history.committed_reads:
         one = transactions.get(read.value)
@@ -97,7 +97,7 @@ def a29_exactly_once_copy(history: History) -> Iterator[str]:
 
 
 def a30_offset_goes_back(history: History) -> Iterator[str]:
-    """What a group has committed goes back, from one answer to a later question, and nobody has reset it."""
+    """A group's committed offset goes back, from one answer to a later question, without a reset."""
     known: dict[tuple[str, Place], tuple[int, int]] = {}
     events: list[tuple[int, int, OffsetsFetched | OffsetsReset]] = []
     events += [(one.heard_order, 0, one) for one in history.fetched]
@@ -109,7 +109,7 @@ def a30_offset_goes_back(history: History) -> Iterator[str]:
             key = (one.group, place)
             if isinstance(one, OffsetsReset):
                 known.pop(key, None)
-                for begun in started.values():  # whoever asks at that moment may hear either
+                for begun in started.values():  # a question at that moment may be answered with either
                     begun.pop(key, None)
                 continue
             if asked:
@@ -143,7 +143,7 @@ def a31_offsets_lost(history: History) -> Iterator[str]:
 
 
 def a32_offsets_too_early(history: History) -> Iterator[str]:
-    """A group is told an offset before anybody asked to commit it."""
+    """A group is told an offset before a member asked to commit it."""
     asked: dict[tuple[Place, int], int] = {}
     for one in history.transactions:
         if one.wish == "commit":
@@ -161,7 +161,7 @@ def a32_offsets_too_early(history: History) -> Iterator[str]:
 def a33_copies_out_of_order(history: History) -> Iterator[str]:
     """Committed copies of one producer's records of one key stand in another order than the records were sent in.
 
-    Of first copies: they are made by whoever owns the key at the time, across resizes of what they are made from. What
+    Of first copies: they are made by the key's owner at the time, across resizes of what they are made from. What
     they are written to may be resized too: then only those in the same partition are compared.
     """
     decided = decisions(history)
