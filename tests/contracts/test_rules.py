@@ -21,4 +21,6 @@ def test_its_tests_exist(rule: Rule) -> None:
     for test in rule.tests:
         path, _, name = test.partition("::")
         tree = ast.parse((TESTS / path).read_text())
-        assert name in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}, test
+        assert name in {
+            node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        }, test
