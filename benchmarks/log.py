@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import Final
 
 from anabranch.broker.storage.cleaner import Cleaning, dirt_of
-from anabranch.broker.storage.files import Files, MemoryFiles, OsFiles
+from anabranch.broker.storage.files import Files
 from anabranch.broker.storage.inspection import Inspected
 from anabranch.broker.storage.log import LogSettings, PartitionLog
+from anabranch.broker.storage.memory_files import MemoryFiles
+from anabranch.broker.storage.os_files import OsFiles
 from anabranch.protocol.records.batch import iter_batches, read_header
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.crc32c import crc32c

@@ -19,7 +19,7 @@ from anabranch.broker.app import Node
 from anabranch.broker.config import BrokerSettings
 from anabranch.broker.effective_config import with_properties
 from anabranch.broker.start_settings import check_reachable, refuse_twice, start_settings
-from anabranch.broker.storage.files import files_of
+from anabranch.broker.storage.os_files import files_of
 from anabranch.clients.clock import follow_loop_ms
 from anabranch.controller.zk.journal import JournaledZooKeeper
 from anabranch.controller.zk.memory import MemoryZooKeeper

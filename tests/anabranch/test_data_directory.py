@@ -14,7 +14,7 @@ import pytest
 
 from anabranch import Producer
 from anabranch.broker.config import ConfigError
-from anabranch.broker.storage.files import OsFiles
+from anabranch.broker.storage.os_files import OsFiles
 from anabranch.clients.directory_lock import DirectoryInUse, DirectoryLock
 from anabranch.cluster import Cluster
 from anabranch.data_directory import left_out, refuse_other_form

@@ -13,7 +13,7 @@ from anabranch import Admin, NewTopic
 from anabranch.broker import config_changes
 from anabranch.broker.app import Node
 from anabranch.broker.config import BrokerSettings
-from anabranch.broker.storage.files import MemoryFiles
+from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.clients.clock import follow_loop_ms
 from anabranch.clients.config_admin import ALL_BROKERS
 from anabranch.controller.zk import paths

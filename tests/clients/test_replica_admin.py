@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from anabranch import Admin, NewTopic, Producer, TopicPartition
-from anabranch.broker.storage.files import MemoryFiles
+from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.cluster import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.clients.test_admin import cluster_and_admin

@@ -18,8 +18,8 @@ import pytest
 from anabranch.broker.coordinators.transaction_journal import record_of
 from anabranch.broker.coordinators.transactional_id import Transaction
 from anabranch.broker.storage.cleaner import Cleaning, dirt_of
-from anabranch.broker.storage.files import OsFiles
 from anabranch.broker.storage.log import LogSettings, PartitionLog
+from anabranch.broker.storage.os_files import OsFiles
 from anabranch.protocol.records.batch import iter_batches
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.control import build_end_transaction

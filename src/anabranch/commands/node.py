@@ -121,7 +121,7 @@ async def serve(settings: BrokerSettings, zookeeper: str, metrics_port: int | No
     """Run the node until a signal."""
     from anabranch.broker.app import Node
     from anabranch.broker.registration import DuplicateBroker
-    from anabranch.broker.storage.files import files_of
+    from anabranch.broker.storage.os_files import files_of
     from anabranch.clients.clock import follow_loop_ms
     from anabranch.controller.zk.kazoo_session import open_kazoo
 

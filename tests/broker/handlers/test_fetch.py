@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from anabranch.broker.replication.replica_selector import RACK_AWARE, preferred_replica
-from anabranch.broker.storage.files import MemoryFiles
+from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.apis.fetch import (
     FetchPartition,
     FetchRequest,

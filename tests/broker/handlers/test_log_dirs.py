@@ -9,7 +9,8 @@ import pytest
 
 from anabranch import Consumer, Producer
 from anabranch.broker.replication import housekeeping
-from anabranch.broker.storage.files import MemoryFiles, OsFiles
+from anabranch.broker.storage.memory_files import MemoryFiles
+from anabranch.broker.storage.os_files import OsFiles
 from anabranch.cluster import Cluster
 from anabranch.protocol.apis.alter_replica_log_dirs import (
     AlterReplicaLogDir,

@@ -26,7 +26,7 @@ from anabranch.broker.replication.partition import Partition
 from anabranch.broker.replication.replica_manager import ReplicaManager
 from anabranch.broker.server import Server
 from anabranch.broker.services import Services
-from anabranch.broker.storage.files import MemoryFiles
+from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.broker.topic_configs import TopicConfigs
 from anabranch.clients.connection import Connection
 from anabranch.controller.zk.memory import MemoryZooKeeper

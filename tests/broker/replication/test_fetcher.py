@@ -13,8 +13,8 @@ from anabranch.broker.replication import fetcher
 from anabranch.broker.replication.fetcher import Fetcher, Outcome, realign, take, truncate, truncate_without_history
 from anabranch.broker.replication.follower_session import Asked, Following
 from anabranch.broker.replication.partition import Partition, ReplicaRules
-from anabranch.broker.storage.files import MemoryFiles
 from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.broker.storage.settings import LogSettings
 from anabranch.clients.connection import Connection
 from anabranch.protocol.apis.fetch import EpochEndOffset, PartitionData

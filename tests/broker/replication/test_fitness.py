@@ -10,8 +10,8 @@ import pytest
 from anabranch.broker.replication import fitness
 from anabranch.broker.replication.partition import Partition, ReplicaRules, Role
 from anabranch.broker.storage.durability import Durability
-from anabranch.broker.storage.files import MemoryFiles
 from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.broker.storage.settings import LogSettings
 from anabranch.protocol.apis.alter_partition import AlterPartitionRequest
 from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrPartitionState

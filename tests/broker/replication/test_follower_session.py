@@ -9,8 +9,8 @@ import pytest
 from anabranch.broker.config import BrokerSettings
 from anabranch.broker.replication.follower_session import FollowerSession, Following
 from anabranch.broker.replication.partition import Partition, ReplicaRules
-from anabranch.broker.storage.files import MemoryFiles
 from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.broker.storage.settings import LogSettings
 from anabranch.clients.connection import Connection
 from anabranch.protocol.apis.fetch import FetchRequest, FetchResponse

@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.broker.config import WEEK_MS
 from anabranch.broker.replication.housekeeping import in_steps, periodically
-from anabranch.broker.storage.files import MemoryFiles
+from anabranch.broker.storage.memory_files import MemoryFiles
 from tests.broker.replication.replica_cluster import NOW_MS, batch, replica_cluster
 from tests.broker.storage.faulty_files import FaultyFiles
 

@@ -10,9 +10,10 @@ from anabranch.broker.config import BrokerSettings, TopicConfig
 from anabranch.broker.replication import log_moves
 from anabranch.broker.replication.log_moves import LogMoves, copy_piece
 from anabranch.broker.replication.partition import Partition, ReplicaRules
-from anabranch.broker.storage.files import Files, MemoryFiles
+from anabranch.broker.storage.files import Files
 from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.log_manager import LogManager
+from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.errors import ErrorCode
 from tests.broker.storage.batches import NOW_MS, batch
 from tests.broker.storage.faulty_files import FaultyFiles

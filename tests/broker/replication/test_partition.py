@@ -8,8 +8,8 @@ import pytest
 
 from anabranch.broker.replication.follower import NO_EPOCH
 from anabranch.broker.replication.partition import IsrChange, Partition, ReplicaRules, Role, Verdict
-from anabranch.broker.storage.files import MemoryFiles
 from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.broker.storage.settings import LogSettings
 from anabranch.protocol.apis.alter_partition import PartitionDataResult
 from anabranch.protocol.apis.leader_and_isr import GenerationStart, LeaderAndIsrPartitionState

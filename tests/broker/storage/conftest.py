@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.broker.storage.files import Files, MemoryFiles, OsFiles
+from anabranch.broker.storage.files import Files
+from anabranch.broker.storage.memory_files import MemoryFiles
+from anabranch.broker.storage.os_files import OsFiles
 
 
 @pytest.fixture(params=["memory", "disk"])

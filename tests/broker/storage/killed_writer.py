@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from anabranch.broker.config import BrokerSettings, TopicConfig
-from anabranch.broker.storage.files import OsFiles
 from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.log_manager import LogManager
+from anabranch.broker.storage.os_files import OsFiles
 from anabranch.protocol.records.batch import iter_batches
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.record import iter_records

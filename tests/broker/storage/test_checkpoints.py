@@ -13,7 +13,7 @@ from anabranch.broker.storage.checkpoints import (
     mark_clean_shutdown,
     take_clean_shutdown,
 )
-from anabranch.broker.storage.files import MemoryFiles
+from anabranch.broker.storage.memory_files import MemoryFiles
 
 
 def test_checkpoints_are_written_as_kafka_writes_them() -> None:

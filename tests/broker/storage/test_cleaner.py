@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from anabranch.broker.storage.cleaner import Cleaning, dirt_of, is_worth_cleaning
-from anabranch.broker.storage.files import Files, MemoryFiles
+from anabranch.broker.storage.files import Files
 from anabranch.broker.storage.log import LogSettings, PartitionLog
+from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.batch import iter_batches
 from anabranch.protocol.records.batch_builder import BatchBuilder

@@ -8,8 +8,8 @@ import logging
 import pytest
 
 from anabranch.broker.storage.durability import Durability
-from anabranch.broker.storage.files import MemoryFiles
 from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.errors import ErrorCode
 from tests.broker.storage.faulty_files import FaultyFiles
 from tests.broker.storage.logs import append, code_of, opened

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.broker.storage.files import Files, MemoryFiles, OsFiles
+from anabranch.broker.storage.files import Files
+from anabranch.broker.storage.memory_files import MemoryFiles
+from anabranch.broker.storage.os_files import OsFiles
 from anabranch.clients.directory_lock import DirectoryInUse
 
 

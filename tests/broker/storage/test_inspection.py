@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.broker.storage.files import MemoryFiles
 from anabranch.broker.storage.inspection import RECORD_ERRORS_MAX, RecordsRefused
+from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.broker.storage.settings import LogSettings
 from anabranch.broker.storage.validation import check_produced
 from anabranch.protocol.errors import ErrorCode, KafkaError

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.broker.storage.files import Files, MemoryFiles
+from anabranch.broker.storage.files import Files
 from anabranch.broker.storage.log import AppendInfo, LogSettings, PartitionLog
+from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.batch import check_crc, iter_batches, read_header
 from anabranch.protocol.records.compression import Compression

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from anabranch.broker.storage.files import MemoryFiles
 from anabranch.broker.storage.log import LogSettings, PartitionLog
+from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.broker.storage.batches import NOW_MS, batch
 from tests.broker.storage.faulty_files import Crash, FaultyFiles

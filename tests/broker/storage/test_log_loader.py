@@ -6,9 +6,10 @@ import logging
 
 import pytest
 
-from anabranch.broker.storage.files import Files, MemoryFiles
+from anabranch.broker.storage.files import Files
 from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.log_loader import snapshot_offsets
+from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.broker.storage.segment import Segment
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.control import build_end_transaction

@@ -7,10 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from anabranch.broker.config import BrokerSettings, TopicConfig
-from anabranch.broker.storage.files import Files, MemoryFiles
+from anabranch.broker.storage.files import Files
 from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.log_directory import read_topic_id
 from anabranch.broker.storage.log_manager import LogManager
+from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from tests.broker.storage.faulty_files import FaultyFiles

@@ -4,8 +4,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from anabranch.broker.storage.files import MemoryFiles
 from anabranch.broker.storage.log import LogSettings
+from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.records.batch import iter_batches
 from tests.broker.storage.batches import batch
 from tests.broker.storage.logs import append, opened

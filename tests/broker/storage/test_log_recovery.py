@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.broker.storage.files import Files, MemoryFile, MemoryFiles, OsFiles
+from anabranch.broker.storage.files import Files
 from anabranch.broker.storage.log import LogSettings, PartitionLog
+from anabranch.broker.storage.memory_files import MemoryFile, MemoryFiles
+from anabranch.broker.storage.os_files import OsFiles
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.batch import iter_batches, read_header
 from tests.broker.storage.batches import NOW_MS, batch

@@ -15,8 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from anabranch.broker.storage.files import MemoryFiles
 from anabranch.broker.storage.log import LogSettings, PartitionLog
+from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.records.batch import Buffer, iter_batches
 from anabranch.protocol.records.control import ControlType, build_end_transaction, read_control
 from anabranch.protocol.records.record import iter_records

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from anabranch.broker.config import BrokerSettings, TopicConfig
-from anabranch.broker.storage.files import Files, MemoryFiles
+from anabranch.broker.storage.files import Files
 from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.log_manager import LogManager
+from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.records.batch import HEADER_BYTES
 from tests.broker.storage.batches import NOW_MS, batch
 from tests.broker.storage.logs import SMALL, append

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.broker.storage.files import Files, MemoryFiles
+from anabranch.broker.storage.files import Files
+from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.broker.storage.segment import Segment, segment_path
 from anabranch.protocol.records.batch import iter_batches, read_header
 from tests.broker.storage.batches import NOW_MS, batch

@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from anabranch.broker.storage.files import MemoryFiles
 from anabranch.broker.storage.log import LogSettings, PartitionLog
+from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.broker.storage.soundness import sound_prefix
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.batch import iter_batches

@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from anabranch.broker.storage.cleaner import Cleaning, dirt_of
-from anabranch.broker.storage.files import MemoryFiles
 from anabranch.broker.storage.log import LogSettings, PartitionLog
+from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.records.batch import iter_batches, read_header
 from anabranch.protocol.records.record import iter_records

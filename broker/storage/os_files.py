@@ -1,0 +1,202 @@
+"""A directory of the machine as a file system: see `files` for what each method does.
+
+Descriptors are kept open while files are in use, up to a limit; beyond it the least recently used is closed, and opened
+again when its file is needed. A log directory may have thousands of files.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from anabranch.broker.storage.files import Buffer, File, Files
+from anabranch.broker.storage.memory_files import MemoryFiles
+from anabranch.clients.directory_lock import DirectoryLock
+
+OPEN_DESCRIPTORS_MAX: Final = 512
+"""Descriptors that `OsFiles` holds at a time."""
+
+
+class OsFile:
+    """A file on disk. Its size is known without asking: nobody else appends to it."""
+
+    __slots__ = ("_files", "path", "size_bytes")
+
+    def __init__(self, files: OsFiles, path: str) -> None:
+        self._files = files
+        self.path = path
+        self.size_bytes = os.fstat(files.descriptor(path)).st_size
+
+    def append(self, *chunks: Buffer) -> None:
+        """See `File`. A full disk may take part of the bytes: that part is cut off again."""
+        descriptor = self._files.descriptor(self.path)
+        expected = sum(len(chunk) for chunk in chunks)
+        try:
+            written = os.pwritev(descriptor, chunks, self.size_bytes)
+            if written < expected:
+                # The kernel says why with the next write; short writes without a reason just go on.
+                self._append_rest(descriptor, b"".join(chunks), written)
+        except OSError:
+            os.ftruncate(descriptor, self.size_bytes)
+            raise
+        self.size_bytes += expected
+
+    def _append_rest(self, descriptor: int, content: bytes, written: int) -> None:
+        view = memoryview(content)
+        while written < len(view):
+            written += os.pwrite(descriptor, view[written:], self.size_bytes + written)
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        """See `File`."""
+        return os.pread(self._files.descriptor(self.path), size_bytes, position)
+
+    def truncate(self, size_bytes: int) -> None:
+        """See `File`."""
+        if size_bytes < self.size_bytes:
+            os.ftruncate(self._files.descriptor(self.path), size_bytes)
+            self.size_bytes = size_bytes
+
+    def flush(self) -> None:
+        """See `File`."""
+        os.fdatasync(self._files.descriptor(self.path))
+
+    def close(self) -> None:
+        """See `File`."""
+        self._files.close_descriptor(self.path)
+
+
+class OsFiles:
+    """A directory of the machine."""
+
+    def __init__(self, root: Path | str, *, open_descriptors_max: int = OPEN_DESCRIPTORS_MAX) -> None:
+        self._root = str(root)
+        Path(self._root).mkdir(parents=True, exist_ok=True)
+        self._descriptors: OrderedDict[str, int] = OrderedDict()
+        self._open_descriptors_max = open_descriptors_max
+        self._lock: DirectoryLock | None = None
+
+    def open(self, path: str) -> File:
+        """See `Files`."""
+        if path not in self._descriptors:
+            self._open_descriptor(path, os.O_CREAT)
+        return OsFile(self, path)
+
+    def names(self, directory: str) -> list[str]:
+        """See `Files`."""
+        try:
+            return sorted(os.listdir(self._at(directory)))  # noqa: PTH208 -- names are all that is asked for
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def exists(self, path: str) -> bool:
+        """See `Files`."""
+        return Path(self._at(path)).exists()
+
+    def make_directory(self, directory: str) -> None:
+        """See `Files`."""
+        Path(self._at(directory)).mkdir(parents=True, exist_ok=True)
+
+    def read_file(self, path: str) -> bytes | None:
+        """See `Files`."""
+        try:
+            return Path(self._at(path)).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write_file(self, path: str, content: bytes) -> None:
+        """See `Files`."""
+        target = Path(self._at(path))
+        draft = target.with_name(f"{target.name}.tmp")
+        draft.write_bytes(content)
+        draft.replace(target)
+        self.close_descriptor(path)  # it would go on to show the file that was replaced
+
+    def flush_file(self, path: str) -> None:
+        """See `Files`."""
+        target = Path(self._at(path))
+        for one in (target, target.parent):
+            descriptor = os.open(one, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def remove(self, path: str) -> None:
+        """See `Files`."""
+        self.close_descriptor(path)
+        Path(self._at(path)).unlink(missing_ok=True)
+
+    def remove_directory(self, directory: str) -> None:
+        """See `Files`."""
+        self._close_all_in(directory)
+        shutil.rmtree(self._at(directory), ignore_errors=True)
+
+    def rename(self, source: str, target: str) -> None:
+        """See `Files`."""
+        self._close_all_in(source)
+        self.close_descriptor(source)
+        self.close_descriptor(target)
+        destination = Path(self._at(target))
+        if destination.is_dir():
+            raise FileExistsError(target)
+        Path(self._at(source)).replace(destination)
+
+    def space_bytes(self) -> tuple[int, int]:
+        """See `Files`."""
+        volume = os.statvfs(self._root)
+        return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
+
+    def lock(self) -> None:
+        """See `Files`."""
+        assert self._lock is None, f"{self._root} is locked by this owner already"
+        self._lock = DirectoryLock(self._root)
+
+    def unlock(self) -> None:
+        """See `Files`."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def close(self) -> None:
+        """Give back all descriptors."""
+        while self._descriptors:
+            os.close(self._descriptors.popitem()[1])
+
+    def descriptor(self, path: str) -> int:
+        """A descriptor of an existing file, kept open while it is in use."""
+        descriptor = self._descriptors.get(path)
+        if descriptor is None:
+            return self._open_descriptor(path, 0)
+        self._descriptors.move_to_end(path)
+        return descriptor
+
+    def close_descriptor(self, path: str) -> None:
+        """Close a file, if it is open."""
+        descriptor = self._descriptors.pop(path, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def _open_descriptor(self, path: str, flags: int) -> int:
+        while len(self._descriptors) >= self._open_descriptors_max:
+            os.close(self._descriptors.popitem(last=False)[1])
+        descriptor = os.open(self._at(path), os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
+        self._descriptors[path] = descriptor
+        return descriptor
+
+    def _close_all_in(self, directory: str) -> None:
+        for path in [path for path in self._descriptors if path.startswith(f"{directory}/")]:
+            self.close_descriptor(path)
+
+    def _at(self, path: str) -> str:
+        return f"{self._root}/{path}" if path else self._root
+
+
+def files_of(directories: Sequence[str]) -> Files | Mapping[str, Files]:
+    """The files of a node: in its directories, or in memory if it has none."""
+    if not directories:
+        return MemoryFiles()
+    return {str(Path(directory).absolute()): OsFiles(directory) for directory in directories}
