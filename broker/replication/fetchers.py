@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from anabranch.broker.replication.fetcher import Fetcher
+from anabranch.broker.replication.replica_fetcher import Fetcher
 
 if TYPE_CHECKING:
     from anabranch.broker.config import BrokerSettings

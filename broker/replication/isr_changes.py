@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.lasting import Died, lasting
-from anabranch.broker.replication.partition import IsrChange, Partition, Verdict
+from anabranch.broker.replication.isr_change import IsrChange, Verdict
+from anabranch.broker.replication.partition import Partition
 from anabranch.protocol.apis.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
 from anabranch.protocol.errors import ErrorCode, KafkaError
 

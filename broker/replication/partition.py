@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.replication.follower import NEVER, NO_EPOCH, Follower
+from anabranch.broker.replication.isr_change import IsrChange, Verdict, verdict_of
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -40,28 +41,6 @@ class Role(enum.Enum):
     NONE = "none"
     LEADER = "leader"
     FOLLOWER = "follower"
-
-
-class Verdict(enum.Enum):
-    """What the controller's answer to a proposed ISR means for the proposal."""
-
-    COMMITTED = "committed"
-    REVERTED = "reverted"
-    WAITING = "waiting"
-    """Neither accepted nor withdrawn: only a LeaderAndIsr resolves it."""
-    RETRY = "retry"
-    OUTDATED = "outdated"
-    """The answer to a proposal that is no longer the pending one."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class IsrChange:
-    """A proposed ISR; `epochs` are the broker epochs the leader saw its members fetch with (KIP-903)."""
-
-    isr: tuple[int, ...]
-    epochs: tuple[int, ...]
-    leader_epoch: int
-    partition_epoch: int
 
 
 BrokerEpochOf = Callable[[int], int | None]
@@ -412,28 +391,12 @@ class Partition:
         """Settle a proposal by the controller's answer (Kafka's `Partition.handleAlterPartitionError`)."""
         if self.pending is not change:
             return Verdict.OUTDATED
-        code = ErrorCode(answer.error_code)
-        if code is ErrorCode.NONE:
+        verdict = verdict_of(ErrorCode(answer.error_code))
+        if verdict is Verdict.COMMITTED:
             if answer.leader_epoch != self.leader_epoch or answer.partition_epoch < self.partition_epoch:
                 return Verdict.WAITING
             self.isr = tuple(answer.isr)
             self.partition_epoch = answer.partition_epoch
+        if verdict in (Verdict.COMMITTED, Verdict.REVERTED):
             self.pending = None
-            return Verdict.COMMITTED
-        if code in _REVERTING:
-            self.pending = None
-            return Verdict.REVERTED
-        return Verdict.WAITING if code in _WAITING else Verdict.RETRY
-
-
-_REVERTING: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
-_WAITING: Final = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.INVALID_UPDATE_VERSION,
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.NEW_LEADER_ELECTED,
-    }
-)
+        return verdict

@@ -1,8 +1,8 @@
 """Everything a producer has accepted and not yet settled: taken in, transmitted, told the outcome of, given up.
 
 Pure: time comes as `now` (seconds, any origin), nodes as a function, waits as instants to be woken at. The sender calls
-`drain`, transmits what it gets (`turns` says which batches), and reports each outcome with `complete` or `lost`; both
-may let further batches go.
+`drain`, transmits what it gets (`batch_turns` says which batches), and reports each outcome with `complete` or `lost`;
+both may let further batches go.
 
 Sequence numbers are per partition and given at the first transmission. A batch that the leader never appended gives
 them back; a batch given up after it was transmitted leaves a hole, and the partition begins again with a new producer
@@ -20,6 +20,7 @@ from typing import Final
 from anabranch.clients.backoff import Backoff
 from anabranch.clients.config import ProducerConfig
 from anabranch.clients.producer import switch
+from anabranch.clients.producer.batch_turns import Drained, Turns
 from anabranch.clients.producer.keyless import withdraw_keyless
 from anabranch.clients.producer.marks import Marks
 from anabranch.clients.producer.metrics import ProducerMetrics, Stalls, Statistics, metrics_of
@@ -37,7 +38,6 @@ from anabranch.clients.producer.queues import (
 from anabranch.clients.producer.reasons import why_kept_back, why_late
 from anabranch.clients.producer.routes import UNKEYED, chosen_partition, not_live, starved
 from anabranch.clients.producer.transaction_verdicts import TransactionAborted
-from anabranch.clients.producer.turns import Drained, Turns
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.records.record import Headers

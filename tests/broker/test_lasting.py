@@ -19,8 +19,8 @@ from anabranch.broker.app import Node
 from anabranch.broker.config_changes import ConfigChanges
 from anabranch.broker.features import FinalizedFeatures
 from anabranch.broker.lasting import NodeBug, lasting
-from anabranch.broker.replication.fetcher import Fetcher
 from anabranch.broker.replication.isr_changes import IsrChanges
+from anabranch.broker.replication.replica_fetcher import Fetcher
 from anabranch.broker.replication.verification import Lane, Transaction
 from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.log_manager import LogManager

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from anabranch.broker.replication.fetcher import Fetcher
+from anabranch.broker.replication.replica_fetcher import Fetcher
 from anabranch.broker.replication.waiting import ReplicationWait, WaitingRooms
 from anabranch.main import main
 from anabranch.protocol.errors import ErrorCode

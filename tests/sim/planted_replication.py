@@ -29,14 +29,14 @@ def acknowledge_alone(planter: Planter) -> None:
 
 @plant("no truncation")
 def no_truncation(planter: Planter) -> None:
-    from anabranch.broker.replication import fetcher
+    from anabranch.broker.replication import replica_fetcher
 
-    planter.replace(fetcher, "truncate", lambda partition, leader: None)
+    planter.replace(replica_fetcher, "truncate", lambda partition, leader: None)
 
 
 @plant("truncation to the high watermark (before KIP-101)")
 def truncate_to_high_watermark(planter: Planter) -> None:
-    from anabranch.broker.replication.fetcher import Fetcher
+    from anabranch.broker.replication.replica_fetcher import Fetcher
 
     def follow(fetcher: Any, partition: Any) -> None:
         partition.log.truncate_to(partition.high_watermark)
@@ -171,7 +171,8 @@ def asked_at_once(planter: Planter) -> None:
 
 @plant("late answer to an ISR proposal applied")
 def late_answer(planter: Planter) -> None:
-    from anabranch.broker.replication.partition import Partition, Verdict
+    from anabranch.broker.replication.isr_change import Verdict
+    from anabranch.broker.replication.partition import Partition
 
     def on_answer(partition: Any, change: Any, answer: Any) -> Any:
         partition.isr = change.isr

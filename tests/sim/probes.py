@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from anabranch.broker.metadata_cache import MetadataCache
-from anabranch.broker.replication import fetcher
+from anabranch.broker.replication import replica_fetcher
 from anabranch.broker.replication.partition import Partition, Role
 from anabranch.broker.replication.waiting import ReplicationWait
 from anabranch.chaos.replication_events import Acked, HighWatermark, Led, Proposed, Truncated
@@ -36,7 +36,7 @@ def watching(cluster: SimCluster) -> Iterator[None]:
             stack,
             (Partition, "become_leader", probes.become_leader),
             (ReplicationWait, "settled", probes.settled),
-            (fetcher, "_truncate_to", probes.truncate_to),
+            (replica_fetcher, "_truncate_to", probes.truncate_to),
             (MetadataCache, "apply", probes.apply_metadata),
             (alter_partition, "decide", probes.decide),
             (PartitionProgress, "seek", probes.seek),

@@ -7,7 +7,8 @@ import math
 import pytest
 
 from anabranch.broker.replication.follower import NO_EPOCH
-from anabranch.broker.replication.partition import IsrChange, Partition, ReplicaRules, Role, Verdict
+from anabranch.broker.replication.isr_change import IsrChange, Verdict
+from anabranch.broker.replication.partition import Partition, ReplicaRules, Role
 from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.broker.storage.settings import LogSettings

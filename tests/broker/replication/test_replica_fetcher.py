@@ -9,10 +9,17 @@ import pytest
 
 from anabranch.broker.config import BrokerSettings
 from anabranch.broker.lasting import NodeBug
-from anabranch.broker.replication import fetcher
-from anabranch.broker.replication.fetcher import Fetcher, Outcome, realign, take, truncate, truncate_without_history
+from anabranch.broker.replication import replica_fetcher
 from anabranch.broker.replication.follower_session import Asked, Following
 from anabranch.broker.replication.partition import Partition, ReplicaRules
+from anabranch.broker.replication.replica_fetcher import (
+    Fetcher,
+    Outcome,
+    realign,
+    take,
+    truncate,
+    truncate_without_history,
+)
 from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.broker.storage.settings import LogSettings
@@ -205,7 +212,7 @@ async def test_a_new_partition_is_fetched_at_once_though_a_long_poll_is_running(
 async def test_a_new_partition_costs_no_connection_where_the_long_poll_ends_by_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fetcher, "POLL_ENDS_MS", 60_000)  # however slow the machine is
+    monkeypatch.setattr(replica_fetcher, "POLL_ENDS_MS", 60_000)  # however slow the machine is
     async with replica_cluster(2, replica_fetch_wait_max_ms=60_000) as cluster:
         await cluster.lead(1, replicas=(1, 2))
         await until(lambda: len(cluster[1].replicas.fetches) == 1)
