@@ -50,11 +50,11 @@ async def test_a_topic_that_was_resized_keeps_its_placement_and_may_drop_its_gat
         async with Consumer("t", bootstrap_servers=servers, group_id="g", auto_offset_reset="earliest") as reader:
             got = [await reader.getone() for _ in range(120)]
             assert len(got) == 120
-            assert reader._gatekeeper.gate("t") is None, "nobody waits"
+            assert reader._gatekeeper._gates.gate("t") is None, "nobody waits"
             assert await switch(cluster, "t", ordered=True) == 0
             await shown(admin, "t", gated=True)
             await reader._network.refresh()
-            assert reader._gatekeeper.gate("t") is not None
+            assert reader._gatekeeper._gates.gate("t") is not None
 
 
 async def test_a_topic_that_has_grown_without_order_cannot_become_ordered() -> None:
