@@ -24,6 +24,8 @@ MARK_HEADERS: Final[tuple[tuple[str, bytes | None], ...]] = ((MARK_HEADER, b""),
 _MARK_PREFIX: Final = b"\xff\xffanabranch/"
 _ARRIVED: Final = _MARK_PREFIX + b"arrived/"
 _DEPARTED: Final = _MARK_PREFIX + b"departed"
+MISPLACED: Final = _MARK_PREFIX + b"misplaced"
+"""The mark of a store that has had a record whose key belongs to another partition; its value tells which record."""
 NOTHING: Final = -1
 
 
@@ -55,12 +57,14 @@ class Marks:
     """Source partition -> the newest generation whose keys it has passed on to this one."""
     departed: int
     """The newest generation whose departures are done; NOTHING if none is."""
+    misplaced: str = ""
+    """A record of the store whose key belongs to another partition (`misplaced_keys`); empty if there was none."""
 
     @classmethod
     def read(cls, rows: Mapping[bytes, bytes]) -> Marks:
         """From the mark records that a store has collected."""
         arrived = {int(key.removeprefix(_ARRIVED)): int(to) for key, to in rows.items() if key.startswith(_ARRIVED)}
-        return cls(arrived, int(rows.get(_DEPARTED, b"%d" % NOTHING)))
+        return cls(arrived, int(rows.get(_DEPARTED, b"%d" % NOTHING)), rows.get(MISPLACED, b"").decode())
 
 
 class Checkpoint:

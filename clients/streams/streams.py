@@ -14,14 +14,13 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Final, Self
 
 from anabranch.clients.admin import Admin
 from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.consumer.consumer import Consumer
-from anabranch.clients.consumer.delivery import ConsumerRecord
 from anabranch.clients.consumer.listener import PartitionKeyRebalanceListener
 from anabranch.clients.producer.producer import Producer
 from anabranch.clients.streams.changelog_reader import ChangelogReader
@@ -35,10 +34,9 @@ from anabranch.clients.streams.streams_errors import TasksMigrated
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_machine import TaskMachine
 from anabranch.clients.streams.task_manager import TaskManager
-from anabranch.clients.streams.tasks import Output, Progress, Task
+from anabranch.clients.streams.tasks import Progress, Task
 from anabranch.clients.streams.topology import Topology
 from anabranch.protocol.errors import KafkaError
-from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -258,19 +256,12 @@ class Streams:
                 patience_s = min(max(machine.commit_due - self._loop.time(), 0.001), IDLE_S)
                 batches = await self._consumer.getmany(timeout_ms=int(1000 * patience_s) + 1)
                 if batches:
-                    await self._committer.send(self._process(batches))
+                    outputs = machine.process(self._consumer, batches)
+                    self._processed += sum(map(len, batches.values()))
+                    await self._committer.send(outputs)
                 if self._loop.time() >= machine.commit_due:
                     await manager.commit()
             except TasksMigrated as error:
                 await manager.recover(error)
             if self._restoring.done():
                 self._restoring.result()
-
-    def _process(self, batches: Mapping[TopicPartition, Sequence[ConsumerRecord]]) -> list[Output]:
-        """Have tasks process what the consumer has just handed out; what they send. Nothing is awaited in between, so
-        the tasks may still process all of it."""
-        outputs: list[Output] = []
-        for partition, records in batches.items():
-            outputs += self._manager.machine.task_of(partition).process(records)
-            self._processed += len(records)
-        return outputs

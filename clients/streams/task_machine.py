@@ -19,13 +19,15 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
+from anabranch.clients.consumer.delivery import ConsumerRecord
 from anabranch.clients.streams import state_handover
 from anabranch.clients.streams.assignment_info import AssignorError
 from anabranch.clients.streams.changelog import changelog_topic
 from anabranch.clients.streams.config import StreamsConfig
 from anabranch.clients.streams.joined import Reading
+from anabranch.clients.streams.misplaced_keys import check_state_may_move
 from anabranch.clients.streams.removed_tasks import RemovedTasks
 from anabranch.clients.streams.streams_errors import StreamsError
 from anabranch.clients.streams.streams_partition_assignor import AssignedTasks
@@ -33,7 +35,7 @@ from anabranch.clients.streams.subscription_info import RUNNING
 from anabranch.clients.streams.task_effects import Close, Commit, Departure, Effect, Follow, Open, Pause, Rejoin, Resume
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_inputs import ConsumerView, TaskInputs
-from anabranch.clients.streams.tasks import State, Task
+from anabranch.clients.streams.tasks import Output, State, Task
 from anabranch.clients.streams.topology import Built
 from anabranch.protocol.lineage import Segment
 from anabranch.protocol.topic_partition import TopicPartition
@@ -138,11 +140,13 @@ class TaskMachine:
         task = self.tasks.get(self.task_id(partition))
         return task is not None and self._inputs.holds_back(view, task, partition, generation)
 
-    def task_of(self, partition: TopicPartition) -> Task:
-        """The task that processes records which the consumer has just handed out."""
-        task = self.tasks[self.task_id(partition)]
-        assert task.state is State.RUNNING, f"{task.id} is {task.state.value} and was given records"
-        return task
+    def process(self, view: ConsumerView, records: Mapping[TopicPartition, Sequence[ConsumerRecord]]) -> list[Output]:
+        """Process what the consumer has just handed out, before anything is awaited; what the tasks send.
+        `RecordFailed`"""
+        outputs: list[Output] = []
+        for partition, rows in records.items():
+            outputs += self.tasks[self.task_id(partition)].process(rows, view.lineage(partition.topic))
+        return outputs
 
     def task_id(self, partition: TopicPartition) -> TaskId:
         """The task that reads a partition, here or elsewhere."""
@@ -259,6 +263,7 @@ class TaskMachine:
             if read_to is None:
                 continue
             lineage, segment = read_to
+            check_state_may_move(task.id, marks, lineage)
             for generation in state_handover.due(lineage, segment, min(one.departed for one in marks)):
                 opened = Segment(task.id.partition, generation)
                 before = lineage.previous(opened)

@@ -19,12 +19,14 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from anabranch.clients.consumer.delivery import ConsumerRecord
-from anabranch.clients.streams.changelog import Checkpoint, Marks, is_mark
-from anabranch.clients.streams.failures import Failures
+from anabranch.clients.streams.changelog import MISPLACED, Checkpoint, Marks, is_mark
+from anabranch.clients.streams.failures import Failures, place_of
+from anabranch.clients.streams.misplaced_keys import KeyPlaces, MisplacedKey
 from anabranch.clients.streams.serdes import Undecodable
 from anabranch.clients.streams.task_disk import TaskDisk, Write
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.topology import INTERNAL, Subtopology, internal_name
+from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.records.record import Headers, Record
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -180,16 +182,23 @@ class Task:
 
     # running
 
-    def process(self, records: Sequence[ConsumerRecord]) -> list[Output]:
-        """Run the topology on records of one partition; what it sends. `RecordFailed`."""
+    def process(self, records: Sequence[ConsumerRecord], lineage: Lineage | None = None) -> list[Output]:
+        """Run the topology on records of one partition; what it sends. `RecordFailed`.
+
+        `lineage` is that of their topic, None where it has no order; with it, records that lie in another partition
+        than their key belongs to are found (`misplaced_keys`).
+        """
         assert self.state is State.RUNNING, f"{self.id} is {self.state.value} and was given records"
         handler = self._handlers[records[0].topic]
+        places = self._places(lineage)
         undoing = self._failures.undoing
         for record in records:
             self.timestamp_ms = record.timestamp
             if undoing:
                 self._begin()
             try:
+                if places is not None and (misplaced := places.misplaced(record)) is not None:
+                    self._meet(record, misplaced, resized=places.resized)
                 handler(record.key, record.value)
             except Exception as error:
                 self._drop(record, error)
@@ -198,6 +207,21 @@ class Task:
         self.processed += len(records)
         sent, self.outputs = self.outputs, []
         return sent
+
+    def _places(self, lineage: Lineage | None) -> KeyPlaces | None:
+        """Where keys belong, if misplaced ones are still to be found: in a topic that was not resized one is enough."""
+        if lineage is None or not self.stores:
+            return None
+        places = KeyPlaces(lineage)
+        known = all(MISPLACED in store.marks for store in self.stores.values())
+        return None if known and not places.resized else places
+
+    def _meet(self, record: ConsumerRecord, misplaced: MisplacedKey, *, resized: bool) -> None:
+        """A record lies in another partition than its key belongs to."""
+        if resized:
+            raise misplaced
+        for store in self.stores.values():
+            store.marks.setdefault(MISPLACED, place_of(record).encode())
 
     def _begin(self) -> None:
         self._sent_before = len(self.outputs)

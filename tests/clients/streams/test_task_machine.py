@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from anabranch.clients.consumer.delivery import ConsumerRecord
 from anabranch.clients.streams.assignment_info import AssignorError
 from anabranch.clients.streams.changelog import MARK_HEADERS, arrived_mark
 from anabranch.clients.streams.config import AT_LEAST_ONCE, StreamsConfig
@@ -21,8 +22,9 @@ from anabranch.clients.streams.task_disk import TaskDisk
 from anabranch.clients.streams.task_effects import Close, Commit, Effect, Follow, Open, Pause, Rejoin, Resume
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_machine import TaskMachine
-from anabranch.clients.streams.tasks import State, Task
+from anabranch.clients.streams.tasks import Output, State, Task
 from anabranch.clients.streams.topology import Topology
+from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.lineage import Lineage, Segment
 from anabranch.protocol.records.record import Record
 from anabranch.protocol.topic_partition import TopicPartition
@@ -36,6 +38,10 @@ SHRUNK = GROWN.resized(2, 2)
 
 def place(partition: int, topic: str = "in") -> TopicPartition:
     return TopicPartition(topic, partition)
+
+
+def record(partition: int, key: bytes, *, generation: int = 0) -> ConsumerRecord:
+    return ConsumerRecord("in", partition, 17, 0, key, b"", (), generation)
 
 
 def counted(partition: int) -> TopicPartition:
@@ -152,7 +158,7 @@ def test_a_task_processes_when_its_positions_are_known_and_its_stores_complete(o
     assert one.release() == []
     task.restore("counts", [Record(0, 0, b"a", b"1", ()), Record(1, 0, b"b", b"1", ())], 2)
     assert one.release() == [Resume([place(0)]), Follow()]
-    assert one.machine.task_of(place(0)) is task
+    assert one.machine.process(one.view, {place(0): [record(0, b"a")]}) == [Output("out", b"a", b"2", 0)]
     assert counted(0) not in one.machine.to_follow(), "it writes its changelog itself now"
 
 
@@ -198,7 +204,7 @@ def test_a_running_task_stops_when_keys_are_to_come_and_catches_up_when_its_chan
 def test_records_for_a_task_that_does_not_run_are_a_mistake_of_ours(one: Instance) -> None:
     one.assign(0)
     with pytest.raises(AssertionError, match="0_0 is catching up and was given records"):
-        one.machine.task_of(place(0))
+        one.machine.process(one.view, {place(0): [record(0, b"a")]})
 
 
 def test_of_joined_topics_the_one_that_is_ahead_waits(joins: Instance) -> None:
@@ -357,6 +363,24 @@ def test_a_removed_partition_is_finished_in_the_generation_in_which_it_was_given
     assert TaskId(0, 2) in {due.task.id for due in commit.departures}
     assert commit.member == one.view.group_metadata()
     assert commit.offsets == {place(0): 4}, "something has to be committed for the group to be asked"
+
+
+def test_state_of_keys_that_lie_elsewhere_is_not_moved(one: Instance) -> None:
+    key = next(b"%d" % number for number in range(100) if GROWN.until(0).address(murmur2(b"%d" % number)) == 1)
+    one.view.lineages["in"] = GROWN.until(0)
+    one.runs(0)
+    one.machine.process(one.view, {place(0): [record(0, key)]})
+    one.reads(0, 18)
+    commit = one.commit()
+    assert commit is not None, "a topic that was never resized may be written to by any producer"
+    one[0].committed({"counts": [0, 1]}, transactional=True)
+    one.machine.committed(commit, 1.0, handed_over=False)
+    one.close()
+    one.machine.tasks.clear()
+    one.view.lineages["in"] = GROWN
+    one.runs(0)
+    with pytest.raises(StreamsError, match=rf"0_0 has state of keys .* in-0 at offset 17, key b'{key.decode()}'"):
+        one.commit()
 
 
 # assignments

@@ -9,12 +9,14 @@ import pytest
 
 from anabranch.clients.consumer.delivery import ConsumerRecord
 from anabranch.clients.streams.changelog import MARK_HEADERS, Marks, arrived_mark
-from anabranch.clients.streams.failures import SKIP, Failures
+from anabranch.clients.streams.failures import SKIP, Failures, RecordFailed
 from anabranch.clients.streams.serdes import BYTES
 from anabranch.clients.streams.task_disk import TaskDisk
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.tasks import Output, State, Task
 from anabranch.clients.streams.topology import Context, Handler, Topology
+from anabranch.protocol.hashing import murmur2
+from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.records.record import Record
 
 
@@ -171,3 +173,14 @@ def test_a_record_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     assert [output.value for output in task.process([given(b"a"), given(b"bad"), given(b"b")])] == [b"a", b"b"]
     assert {store.get(name) for name in (b"disk", b"memory", b"new")} == {b"b!"}
     task.close()
+
+
+def test_a_store_that_has_had_keys_from_elsewhere_takes_no_more_of_them_once_the_topic_is_resized(task: Task) -> None:
+    lineage = Lineage(1, [(0, 4), (1, 5)])
+    (elsewhere, *_) = [key for key in map(str.encode, "abcdefgh") if lineage.until(0).address(murmur2(key)) != 3]
+    running(task).process(records(elsewhere), lineage.until(0))
+    assert task.marks()[0].misplaced == f"in-3 at offset 0, key {elsewhere!r},"
+    with pytest.raises(RecordFailed, match="MisplacedKey"):
+        task.process(records(elsewhere), lineage)
+    task.aborted()
+    assert task.marks()[0].misplaced == "", "it was not committed"

@@ -1,0 +1,71 @@
+"""Records whose key belongs to another partition: the state of such a key cannot follow it through a resize.
+
+A resize moves state by the hash of its key (`state_handover`), as the topic's own producers place records: murmur2 and
+linear hashing. Stock producers place them as they like, often by a modulo over the partitions they see. As long as a
+topic was never resized that does no harm, because the records of a key lie in one partition, whichever it is. Once it
+was, the records of a key and its state may meet in different tasks, and each goes on from state that lacks the other's
+records, without any sign. So a task with state looks at the place of each key:
+
+    in a topic that was resized, a misplaced record fails like one that the application raises for: `processing_handler`
+    decides whether the instance ends or goes on without it
+    in a topic that was not, the task leaves a mark in its changelogs, once. When the topic is resized, an instance that
+    finds the mark ends, before any state is moved on
+
+A topic whose stock producers place keys by murmur2, and that only ever doubles, has none of these: there the modulo and
+linear hashing agree. Pure; the policy that lets stock producers write to a resized topic is `reshard.legacy.producers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from anabranch.clients.consumer.delivery import ConsumerRecord
+from anabranch.clients.streams.changelog import Marks
+from anabranch.clients.streams.streams_errors import StreamsError
+from anabranch.clients.streams.task_id import TaskId
+from anabranch.protocol.hashing import murmur2
+from anabranch.protocol.lineage import Lineage
+from anabranch.protocol.linear_hashing import addressing
+
+
+class MisplacedKey(Exception):
+    """A record of a resized topic lies in another partition than its key belongs to."""
+
+    def __init__(self, topic: str, belongs_to: int, count: int) -> None:
+        super().__init__(
+            f"its key belongs to {topic}-{belongs_to} of {count} partitions, so its state is elsewhere: a producer "
+            "that does not place keys as the topic does has written it (reshard.legacy.producers=refuse keeps it out)"
+        )
+
+
+class KeyPlaces:
+    """Where the keys of one topic's records belong."""
+
+    def __init__(self, lineage: Lineage) -> None:
+        self._lineage = lineage
+        self.resized = len(lineage.history) > 1
+        """Whether the topic ever had another number of partitions."""
+        self._generation = -1
+        self._count = 0
+
+    def misplaced(self, record: ConsumerRecord) -> MisplacedKey | None:
+        """What is wrong with the place of a record; None if its key belongs there, or if it has none."""
+        if record.key is None:
+            return None
+        if record.generation != self._generation:
+            self._generation, self._count = record.generation, self._lineage.count_at(record.generation)
+        belongs_to = addressing(self._lineage.base, self._count)(murmur2(record.key))
+        return None if belongs_to == record.partition else MisplacedKey(record.topic, belongs_to, self._count)
+
+
+def check_state_may_move(task: TaskId, marks: Collection[Marks], lineage: Lineage) -> None:
+    """`StreamsError` if the input of a task was resized and has had misplaced keys, as the marks of its stores tell."""
+    found = next((one.misplaced for one in marks if one.misplaced), "")
+    if found and len(lineage.history) > 1:
+        raise StreamsError(
+            f"{task} has state of keys that do not belong to its partition, and its input was resized: state moves by "
+            f"the hash of its key, and would not be where the records of these keys are. One is {found} written by a "
+            "producer that does not place keys as the topic does. Begin anew under another application id, and "
+            "repartition the stream before the store, or create the topic anew and keep such producers out "
+            "(reshard.legacy.producers=refuse)"
+        )
