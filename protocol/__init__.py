@@ -1,1 +1,1 @@
-"""What is said on the wire: declarations, codecs, record batches, linear hashing. Pure: no I/O, no clock."""
+"""The wire protocol: declarations of messages, codecs, record batches, linear hashing. Pure: no I/O, no clock."""

@@ -29,11 +29,11 @@ examples:
 
 
 class Misuse(ValueError):
-    """What was asked for does not exist, or is not hex; the message says what does."""
+    """A word names nothing that exists, or is not hex; the message says what would do."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; 1 when the bytes make no sense."""
+    """Run one command. Returns the exit status: 1 when the bytes cannot be decoded."""
     parser = _parser()
     options = parser.parse_args(arguments)
     try:

@@ -1,4 +1,4 @@
-"""What the order audit is made of: a number on every record sent, and an event for every record delivered (D12).
+"""The wire format of the order audit: a number on every record sent, and an event for every record delivered (D12).
 
 The producer numbers the records of each key, from 0, in a header; behind a record that fails or is aborted it does so
 under another identity, as another producer would (`clients.producer.marks`). The consumer writes an event per record it
@@ -8,7 +8,7 @@ audit record's own key: all events of a key lie in one partition of the audit to
 stored.
 
 Identity: a member draws an `incarnation` when it starts, and numbers its events within each bucket from 0 without a
-hole. Who reads (incarnation, bucket, number) twice has met the audit's own repetition; who misses one, its own loss.
+hole. The same (incarnation, bucket, number) twice is a repetition of the audit itself; a missing number, its own loss.
 
 What a checker may conclude from the order within a bucket, and from nothing else:
     order       an event is stored before the commit that opens another gate, so what may follow is stored behind it
@@ -136,9 +136,9 @@ class Delivery:
     topic: str
     group_generation: int = NO_GENERATION
     number: int = NO_NUMBER
-    """Among the events of this incarnation in this bucket; -1 in version 1."""
+    """The event's number among those of this incarnation in this bucket; -1 in version 1."""
     begun: int = NOT_COUNTED
-    """How often this incarnation had begun to read somewhere when it last did so in this partition."""
+    """How many times this incarnation had begun to read any partition, when it last began this one."""
     key: bytes | None = None
     key_hash: int = 0
 
@@ -154,7 +154,7 @@ class Place(NamedTuple):
 
 
 class Sender(NamedTuple):
-    """What all events of a run share."""
+    """The fields that all events of a run share."""
 
     group: str
     member: str
@@ -359,7 +359,10 @@ class RunLayout(NamedTuple):
 
 
 def read_layout(data: bytes) -> RunLayout:
-    """Look at a run; DecodeError unless all up to its keys is there, and its places hold all of its events."""
+    """The layout of a run.
+
+    Raises DecodeError unless all up to its keys is there, and its places hold all its events.
+    """
     if len(data) < RUN.size:
         raise DecodeError(f"audit run: {len(data)} bytes where at least {RUN.size} belong")
     version, place_count, group_generation, incarnation, number, count = RUN.unpack_from(data)

@@ -36,7 +36,7 @@ class Request:
     correlation_id: int
     client_id: str | None
     body: Any
-    """None only for ApiVersions at a version that nobody here knows (KIP-511)."""
+    """None only for ApiVersions at a version that this software does not know (KIP-511)."""
 
 
 def decode(

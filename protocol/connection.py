@@ -1,7 +1,7 @@
 """Both ends of one connection, without the connection: bytes in, requests or responses out, and back (sans-I/O).
 
 `ServerConnection` has one request open at a time. Kafka answers a connection strictly in order, and producers that
-pipeline rely on being *processed* in order too: whoever drives it asks for the next request after answering the last.
+pipeline rely on being *processed* in order too: the caller asks for the next request after answering the last.
 
 `ClientConnection` sends as many requests as it likes and expects the answers in the same order.
 

@@ -1,4 +1,4 @@
-"""What members of a consumer group tell their leader, and it them: the bytes inside JoinGroup and SyncGroup.
+"""The messages between a group's members and their leader: the bytes inside JoinGroup and SyncGroup.
 
 Never flexible; an int16 version comes first. A reader of a lower version takes the prefix it knows and ignores the
 rest, so the version read is the lower of the two sides'. Source: Kafka's ConsumerProtocolSubscription/Assignment.json.
@@ -35,7 +35,7 @@ class TopicPartitions:
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerProtocolSubscription:
-    """What a member wants, and what it has."""
+    """A member's subscription: the topics it wants, and the partitions it has."""
 
     topics: list[Text]
     user_data: Bytes | None
@@ -46,7 +46,7 @@ class ConsumerProtocolSubscription:
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerProtocolAssignment:
-    """What a member gets."""
+    """The partitions that a member is assigned."""
 
     assigned_partitions: list[TopicPartitions]
     user_data: Bytes | None

@@ -6,10 +6,10 @@ record: those become slices of the frame.
 
 Invariant: nothing is allocated or repeated for a count before the bytes that are left could hold that many elements,
 and every length is checked before it is used as one (a slice past the end would come back short, in silence). The
-smallest elements have two bytes and become fifty times as much: so whoever decodes says how many `entries` he takes.
+smallest elements have two bytes and become fifty times as much: so the caller says how many `entries` it takes.
 
 `buf` is bytes or a bytearray, `size` its length, `pos` the next byte, `entries` how many elements of arrays and tagged
-fields the rest of the message may have. Whoever runs the code turns an IndexError, a
+fields the rest of the message may have. The caller of the code turns an IndexError, a
 struct.error or a UnicodeDecodeError into a `DecodeError` with the path of the field (`compiler.explain`).
 """
 
@@ -26,7 +26,7 @@ from anabranch.protocol.wire import ZERO_UUID, Kind, WireField, fields_of
 LINE_WIDTH: Final = 110
 TEXT_BYTES_MAX: Final = 32767
 ENDLESS: Final = 1 << 62
-"""As many entries as there are bytes for: what nodes and clients take of those whom they asked."""
+"""As many entries as there are bytes for: nodes and clients accept that in answers to their own requests."""
 
 
 def write_decoder(message: type[Any], version: int, flexible: bool) -> Emitter:
@@ -73,7 +73,7 @@ class _Decoder:
             self.tags(tagged, target)
 
     def absent(self, field: WireField, target: str) -> None:
-        """What a field stands for that is not in the bytes; mutable values are made afresh."""
+        """Set a field that is not in the bytes to its default; mutable values are made anew."""
         default = field.default
         if default is list:
             self.out.line(f"{target} = []")
@@ -145,7 +145,7 @@ class _Decoder:
         return f"{name} - 1" if self.flexible else name
 
     def stretch(self, kind: Kind, target: str, nullable: bool) -> None:
-        """Text, bytes or records."""
+        """Write the read of a text, bytes or records."""
         text = kind is Kind.TEXT
         length = self.prefix("length", "h" if text else "i", "long_text" if text else "long_uvarint")
         if nullable:
@@ -208,7 +208,7 @@ class _Decoder:
             self.out.line(f"{elements}.append({element})")
 
     def many(self, form: str, target: str, count: str, width: int) -> None:
-        """Numbers in a row: one read, through a prepared struct while they are few."""
+        """Write the read of an array of numbers: one read, through a prepared struct while they are few."""
         few = self.out.bind("few_" + form.replace("?", "t"), few_readers(form))
         read = f"{few}[{count}](buf, pos) if {count} < {FEW} else unpack_from(f'>{{{count}}}{form}', buf, pos)"
         self.out.line(f"{target} = list({read}); pos += {count}" + (f" * {width}" if width > 1 else ""))

@@ -56,7 +56,7 @@ def request_line(request: Request) -> str:
     """A request for the log: `Fetch v12 #7 "rdkafka" max_wait_ms=500 topics=[...]`."""
     head = f"{request.api.name} v{request.version} #{request.correlation_id} {_text(request.client_id)}"
     if request.body is None:
-        return f"{head} (a version that nobody here knows)"
+        return f"{head} (a version that is not known here)"
     return _short(f"{head} {_fields_line(request.body)}".rstrip())
 
 
@@ -72,7 +72,7 @@ def request_tree(request: Request) -> str:
         f"client id {_text(request.client_id)}"
     )
     if request.body is None:
-        return f"{head}\n  of a version that nobody here knows: answered with UNSUPPORTED_VERSION"
+        return f"{head}\n  of a version that is not known here: answered with UNSUPPORTED_VERSION"
     return "\n".join([head, *_tree(request.body, request.version, 1)])
 
 

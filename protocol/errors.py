@@ -1,9 +1,9 @@
-"""Errors and who owns them: the codes that travel, the refusal that carries one, and bytes that make no sense.
+"""Errors and their owners: the codes on the wire, the refusal that carries one, and bytes that cannot be decoded.
 
     DecodeError   the peer sent nonsense: its owner closes that connection and logs one line
     KafkaError    a request is refused: the handler turns it into an error code at the level where Kafka puts it
 
-Whatever else is raised is a fault outside (retried by the shell that owns it) or a bug of ours (dies loudly). The flags
+Any other exception is a fault outside (retried by the shell that owns it) or a bug (which ends loudly). The flags
 of a code follow the exception classes of Kafka's Java client 3.9: `RetriableException`, and below it
 `InvalidMetadataException`, which also asks for fresh metadata. Code 2530 belongs to KIP-253, numbered privately (D3).
 """
@@ -229,7 +229,7 @@ class KafkaError(Exception):
 
 
 class DecodeError(Exception):
-    """Bytes that are not what they should be.
+    """Bytes that cannot be decoded.
 
     `reason` says what is wrong, `path` in which field (`topics[3].partitions[0].records`), `position` at which byte;
     `excerpt` shows the bytes around it. The message has all of them on one line, ready for the log.

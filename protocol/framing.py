@@ -69,7 +69,7 @@ class FrameReader:
         self._end += count
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Take in bytes that somebody else read."""
+        """Take in bytes that the caller has read."""
         if len(self._buffer) - self._end < len(data):
             self._make_room(len(data))
         self._buffer[self._end : self._end + len(data)] = data

@@ -15,7 +15,7 @@ v12  flexible; followers learn by fetching where their log diverges             
 v13  topics by id                                                                     KIP-516
 v14  OFFSET_MOVED_TO_TIERED_STORAGE may be answered to followers                      KIP-405
 v15  a follower names its incarnation (broker epoch) in a tagged field                KIP-903
-v16  whoever asked the wrong broker learns the new leader at once                     KIP-951
+v16  the answer of a broker that does not lead names the leader                       KIP-951
 v17  a KRaft voter names its log directory                                            KIP-853
 """
 

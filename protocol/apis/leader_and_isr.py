@@ -67,7 +67,7 @@ class LeaderAndIsrTopicState:
     partition_states: list[LeaderAndIsrPartitionState]
     undeleted_partition_count: Int32 = tagged(2530, since=4, absent=-1)
     stamped: Boolean = tagged(2544, since=4, absent=False)
-    """Somebody has written batches stamped with generations: the topic is ordered (R16)."""
+    """Whether a producer has written batches stamped with generations: the topic is ordered (R16)."""
 
 
 @message

@@ -91,7 +91,7 @@ class MetadataResponseTopic:
     min_insync_replicas: Int16 = tagged(2536, since=9, absent=-1)
     """The effective min.insync.replicas, for producers with acks=all."""
     stamped: Boolean = tagged(2544, since=9, absent=False)
-    """Somebody has written batches stamped with generations: the topic is ordered (R16)."""
+    """Whether a producer has written batches stamped with generations: the topic is ordered (R16)."""
 
 
 @message

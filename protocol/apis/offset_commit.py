@@ -1,6 +1,6 @@
 """OffsetCommit (key 8), v0-v9, flexible from v8: a group remembers how far it has read.
 
-v0   kept in ZooKeeper; nobody sends it any more
+v0   kept in ZooKeeper; sent by no client in use
 v1   kept by the group coordinator; generation and member; a timestamp per partition
 v2   retention time per commit instead of the timestamp
 v3   throttle time

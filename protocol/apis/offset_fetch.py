@@ -1,6 +1,6 @@
 """OffsetFetch (key 9), v0-v9, flexible from v6: where a group left off.
 
-v0   from ZooKeeper; nobody sends it any more
+v0   from ZooKeeper; sent by no client in use
 v1   from the group coordinator
 v2   null means every topic of the group; an error for the whole answer  KIP-88
 v3   throttle time

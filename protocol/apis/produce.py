@@ -9,7 +9,7 @@ v6   the broker answers first and throttles after                               
 v7   Zstandard is allowed                                                           KIP-110
 v8   which records were refused, and why                                            KIP-467
 v9   flexible; ours: generation and undeleted partition count as tagged fields      KIP-253, D3
-v10  whoever asked the wrong broker learns the new leader at once                   KIP-951
+v10  the answer of a broker that does not lead names the leader                     KIP-951
 v11  TRANSACTION_ABORTABLE may be answered                                          KIP-890
 
 With acks=0 there is no answer at all.

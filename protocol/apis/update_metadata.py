@@ -74,7 +74,7 @@ class UpdateMetadataTopicState:
     ordered_delivery: Boolean = tagged(2535, since=6, absent=False)
     min_insync_replicas: Int16 = tagged(2536, since=6, absent=-1)
     stamped: Boolean = tagged(2544, since=6, absent=False)
-    """Somebody has written batches stamped with generations: the topic is ordered (R16)."""
+    """Whether a producer has written batches stamped with generations: the topic is ordered (R16)."""
 
 
 @message

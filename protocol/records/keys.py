@@ -1,7 +1,7 @@
 """The keys of records, one after the other, and nothing else of them.
 
-For whoever has to look at each key and at no value, of records that nobody has vouched for: bytes that are none are a
-DecodeError, wherever they stop making sense.
+For callers that look at each key and at no value, of records that were not checked before: bytes that are no record are
+a DecodeError, wherever they stop making sense.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Record(NamedTuple):
 def iter_records(batch: Buffer, position: int = 0) -> Iterator[Record]:
     """The records of one batch, oldest first. Raises DecodeError where the bytes stop making sense.
 
-    Control batches iterate too: whoever hands records to an application looks at the header first.
+    Control batches iterate too: a caller that hands records to an application looks at the header first.
     """
     header = read_header(batch, position)
     view = memoryview(batch)[position + HEADER_BYTES : position + header.size_bytes]
