@@ -4,14 +4,29 @@ A LeaderAndIsr, StopReplica or UpdateMetadata names the controller's epoch and t
 The broker refuses a controller that was replaced, and a request that was meant for an earlier life of this broker. The
 three APIs share one fence: an epoch that came with one of them counts for all.
 
+A request about thousands of partitions is carried out in steps between which the loop has others work. No other
+request of a controller comes in between, and one that was meant for a life of this broker that ends meanwhile goes no
+further: what it has done by then was done in that life.
+
 Source: the epoch checks in Kafka's KafkaApis and ReplicaManager; KIP-380 for broker epochs.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from anabranch.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrRequest
+    from anabranch.protocol.apis.stop_replica import StopReplicaRequest
+
+Row = TypeVar("Row")
+
+ROWS_AT_ONCE: Final = 10
+"""Partitions of one step: a log that is opened, made or put aside takes some tenths of a millisecond."""
 
 
 class ControllerFence:
@@ -60,3 +75,13 @@ class ControllerFence:
                 ErrorCode.STALE_CONTROLLER_EPOCH, f"controller epoch {controller_epoch} < {self.controller_epoch}"
             )
         self.controller_epoch = controller_epoch
+
+    async def in_steps(
+        self, request: LeaderAndIsrRequest | StopReplicaRequest, rows: Iterable[Row]
+    ) -> AsyncIterator[Row]:
+        """The rows of a request that was admitted, a few at a time. KafkaError as of `admit` if it is so no more."""
+        for number, row in enumerate(rows):
+            if number and number % ROWS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+                self.admit(controller_epoch=request.controller_epoch, broker_epoch=request.broker_epoch)
+            yield row

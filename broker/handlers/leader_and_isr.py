@@ -1,7 +1,8 @@
 """LeaderAndIsr: the controller tells this broker which partitions it leads and follows.
 
 Each row is applied whole, so that a partition's leader epoch, generation and seal are never seen apart (R2), or refused
-because it is old. Versions 0 to 7; rows carry the generation from v4 on, as tagged fields.
+because it is old. Others are served between the rows of a long request, and no other request of a controller is.
+Versions 0 to 7; rows carry the generation from v4 on, as tagged fields.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ async def leader_and_isr(ctx: RequestContext, request: LeaderAndIsrRequest) -> L
 
 
 async def carry_out(ctx: RequestContext, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-    """Learn the topics' configuration, then change roles without a pause in between."""
+    """Learn the topics' configuration, then change roles, a few at a time."""
     services = ctx.services
     rows = list(rows_of(request))
     for topic in sorted({topic for topic, _, _, _ in rows}):
@@ -42,17 +43,20 @@ async def carry_out(ctx: RequestContext, request: LeaderAndIsrRequest) -> Leader
     try:
         services.fence.admit(controller_epoch=request.controller_epoch, broker_epoch=request.broker_epoch)
     except KafkaError as error:
-        services.log.info("refusing LeaderAndIsr of controller %d: %s", request.controller_id, error)
-        return LeaderAndIsrResponse(error_code=error.code)
+        return refused(ctx, request, error)
     services.replicas.fetchers.learn_addresses((one.broker_id, one.host_name, one.port) for one in request.live_leaders)
     flat: list[LeaderAndIsrPartitionError] = []
     by_id: dict[bytes, list[LeaderAndIsrPartitionError]] = {}
-    for topic, topic_id, stamped, state in rows:
-        code = services.replicas.apply_state(topic, topic_id, state, stamped=stamped)
-        row = LeaderAndIsrPartitionError(topic_name=topic, partition_index=state.partition_index, error_code=code)
-        flat.append(row)
-        by_id.setdefault(topic_id, []).append(row)
-    services.replicas.fetchers.close_idle()
+    try:
+        async for topic, topic_id, stamped, state in services.fence.in_steps(request, rows):
+            code = services.replicas.apply_state(topic, topic_id, state, stamped=stamped)
+            row = LeaderAndIsrPartitionError(topic_name=topic, partition_index=state.partition_index, error_code=code)
+            flat.append(row)
+            by_id.setdefault(topic_id, []).append(row)
+    except KafkaError as error:
+        return refused(ctx, request, error)
+    finally:
+        services.replicas.fetchers.settle()
     return LeaderAndIsrResponse(
         error_code=ErrorCode.NONE,
         partition_errors=flat,
@@ -60,6 +64,12 @@ async def carry_out(ctx: RequestContext, request: LeaderAndIsrRequest) -> Leader
             LeaderAndIsrTopicError(topic_id=topic_id, partition_errors=errors) for topic_id, errors in by_id.items()
         ],
     )
+
+
+def refused(ctx: RequestContext, request: LeaderAndIsrRequest, error: KafkaError) -> LeaderAndIsrResponse:
+    """The answer to a controller that was replaced, or that means an earlier life of this broker."""
+    ctx.services.log.info("refusing LeaderAndIsr of controller %d: %s", request.controller_id, error)
+    return LeaderAndIsrResponse(error_code=error.code)
 
 
 def rows_of(request: LeaderAndIsrRequest) -> Iterator[tuple[str, bytes, bool, LeaderAndIsrPartitionState]]:

@@ -21,22 +21,23 @@ async def stop_replica(ctx: RequestContext, request: StopReplicaRequest) -> Stop
     """One request of a controller at a time."""
     async with ctx.services.fence.turn:
         await ctx.services.fence.registered()
-        return carry_out(ctx, request)
+        return await carry_out(ctx, request)
 
 
-def carry_out(ctx: RequestContext, request: StopReplicaRequest) -> StopReplicaResponse:
-    """Stop each replica on its own."""
+async def carry_out(ctx: RequestContext, request: StopReplicaRequest) -> StopReplicaResponse:
+    """Stop each replica on its own, a few at a time."""
     services = ctx.services
+    rows = []
     try:
         services.fence.admit(controller_epoch=request.controller_epoch, broker_epoch=request.broker_epoch)
+        async for topic, index, leader_epoch, delete in services.fence.in_steps(request, rows_of(request)):
+            code = services.replicas.stop_replica(topic, index, leader_epoch, delete=delete)
+            rows.append(StopReplicaPartitionError(topic_name=topic, partition_index=index, error_code=code))
     except KafkaError as error:
         services.log.info("refusing StopReplica of controller %d: %s", request.controller_id, error)
         return StopReplicaResponse(error_code=error.code, partition_errors=[])
-    rows = []
-    for topic, index, leader_epoch, delete in rows_of(request):
-        code = services.replicas.stop_replica(topic, index, leader_epoch, delete=delete)
-        rows.append(StopReplicaPartitionError(topic_name=topic, partition_index=index, error_code=code))
-    services.replicas.fetchers.close_idle()
+    finally:
+        services.replicas.fetchers.settle()
     return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=rows)
 
 

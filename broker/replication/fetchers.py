@@ -48,7 +48,7 @@ class Fetchers:
             self._addresses[broker_id] = (host, port)
 
     def follow(self, partition: Partition) -> None:
-        """Fetch a partition from its leader from now on, if it has one."""
+        """Fetch a partition from its leader, if it has one, from the next `settle` on."""
         leader_id = partition.leader_id
         if leader_id < 0:
             return
@@ -71,8 +71,10 @@ class Fetchers:
         if fetcher is not None:
             fetcher.forget(partition)
 
-    def close_idle(self) -> None:
-        """After a LeaderAndIsr or StopReplica: end the loops towards brokers from which nothing is fetched."""
+    def settle(self) -> None:
+        """After a LeaderAndIsr or StopReplica: fetch what has come, and end the loops that have nothing to fetch."""
+        for fetcher in self._by_leader.values():
+            fetcher.begin()
         for leader_id in [leader for leader, fetcher in self._by_leader.items() if not len(fetcher)]:
             closing = asyncio.get_running_loop().create_task(self._by_leader.pop(leader_id).close())
             self._closing.add(closing)

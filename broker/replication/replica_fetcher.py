@@ -160,6 +160,8 @@ class Fetcher:
         self._progressed = progressed
         self._loop = asyncio.get_running_loop()
         self._following: dict[Partition, Following] = {}
+        self._coming: dict[Partition, Following] = {}
+        """What a request of the controller adds that is still being carried out."""
         self._session = FollowerSession()
         self._connection: Connection | None = None
         self._polling = False
@@ -169,12 +171,19 @@ class Fetcher:
         self._task = lasting(self._run(), f"fetcher-{settings.node_id}-from-{leader_id}", died)
 
     def __len__(self) -> int:
-        return len(self._following)
+        return len(self._following) + len(self._coming)
 
     def follow(self, partition: Partition) -> None:
-        """Fetch this partition, from now on under its present leader epoch."""
+        """Fetch this partition under its present leader epoch, from `begin` on."""
         truncate_without_history(partition)
-        self._following[partition] = Following(partition, partition.leader_epoch)
+        self._coming[partition] = Following(partition, partition.leader_epoch)
+
+    def begin(self) -> None:
+        """Fetch all that has come, together: each time the fetcher has to start over with everything it follows."""
+        if not self._coming:
+            return
+        self._following |= self._coming
+        self._coming.clear()
         self._changed.set()
         if self._polling and self._interruption is None:
             self._interrupt_in(POLL_ENDS_TURNS)
@@ -189,6 +198,7 @@ class Fetcher:
     def forget(self, partition: Partition) -> None:
         """Fetch this partition no more."""
         self._following.pop(partition, None)
+        self._coming.pop(partition, None)
 
     async def close(self) -> None:
         """Stop fetching."""
