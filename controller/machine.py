@@ -298,6 +298,7 @@ def on_leadership_confirmed(
         for row in topic.partition_states:
             partition = TopicPartition(topic.topic_name, row.partition_index)
             error = failed.get((topic.topic_id, row.partition_index))
+            partitions.answered(state, partition, event.broker_id)
             if error is None:
                 partitions.confirm(state, partition, event.broker_id, event.broker_epoch, row.leader_epoch)
             elif error == ErrorCode.KAFKA_STORAGE_ERROR:
@@ -310,6 +311,9 @@ def on_leadership_confirmed(
                 strays.stop(partition, (event.broker_id,), delete=True)
                 state.to_remind.add((event.broker_id, partition))
         decided += resize.advance(state, topic.topic_name)
+        if topic.topic_name in state.held_back and partitions.room(state, topic.topic_name):
+            state.held_back.discard(topic.topic_name)
+            decided.append(effects.Post(Settle()))
     decided += strays.flush()
     if unfit:
         decided.append(effects.WritePartitions(tuple(unfit), "lose"))

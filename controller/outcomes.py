@@ -54,7 +54,7 @@ def partitions_written(state: ClusterState, event: PartitionsWritten) -> list[Ef
         decided.append(election_requests.reply(event.then, event))
     if event.lost:
         return [*decided, effects.Post(Settle())]
-    if len(event.written) >= resize.PARTITIONS_AT_ONCE:  # the rest of a large step, after the events that wait
+    if len(event.written) >= partitions.PARTITIONS_AT_ONCE:  # the rest of a large step, after the events that wait
         return [*decided, effects.SetTimer(events.NEXT_TIMER, 0)]
     for name in sorted({partition.topic for partition in event.written}):
         decided += resize.advance(state, name)

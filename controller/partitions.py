@@ -27,6 +27,10 @@ from anabranch.controller.state import Adoption, ClusterState
 NON_EXISTENT, NEW = PartitionPhase.NON_EXISTENT, PartitionPhase.NEW
 ONLINE, OFFLINE = PartitionPhase.ONLINE, PartitionPhase.OFFLINE
 
+PARTITIONS_AT_ONCE: Final = 500
+"""Of one topic: its leaders have answered about most of them before others of it are created or resized, so that what
+else the controller has to say to a broker does not wait for all of a large topic."""
+
 LEGAL: Final[Mapping[PartitionPhase, frozenset[PartitionPhase]]] = {
     # from          to
     NON_EXISTENT: frozenset({NEW}),
@@ -89,12 +93,20 @@ def birth(topic: Topic, index: int, elected: elections.Elected, controller_epoch
 
 
 def create(state: ClusterState, partitions: Iterable[TopicPartition], label: str = "create") -> list[Effect]:
-    """Write the first state of those new partitions that have a live replica; the others wait for one."""
+    """Write the first state of those new partitions that have a live replica; the others wait for one.
+
+    Those of a large topic go piece by piece, at the pace of its leaders' answers.
+    """
     writes = []
+    left: dict[str, int] = {}
     for partition in partitions:
         elected = elections.first_leader(state.assignment(partition), state.live)
         if elected is None or partition in state.partitions:
             continue
+        if left.setdefault(partition.topic, room(state, partition.topic)) == 0:
+            state.held_back.add(partition.topic)
+            continue
+        left[partition.topic] -= 1
         topic = state.topics[partition.topic]
         first = birth(topic, partition.partition, elected, state.controller_epoch)
         writes.append(PartitionWrite(partition, first, None))
@@ -255,6 +267,7 @@ def after_write(
         state.believe(partition, committed)
         phase = ONLINE if committed.state.leader != elections.NO_LEADER else OFFLINE
         move(state, partition, phase)
+        state.unanswered.setdefault(partition.topic, set()).discard(partition.partition)
         for replica in state.online_replicas(partition):
             if is_new:
                 replicas.move(state, partition, replica, replicas.ONLINE)
@@ -262,9 +275,24 @@ def after_write(
             continue
         if led_anew:
             batch.lead(partition, is_new=is_new)
+            if phase is ONLINE:
+                state.unanswered[partition.topic].add(partition.partition)
         else:
             batch.tell(partition)
     return batch.flush()
+
+
+def room(state: ClusterState, name: str) -> int:
+    """How many more partitions of a topic its brokers can be told of now; 0 until it is worth a request."""
+    free = PARTITIONS_AT_ONCE - len(state.unanswered.get(name, ()))
+    return free if 2 * free >= PARTITIONS_AT_ONCE else 0
+
+
+def answered(state: ClusterState, partition: TopicPartition, broker: int) -> None:
+    """A broker has answered about a partition, whatever it said; only the leader's answers set the pace."""
+    committed = state.partitions.get(partition)
+    if committed is not None and committed.state.leader == broker:
+        state.unanswered.get(partition.topic, set()).discard(partition.partition)
 
 
 def confirm(state: ClusterState, partition: TopicPartition, broker: int, broker_epoch: int, leader_epoch: int) -> None:

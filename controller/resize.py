@@ -31,8 +31,6 @@ from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffse
 PUBLISH: Final = "resize:after-publish"
 RETIRE: Final = "remove:after-retire"
 REMOVE: Final = "remove:after-remove"
-PARTITIONS_AT_ONCE: Final = 500
-"""Of one step: what else waits for the controller has its turn before the next ones."""
 EARLIEST: Final = -2
 LATEST: Final = -1
 
@@ -134,7 +132,12 @@ def adopted(state: ClusterState, partition: TopicPartition, generation: int) -> 
 
 
 def bring_up(state: ClusterState, topic: Topic, phase: Phase, behind: Iterable[int]) -> list[Effect]:
-    """Write the new generation into the states of these partitions; those without a state are created."""
+    """Write the new generation into the states of these partitions; those without a state are created.
+
+    So many at a time as their leaders have taken up others before them: the next ones follow their answers.
+    """
+    if not (room := partitions.room(state, topic.name)):
+        return []
     plan = topic.body.plan
     assert plan is not None
     writes: list[PartitionWrite] = []
@@ -149,7 +152,7 @@ def bring_up(state: ClusterState, topic: Topic, phase: Phase, behind: Iterable[i
         if elected is not None:
             first = partitions.birth(topic, index, elected, state.controller_epoch)
             writes.append(PartitionWrite(partition, with_kip_maps(state, topic, index, first), None))
-    some = tuple(writes[:PARTITIONS_AT_ONCE])
+    some = tuple(writes[:room])
     return [effects.WritePartitions(some, f"resize:after-{phase.label}")] if some else []
 
 

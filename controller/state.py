@@ -84,6 +84,10 @@ class ClusterState:
     touched: set[TopicPartition] = field(default_factory=set)
     """Partitions whose state or phase has changed since the last `check`."""
     adopted: dict[TopicPartition, Adoption] = field(default_factory=dict)
+    unanswered: dict[str, set[int]] = field(default_factory=dict)
+    """Topic -> partitions whose leader was told of a new state, and has not answered."""
+    held_back: set[str] = field(default_factory=set)
+    """Topics with new partitions that are created when their leaders have answered about those before them."""
     log_starts: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     """Partition marked for deletion -> (leader epoch, log start offset) as last reported."""
     removals: dict[TopicPartition, set[int]] = field(default_factory=dict)
@@ -174,16 +178,18 @@ class ClusterState:
         ):
             known.pop(partition, None)
         self.touched.discard(partition)
-        self.indices.get(partition.topic, set()).discard(partition.partition)
+        for of_topic in (self.indices, self.unanswered):
+            of_topic.get(partition.topic, set()).discard(partition.partition)
 
     def forget_topic(self, name: str) -> None:
         """Drop all that is known of a topic."""
         for index in list(self.indices.get(name, ())):
             self.forget_partition(TopicPartition(name, index))
         topic = self.topics.pop(name, None)
-        for known in (self.deleting, self.deletable, self.at_work):
+        for known in (self.deleting, self.deletable, self.at_work, self.held_back):
             known.discard(name)
-        self.indices.pop(name, None)
+        for of_topic in (self.indices, self.unanswered):
+            of_topic.pop(name, None)
         if topic is not None:
             self.names.pop(topic.body.topic_id, None)
 
@@ -206,7 +212,8 @@ class ClusterState:
         assert self.at_work == {topic.name for topic in self.topics.values() if topic.body.at_work}
         assert self.phases.keys() >= self.partitions.keys() | self.replica_phases.keys() | self.adopted.keys()
         assert self.phases.keys() == {TopicPartition(name, one) for name in self.indices for one in self.indices[name]}
-        assert self.topics.keys() >= self.indices.keys() | self.deleting
+        assert self.topics.keys() >= self.indices.keys() | self.deleting | self.held_back
+        assert all(self.indices[name] >= self.unanswered[name] for name in self.unanswered)
         assert self.deleting >= self.deletable
 
     def _check(self, partition: TopicPartition) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from anabranch.broker.config_changes import change_config
-from anabranch.controller import candidacy, reassignment, resize, topic_admin, topic_size
+from anabranch.controller import candidacy, partitions, reassignment, resize, topic_admin, topic_size
 from anabranch.controller.candidacy import Term, fenced
 from anabranch.controller.effects import WritePartitions
 from anabranch.controller.model import LeaderAndIsr, Retired, TopicBody
@@ -61,7 +61,7 @@ async def test_others_have_their_turn_while_a_large_topic_grows(monkeypatch: pyt
 
     Method: another topic, created when the first piece is written, is there before the last piece is.
     """
-    monkeypatch.setattr(resize, "PARTITIONS_AT_ONCE", 5)
+    monkeypatch.setattr(partitions, "PARTITIONS_AT_ONCE", 5)
     cluster = await TestCluster.start(brokers=1)
     await cluster.create_topic("large", partitions=4, replication=1)
     resizing = asyncio.ensure_future(cluster.resize("large", 400, timeout_ms=60_000))
