@@ -16,6 +16,7 @@ a resize does not move are never written (I13). Nothing waits for a dead broker.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -83,11 +84,13 @@ def advance(state: ClusterState, name: str) -> list[Effect]:
     topic = state.topics.get(name)
     if topic is None or topic.body.plan is None or name in state.deleting:
         return []
+    if not partitions.room(state, name):
+        return []  # the answers that it waits for come here
     plan = topic.body.plan
     for phase in phases(topic.body):
-        behind = [index for index in phase.indices if not serves(state, TopicPartition(name, index), plan.generation)]
-        if behind:
-            return bring_up(state, topic, phase, behind)
+        behind = (index for index in phase.indices if not serves(state, TopicPartition(name, index), plan.generation))
+        if (first := next(behind, None)) is not None:
+            return bring_up(state, topic, phase, itertools.chain([first], behind))
         if phase.barrier and not all_adopted(state, topic, phase.indices):
             return []
     if not all_adopted(state, topic, [index for phase in phases(topic.body) for index in phase.indices]):
@@ -134,14 +137,15 @@ def adopted(state: ClusterState, partition: TopicPartition, generation: int) -> 
 def bring_up(state: ClusterState, topic: Topic, phase: Phase, behind: Iterable[int]) -> list[Effect]:
     """Write the new generation into the states of these partitions; those without a state are created.
 
-    So many at a time as their leaders have taken up others before them: the next ones follow their answers.
+    So many at a time as there is room for: the next ones follow when the leaders have answered about these.
     """
-    if not (room := partitions.room(state, topic.name)):
-        return []
     plan = topic.body.plan
     assert plan is not None
+    room = partitions.room(state, topic.name)
     writes: list[PartitionWrite] = []
     for index in behind:
+        if len(writes) == room:
+            break
         partition = TopicPartition(topic.name, index)
         committed = state.partitions.get(partition)
         if committed is not None:
@@ -152,8 +156,7 @@ def bring_up(state: ClusterState, topic: Topic, phase: Phase, behind: Iterable[i
         if elected is not None:
             first = partitions.birth(topic, index, elected, state.controller_epoch)
             writes.append(PartitionWrite(partition, with_kip_maps(state, topic, index, first), None))
-    some = tuple(writes[:room])
-    return [effects.WritePartitions(some, f"resize:after-{phase.label}")] if some else []
+    return [effects.WritePartitions(tuple(writes), f"resize:after-{phase.label}")] if writes else []
 
 
 def bumped(committed: Partition, generation: int, *, sealed: bool, controller_epoch: int) -> LeaderAndIsr:

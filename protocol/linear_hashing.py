@@ -106,8 +106,13 @@ def key_class(partition: int, base: int, count: int) -> KeyClass | None:
 def affected(base: int, before: int, after: int) -> list[int]:
     """The partitions whose keys change when the count goes from `before` to `after`: the only ones a resize touches."""
     fewer, more = sorted((before, after))
-    relatives = {ancestor(partition, fewer, base) for partition in range(fewer, more)}
-    return [*sorted(relatives), *range(fewer, more)]
+    return [*_relatives(base, fewer, more), *range(fewer, more)]
+
+
+@lru_cache(maxsize=16)
+def _relatives(base: int, fewer: int, more: int) -> tuple[int, ...]:
+    """Asked again at every step of a resize, which may be one of thousands of partitions."""
+    return tuple(sorted({ancestor(partition, fewer, base) for partition in range(fewer, more)}))
 
 
 def moved_share(base: int, before: int, after: int) -> float:
