@@ -1,6 +1,7 @@
 """Labels in code and pages: R1 is a rule, I1 an invariant, K101 a defect, D1 a decision, A1, B1, C1, L1 checkers.
 
-In Python, comments and docstrings are read; data of tests may look like anything. In pages everything but code.
+In Python, comments and docstrings are read, and of other strings what stands in brackets: data of tests may look like
+anything. In pages everything but code, and in scenarios the comments.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 LABEL: Final = re.compile(r"(?<![\w%./#`'\"<])([A-DFGHIKLR]\d{1,3}|E\d{1,2})(?![\w\"`.]*[\w\"`(=])")
+BRACKETED: Final = re.compile(r"\(((?:[A-IKLR]\d{1,3}(?:, | and | to |; )?)+)\)")
 MAYBE: Final = re.compile(r"\b[A-IKLR]\d|facts \d|eed 0|analysis|architecture")
 FOREIGN: Final = re.compile(r"\bfacts \d|\banalysis,? [A-Z§]?\d|\b[Ss]eed 0\d\d\b|\barchitecture D\d")
 """What pointed to documents that are not here."""
@@ -27,6 +29,9 @@ def prose(path: Path) -> Iterator[tuple[int, str]]:
     if path.suffix == ".py":
         yield from comments(text)
         yield from docstrings(text)
+        yield from ((text.count("\n", 0, one.start()) + 1, one.group(1)) for one in BRACKETED.finditer(text))
+    elif path.suffix == ".txt":
+        yield from ((number, line) for number, line in enumerate(text.splitlines(), 1) if line.startswith("#"))
     else:
         yield from outside_code(text)
 

@@ -30,6 +30,7 @@ SOURCES = (
 )
 FILES = frozenset(one.as_posix() for top in (*SOURCES, "docs") for one in (ROOT / top).rglob("*.*"))
 PYTHON = sorted(Path(one) for one in FILES if one.endswith(".py"))
+STORIES = sorted((ROOT / "tests").rglob("scenarios/*.txt"))
 
 
 def place(path: Path) -> str:
@@ -54,7 +55,9 @@ def test_every_file_that_a_page_names_is_there(page: Path) -> None:
 @pytest.fixture(scope="module")
 def lines() -> list[tuple[str, str]]:
     """Every line in which labels are meant as such, behind its place."""
-    return [(f"{place(path)}:{number}", line) for path in (*PYTHON, *PAGES) for number, line in labels.prose(path)]
+    return [
+        (f"{place(path)}:{number}", line) for path in (*PYTHON, *STORIES, *PAGES) for number, line in labels.prose(path)
+    ]
 
 
 def known_labels() -> frozenset[str]:
