@@ -6,7 +6,7 @@ first thing that is due: an effect (`steps`), or `HandOut`. `polling` carries an
 came of it (`carried_out`, `committed`, `learn`, ...), and asks again. So nothing that was true before something was
 awaited is believed after it, and only an answer `HandOut` lets records out. The order:
 
-    a member that may have been replaced asks, and does nothing else                             R21
+    a member that may have been replaced asks, one that was only tells that and joins again      R21
     boundaries that were reached: flush, commit, cross                                           R10, K618
     rebalances: give up, join, take up, tell (`ownership`)                                       R19, KIP-429
     positions: where to begin, commits of where reading began, resets                            R10, R20
@@ -124,6 +124,10 @@ class ConsumerCore:
         """
         if self.membership is not None and self.membership.unsure(elapsed_s):
             return AskMembership()
+        if self.membership is not None and self.membership.lost:
+            return (
+                self.ownership.next_step() or WAIT
+            )  # what it flushed or committed now would overwrite what others did
         return (
             self._cross()
             or self.ownership.next_step()

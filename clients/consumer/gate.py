@@ -88,6 +88,8 @@ class TopicGate:
         generation = next((g for g, first in reversed(view.gen_start) if first <= leader_epoch), None)
         if generation is None:
             generation = self.lineage.class_generations(partition)[0]
+        if generation > self.lineage.generation:
+            return None  # a broker shows the epochs of a resize whose generation it does not show yet
         return Segment(partition, generation)
 
     def cut(self, segment: Segment) -> int | None:

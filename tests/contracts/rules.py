@@ -130,7 +130,7 @@ RULES: Final = (
     Rule(
         "R18",
         "gates rest on commits, whoever stores the offsets",
-        ("clients/consumer/test_core.py::test_without_auto_commit_a_boundary_waits_for_the_application",),
+        ("clients/consumer/test_listener.py::test_without_auto_commit_a_boundary_waits_for_the_application",),
     ),
     Rule(
         "R19",

@@ -1,279 +1,389 @@
-"""The contract of the callbacks (K618), and who commits what at a boundary."""
+"""Goal: what happens while a step is carried out is never passed over; a round of steps ends, whatever happens.
+
+Method: the core alone. `Member` carries steps out at once, as coordinators and leaders would answer, and lets a test,
+or chance, act in the middle of any of them.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection
+import random
+from collections.abc import Callable
 
 import pytest
 
-from anabranch import Admin, Consumer, PartitionKeyRebalanceListener, Producer, TopicPartition
-from anabranch.cluster import Cluster
-from tests.clients.consumer.groups import TOPIC, History, Reader, cluster_and_admin, make_topic, readers, resize, send
+from anabranch.clients.consumer.assignors import make_assignors
+from anabranch.clients.consumer.core import ConsumerCore
+from anabranch.clients.consumer.membership import Assigned, Fate, Membership
+from anabranch.clients.consumer.progress import UNKNOWN, PartitionProgress
+from anabranch.clients.consumer.steps import (
+    AskMembership,
+    Commit,
+    FindResets,
+    FindStarts,
+    Flush,
+    HandOut,
+    Join,
+    JoinMeanwhile,
+    LearnCommits,
+    Reason,
+    Step,
+    TakeUp,
+    TellAssigned,
+    TellGone,
+    TellLost,
+    TellRevoked,
+    Wait,
+)
+from anabranch.clients.metadata import ClusterMetadata, Partition, Topic
+from anabranch.protocol.apis.join_group import JoinGroupResponse
+from anabranch.protocol.apis.sync_group import SyncGroupResponse
+from anabranch.protocol.consumer_protocol import ConsumerProtocolAssignment, encode_assignment
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.topic_partition import TopicPartition
+from tests.clients.consumer.test_progress import batch
 
-WHERE = TopicPartition(TOPIC, 0)
-
-
-class Failing(PartitionKeyRebalanceListener):
-    """Fails once in each callback."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def _call(self, name: str) -> None:
-        self.calls.append(name)
-        if self.calls.count(name) == 1:
-            raise LookupError(name)
-
-    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        self._call("assigned")
-
-    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        self._call("revoked")
-
-    def on_partition_key_maybe_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        self._call("maybe_revoked")
-
-    async def on_partition_key_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        self._call("key_assigned")
-
-
-async def a_backlog_with_a_cut(cluster: Cluster, admin: Admin) -> None:
-    """20 records, a resize from 1 to 2, 20 records."""
-    await make_topic(admin, 1)
-    async with Producer(cluster.bootstrap_servers, audit=True) as producer:
-        await send(producer, admin, 20)
-        await resize(admin, 2)
-        await send(producer, admin, 20)
-
-
-def consumer_of(cluster: Cluster, listener: PartitionKeyRebalanceListener, *, automatic: bool = True) -> Consumer:
-    return Consumer(
-        TOPIC,
-        bootstrap_servers=cluster.bootstrap_servers,
-        group_id="g",
-        auto_offset_reset="earliest",
-        enable_auto_commit=automatic,
-        auto_commit_interval_ms=60_000,
-        fetch_max_wait_ms=20,
-        listener=listener,
-    )
+TOPIC = "a"
+FIRST, SECOND = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
+CUT = 10
+"""Where the first partition was cut: the second one took keys from it."""
+SESSION_TIMEOUT_S = 6.0
+REBALANCE_TIMEOUT_S = 60.0
+STEPS_MAX = 40
+STRATEGIES = ("range", "cooperative-sticky")
 
 
-async def test_a_callback_that_fails_is_heard_and_runs_again_before_anything_that_follows_it() -> None:
-    async with cluster_and_admin(brokers=1) as (cluster, admin):
-        await a_backlog_with_a_cut(cluster, admin)
-        listener = Failing()
-        consumer = consumer_of(cluster, listener)
-        await consumer.start()
-        failures: list[str] = []
-        offsets: list[tuple[int, int]] = []
-        while len(offsets) < 40:
-            try:
-                batch = await consumer.getmany(timeout_ms=60_000)
-            except LookupError as error:
-                failures.append(str(error.args[0]))
-                if failures[-1] == "maybe_revoked":
-                    assert await consumer.committed(WHERE) in (None, 0), "not committed before it is flushed"
-            else:
-                offsets += [(one.partition, one.offset) for records in batch.values() for one in records]
-        assert failures == ["assigned", "maybe_revoked", "key_assigned"]
-        assert listener.calls == ["assigned"] * 2 + ["maybe_revoked"] * 2 + ["key_assigned"] * 2
-        assert len(set(offsets)) == 40, "nothing twice"
-        with pytest.raises(LookupError, match="revoked"):
-            await consumer.stop()
-        assert not [task for task in asyncio.all_tasks() if task.get_name().startswith(("gates", "heartbeat"))]
+def metadata(*counts: int, topic_id: bytes = b"1" * 16) -> ClusterMetadata:
+    """A topic that was resized through `counts`; leader epochs are class generations."""
+    lineage = Lineage(1, list(enumerate(counts)))
+    partitions = {}
+    for index in range(counts[-1]):
+        starts = tuple((generation, generation) for generation in lineage.class_generations(index))
+        partitions[index] = Partition(index, 1, starts[-1][0], (1,), (1,), ErrorCode.NONE, starts)
+    return ClusterMetadata(topics={TOPIC: Topic(TOPIC, topic_id, partitions, lineage=lineage)})
 
 
-async def test_callbacks_may_commit_and_seek() -> None:
-    class Busy(PartitionKeyRebalanceListener):
-        committed_at: list[int | None] = []
+class Member:
+    """A consumer whose steps are carried out at once; `meanwhile` is called in the middle of each."""
 
-        async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
-            consumer.seek(WHERE, 10)
+    def __init__(self, strategy: str = "range", *, automatic: bool = True) -> None:
+        self.membership = Membership(
+            "g",
+            [TOPIC],
+            session_timeout_ms=int(1000 * SESSION_TIMEOUT_S),
+            rebalance_timeout_ms=int(1000 * REBALANCE_TIMEOUT_S),
+            heartbeat_interval_ms=3000,
+            assignors=make_assignors(strategy),
+        )
+        self.core = ConsumerCore(
+            [TOPIC],
+            self.membership,
+            ordered=True,
+            auto_commit_s=5.0 if automatic else None,
+            audited=False,
+            holds_back=lambda partition, generation: False,
+        )
+        self.now_s = 0.0
+        self.generation = 0
+        self.group_waits = False
+        """Whether joins of a member that reads on come to no end: another member is missing."""
+        self.gets = [FIRST, SECOND]
+        self.committed: dict[TopicPartition, int] = {}
+        self.taken: list[Step] = []
+        self.meanwhile: Callable[[Step], None] = lambda step: None
+        self.core.learn(metadata(1, 2))
+        self.core.begin(0.0)
 
-        async def on_partition_key_maybe_revoked(self, partitions: Collection[TopicPartition]) -> None:
-            await consumer.commit()
-            self.committed_at.append(await consumer.committed(WHERE))
+    def once(self, kind: type, act: Callable[[], None]) -> None:
+        """Do something in the middle of the next step of this kind."""
 
-        async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
-            await consumer.commit()
+        def meanwhile(step: Step) -> None:
+            if isinstance(step, kind):
+                self.meanwhile = lambda step: None
+                act()
 
-    consumer: Consumer
-    async with cluster_and_admin(brokers=1) as (cluster, admin):
-        await a_backlog_with_a_cut(cluster, admin)
-        listener = Busy()
-        async with consumer_of(cluster, listener, automatic=False) as consumer:
-            offsets: list[tuple[int, int]] = []
-            while len(offsets) < 30:
-                batch = await consumer.getmany(timeout_ms=60_000)
-                offsets += [(one.partition, one.offset) for records in batch.values() for one in records]
-            assert (0, 9) not in offsets
-            assert listener.committed_at[0] == 20
+        self.meanwhile = meanwhile
 
+    def ask(self) -> HandOut | Wait | AskMembership:
+        """The application asks for records: the steps until they may be handed out, or nothing can be done."""
+        self.core.begin_round()
+        self.taken = []
+        while len(self.taken) < STEPS_MAX:
+            step = self.core.next_step(self.now_s, self.now_s)
+            if isinstance(step, HandOut | Wait | AskMembership):
+                return step
+            self.taken.append(step)
+            self.carry_out(step)
+        raise AssertionError(f"no end of steps: {self.taken[-3:]}")
 
-async def test_without_auto_commit_a_boundary_waits_for_the_application() -> None:
-    async with cluster_and_admin(brokers=1) as (cluster, admin):
-        await a_backlog_with_a_cut(cluster, admin)
-        history = History(cluster, group="g")
-        async with consumer_of(cluster, Reader("m", history).listener, automatic=False) as consumer:
-            count = 0
-            while count < 20:
-                batch = await consumer.getmany(timeout_ms=60_000, max_records=3)
-                count += sum(len(records) for records in batch.values())
-            for _ in range(5):
-                assert await consumer.getmany(timeout_ms=50) == {}, "it has not said that anything is processed"
-            names = [event.name for event in history.events]  # type: ignore[union-attr]
-            assert names.count("maybe_revoked") == 1, "told once, however often it asks"
-            assert await consumer.committed(WHERE) == 0
-            await consumer.commit({WHERE: 19})
-            assert await consumer.getmany(timeout_ms=50) == {}
-            await consumer.commit({WHERE: 20})
-            while count < 40:
-                batch = await consumer.getmany(timeout_ms=60_000)
-                assert batch
-                count += sum(len(records) for records in batch.values())
+    def carry_out(self, step: Step) -> None:
+        begun = self.core.begun(step.offsets) if isinstance(step, Commit) else {}
+        match step:
+            case JoinMeanwhile():
+                self.core.ownership.begin_join()
+                if not self.group_waits:
+                    self.core.ownership.joined(self.join())
+            case TakeUp():
+                self.core.ownership.take_up(step.assigned)
+        self.meanwhile(step)
+        match step:
+            case Join():
+                self.core.ownership.joined(self.join())
+            case Commit():
+                self.committed.update(step.offsets)
+                self.core.committed(step.offsets, begun)
+            case LearnCommits():
+                self.core.learned_commits({one: self.committed.get(one, UNKNOWN) for one in step.partitions})
+            case FindStarts():
+                todo = [one.partition for one in self.core.assignment if one.position == UNKNOWN]
+                self.core.begin_at_commits({one: self.committed.get(one, UNKNOWN) for one in todo})
+                self.core.begin_at(dict.fromkeys(todo, 0))
+                self.core.starts_looked_up(todo)
+            case FindResets():
+                self.core.reset_at({one.partition: 0 for one in self.core.assignment})
+        self.core.carried_out(step)
 
+    def join(self) -> Assigned:
+        self.generation += 1
+        self.membership.join_request()
+        name = self.membership.assignors[0].name
+        joined = JoinGroupResponse(
+            error_code=0,
+            generation_id=self.generation,
+            protocol_name=name,
+            leader="another",
+            member_id="me",
+            members=[],
+        )
+        assert self.membership.joined(joined) is Fate.PROCEED
+        assignment = encode_assignment(ConsumerProtocolAssignment(assigned_partitions=[], user_data=None))
+        _, given = self.membership.synced(SyncGroupResponse(error_code=0, assignment=assignment))
+        self.membership.lease.renew(self.now_s)
+        return Assigned(tuple(self.gets), group_generation=given.group_generation)
 
-async def test_the_applications_own_commit_at_a_boundary_is_preceded_by_the_flush() -> None:
-    async with cluster_and_admin(brokers=1) as (cluster, admin):
-        await a_backlog_with_a_cut(cluster, admin)
-        history = History(cluster, group="g")
-        seen: list[int] = []
+    def thrown_out(self) -> None:
+        """The coordinator no longer knows the member, and the member hears of it."""
+        self.membership.heard(ErrorCode.UNKNOWN_MEMBER_ID)
 
-        class Watching(PartitionKeyRebalanceListener):
-            def on_partition_key_maybe_revoked(self, partitions: Collection[TopicPartition]) -> None:
-                seen.append(history.committed(0))
+    def first(self) -> PartitionProgress:
+        return self.core.assignment[FIRST]
 
-        async with consumer_of(cluster, Watching(), automatic=False) as consumer:
-            count = 0
-            while count < 20:
-                batch = await consumer.getmany(timeout_ms=60_000, max_records=5)
-                count += sum(len(records) for records in batch.values())
-                await consumer.commit()
-            assert seen[-1] < 20
-            assert history.committed(0) == 20
+    def read_to_the_cut(self) -> None:
+        """Everything of the first partition up to the cut is handed out; where that is becomes known."""
+        assert isinstance(self.ask(), HandOut)
+        self.read()
+        gate = self.core.gates.gate(TOPIC)
+        assert gate is not None
+        gate.note_end(Segment(0, 0), CUT, leader_epoch=1)
 
+    def read(self) -> None:
+        at = self.first().position
+        self.first().receive(batch(at, [b"v"] * (CUT - at)), at)
+        taken = self.core.deliveries.take(100, self.now_s)
+        assert [record.offset for record in taken[FIRST]] == list(range(at, CUT))
 
-async def test_an_end_that_becomes_known_between_crossing_and_committing_is_not_committed_without_a_flush() -> None:
-    async with cluster_and_admin(brokers=1) as (cluster, admin):
-        await a_backlog_with_a_cut(cluster, admin)
-        history = History(cluster, group="g")
-        flushed: list[TopicPartition] = []
-
-        class Watching(PartitionKeyRebalanceListener):
-            def on_partition_key_maybe_revoked(self, partitions: Collection[TopicPartition]) -> None:
-                flushed.extend(partitions)
-
-        async with consumer_of(cluster, Watching()) as consumer:
-            count = 0
-            while count < 20:
-                count += sum(map(len, (await consumer.getmany(timeout_ms=60_000)).values()))
-            while not consumer._core.deliveries.boundaries():  # asks for the end until it is known
-                consumer._gatekeeper.look()
-                consumer._news.clear()
-                await consumer._news.wait()
-            due = consumer._core.commit_of_positions()
-            if due is not None:
-                await consumer._polling._carry_out(due)
-            assert history.committed(0) < 20
-            assert not flushed
-            await consumer.getmany(timeout_ms=60_000)
-            assert flushed == [WHERE]
-            assert history.committed(0) == 20
-
-
-@pytest.mark.parametrize("automatic", [True, False], ids=["auto-commit", "own commits"])
-async def test_who_goes_back_behind_a_boundary_flushes_and_commits_there_again(automatic: bool) -> None:
-    """K608: that the group has committed the boundary says nothing of what was read since."""
-    async with cluster_and_admin(brokers=1) as (cluster, admin):
-        await a_backlog_with_a_cut(cluster, admin)
-        flushed: list[TopicPartition] = []
-
-        class Watching(PartitionKeyRebalanceListener):
-            def on_partition_key_maybe_revoked(self, partitions: Collection[TopicPartition]) -> None:
-                flushed.extend(partitions)
-
-        async with consumer_of(cluster, Watching(), automatic=automatic) as consumer:
-
-            async def read(count: int) -> None:
-                while count > 0:
-                    batch = await consumer.getmany(timeout_ms=60_000, max_records=5)
-                    count -= sum(map(len, batch.values()))
-                    if not automatic:
-                        await consumer.commit()
-
-            await read(40)
-            before = len(flushed)
-            consumer.seek(WHERE, 10)
-            again = 0
-            while again < 10:
-                again += sum(map(len, (await consumer.getmany(timeout_ms=60_000, max_records=5)).values()))
-            assert again == 10
-            if not automatic:
-                assert await consumer.getmany(timeout_ms=50) == {}, "it has not said that these are processed"
-                await consumer.commit()
-            await read(9)
-            assert flushed[before:] == [WHERE]
+    def kinds(self) -> list[type]:
+        return [type(step) for step in self.taken]
 
 
-async def test_without_auto_commit_what_was_never_handed_out_is_committed_for_the_application() -> None:
-    """An empty parent has no record whose commit could open the child."""
-    async with cluster_and_admin(brokers=1) as (cluster, admin):
-        await make_topic(admin, 1)
-        await resize(admin, 2)
-        history = History(cluster)
-        async with (
-            Producer(cluster.bootstrap_servers, audit=True) as producer,
-            readers(history, 2, enable_auto_commit=False),
-        ):
-            await send(producer, admin, 20)
-            await history.until(lambda: len(history.distinct) == 20)
-            assert history.committed(0) == 0
+@pytest.mark.parametrize("automatic", [True, False])
+def test_who_goes_back_while_it_flushes_flushes_there_again(automatic: bool) -> None:
+    member = Member(automatic=automatic)
+    member.read_to_the_cut()
+    member.once(Flush, lambda: member.core.seek(FIRST, 5))
+    member.ask()
+    assert not member.first().flushed
+    assert not member.first().crossed
+    assert member.first().position == 5
+    member.read()
+    member.committed[FIRST] = CUT  # without automatic commits: by the application, as part of a transaction
+    member.ask()
+    assert member.kinds()[0] is Flush
+    assert member.first().crossed == {Segment(0, 0)}
 
 
-async def test_where_reading_began_is_not_committed_over_what_a_transaction_is_about_to_commit() -> None:
-    """The start could not be committed while the group rebalanced; by now it was passed, in an open transaction."""
-    async with cluster_and_admin(brokers=1) as (cluster, admin):
-        await a_backlog_with_a_cut(cluster, admin)
-        async with (
-            consumer_of(cluster, PartitionKeyRebalanceListener(), automatic=False) as consumer,
-            Producer(cluster.bootstrap_servers, transactional_id="copier") as copier,
-        ):
-            ownership = consumer._core.ownership
-            ownership.joining = True
-            async with asyncio.timeout(60):
-                while consumer.assignment() == set() or consumer.position(WHERE) < 5:
-                    await consumer.getmany(timeout_ms=100, max_records=5)
-            await copier.begin_transaction()
-            await copier.send_offsets_to_transaction({WHERE: 5}, consumer.group_metadata())
-            ownership.joining = False
-            await consumer.getmany(timeout_ms=0, max_records=1)
-            await copier.commit_transaction()
-            assert await consumer.committed(WHERE) == 5
+def test_who_goes_back_while_it_commits_has_committed_nothing_of_what_it_reads_then() -> None:
+    member = Member()
+    member.read_to_the_cut()
+    member.once(Commit, lambda: member.core.seek(FIRST, 5))
+    member.ask()
+    assert member.committed[FIRST] == CUT
+    assert not member.first().crossed
+    member.read()
+    assert not member.first().processed
+    member.ask()
+    assert member.kinds() == [Flush, Commit]
+    assert member.first().crossed == {Segment(0, 0)}
 
 
-async def test_records_that_were_fetched_before_they_were_deleted_are_no_reason_to_wait_for_good() -> None:
-    """Asked again, the leader says that what came before ended where the log begins now: behind the position."""
-    async with cluster_and_admin(brokers=1) as (cluster, admin):
-        await make_topic(admin, 1)
-        async with (
-            Producer(cluster.bootstrap_servers, audit=True) as producer,
-            consumer_of(cluster, PartitionKeyRebalanceListener()) as consumer,
-        ):
-            await send(producer, admin, 10)
-            await resize(admin, 2)
-            await send(producer, admin, 20)
-            async with asyncio.timeout(60):
-                while not (taken := await consumer.getmany(timeout_ms=100, max_records=1)):
-                    pass
-                assert [one.offset for one in taken[WHERE]] == [0]
-                progress = consumer._core.assignment[WHERE]
-                while progress.fetch_offset < progress.high_watermark or progress.high_watermark <= 12:
-                    await consumer.getmany(timeout_ms=20, max_records=0)
-                await admin.delete_records({WHERE: 12})
-                await resize(admin, 3)
-                found = [0]
-                while found != list(range(progress.high_watermark)):
-                    for record in (await consumer.getmany(timeout_ms=100)).get(WHERE, []):
-                        found.append(record.offset)
+def test_a_boundary_is_flushed_committed_and_crossed_in_one_round() -> None:
+    member = Member()
+    member.read_to_the_cut()
+    member.ask()
+    assert member.kinds() == [Flush, Commit]
+    commit = member.taken[1]
+    assert isinstance(commit, Commit)
+    assert (commit.reason, commit.offsets) == (Reason.BOUNDARY, {FIRST: CUT})
+    assert member.first().crossed == {Segment(0, 0)}
+
+
+def test_a_boundary_that_another_call_flushes_is_neither_flushed_nor_crossed_meanwhile() -> None:
+    member = Member()
+    member.read_to_the_cut()
+    flush = member.core.flush_before({FIRST: CUT})
+    assert flush is not None
+    member.core.flushing(flush)
+    assert member.core.flush_before({FIRST: CUT}) is None, "its callback may commit"
+    member.ask()
+    assert member.kinds() == []
+    member.core.flush_ended(flush)
+    member.core.carried_out(flush)
+    member.ask()
+    assert member.kinds() == [Commit]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_lease_that_ends_while_the_application_flushes_lets_nothing_out(strategy: str) -> None:
+    """The frozen member: what was true before the flush says nothing of the moment after it."""
+    member = Member(strategy)
+    member.read_to_the_cut()
+    first = member.first()
+    first.receive(batch(CUT, [b"late"], epoch=1), CUT)
+
+    def sleep() -> None:
+        member.now_s += SESSION_TIMEOUT_S
+
+    member.once(Flush, sleep)
+    assert isinstance(member.ask(), AskMembership)
+    assert member.kinds() == [Flush]
+    assert member.committed[FIRST] == 0
+    member.thrown_out()
+    member.ask()
+    assert member.kinds()[0] is TellLost
+    assert member.committed[FIRST] == 0
+    assert member.first() is not first
+
+
+def test_who_reads_on_during_a_rebalance_hands_out_nothing_when_the_group_may_go_on_without_it() -> None:
+    member = Member("cooperative-sticky")
+    assert isinstance(member.ask(), HandOut)
+    member.group_waits = True
+    member.core.ownership.want_rebalance()
+    assert isinstance(member.ask(), HandOut)
+    assert member.kinds() == [JoinMeanwhile]
+    member.now_s += REBALANCE_TIMEOUT_S
+    member.membership.lease.renew(member.now_s, rebalancing=True)
+    assert isinstance(member.ask(), Wait)
+    member.group_waits = False
+    member.core.ownership.joined(member.join())
+    assert isinstance(member.ask(), HandOut)
+
+
+def test_who_is_thrown_out_while_it_gives_up_takes_up_nothing_of_a_void_assignment() -> None:
+    member = Member("cooperative-sticky")
+    assert isinstance(member.ask(), HandOut)
+    member.gets = [FIRST]
+    member.core.ownership.want_rebalance()
+    member.once(TellRevoked, member.thrown_out)
+    member.ask()
+    assert member.kinds()[:4] == [JoinMeanwhile, TellRevoked, TellLost, JoinMeanwhile]
+    revoked, lost = member.taken[1:3]
+    assert isinstance(revoked, TellRevoked)
+    assert isinstance(lost, TellLost)
+    assert (revoked.partitions, lost.partitions) == ({SECOND}, {FIRST})
+    assert {one.partition for one in member.core.assignment} == {FIRST}
+
+
+def test_a_rebalance_that_was_asked_for_survives_a_callback_that_raises() -> None:
+    member = Member()
+    assert isinstance(member.ask(), HandOut)
+    member.core.ownership.want_rebalance()
+
+    def fail() -> None:
+        raise LookupError
+
+    member.once(TellRevoked, fail)
+    with pytest.raises(LookupError):
+        member.ask()
+    assert isinstance(member.ask(), HandOut)
+    assert member.kinds()[:3] == [TellRevoked, Join, TakeUp]
+    assert member.core.ownership.rebalances == 2
+
+
+def test_partitions_of_a_topic_that_was_created_anew_are_told_to_be_gone() -> None:
+    member = Member("cooperative-sticky")
+    assert isinstance(member.ask(), HandOut)
+    member.core.learn(metadata(2, topic_id=b"2" * 16))
+    member.ask()
+    assert member.kinds()[:4] == [TellGone, JoinMeanwhile, TakeUp, TellAssigned]
+
+
+class Chance:
+    """Does what comes to a random number's mind in the middle of a step."""
+
+    def __init__(self, member: Member, rng: random.Random) -> None:
+        self._member = member
+        self._rng = rng
+        self._counts = [1, 2]
+        self.left = 0
+        """How often something may still happen."""
+
+    def __call__(self, step: Step) -> None:
+        if self.left and self._rng.random() < 0.4:
+            self.left -= 1
+            self._rng.choice([self.seek, self.forget, self.resize, self.sleep, self.want, self.hear, self.end])()
+
+    def seek(self) -> None:
+        for progress in self._member.core.assignment:
+            self._member.core.seek(progress.partition, self._rng.randrange(15))
+
+    def forget(self) -> None:
+        self._member.thrown_out()
+
+    def resize(self) -> None:
+        if len(self._counts) < 6:
+            self._counts.append(self._rng.randint(1, 3))
+            known = metadata(*self._counts)
+            self._member.core.learn(known)
+            self._member.gets = [TopicPartition(TOPIC, index) for index in known.topics[TOPIC].partitions]
+
+    def sleep(self) -> None:
+        self._member.now_s += self._rng.choice([0.1, 5.0, SESSION_TIMEOUT_S])
+
+    def want(self) -> None:
+        self._member.core.ownership.want_rebalance()
+
+    def hear(self) -> None:
+        self._member.membership.lease.renew(self._member.now_s)
+        self._member.membership.heard(self._rng.choice([ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS]))
+
+    def end(self) -> None:
+        gate = self._member.core.gates.gate(TOPIC)
+        assert gate is not None
+        for index in range(3):
+            for segment in gate.boundaries(index):
+                gate.note_end(segment, self._rng.randrange(12), leader_epoch=99)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("automatic", [True, False])
+def test_a_round_ends_whatever_happens_in_it_and_lets_out_what_is_owned(strategy: str, automatic: bool) -> None:
+    handed_out = 0
+    for seed in range(150):
+        rng = random.Random(seed)
+        member = Member(strategy, automatic=automatic)
+        chance = Chance(member, rng)
+        for _ in range(12):
+            member.meanwhile, chance.left = chance, 4
+            last = member.ask()
+            member.meanwhile = lambda step: None
+            if isinstance(last, HandOut):
+                assert member.membership.entitled(member.now_s)
+                for progress in member.core.assignment:
+                    if progress.fetch_offset != UNKNOWN and rng.random() < 0.5:
+                        records = batch(progress.fetch_offset, [b"v"] * 3)
+                        progress.receive(records, progress.fetch_offset)
+                handed_out += sum(map(len, member.core.deliveries.take(5, member.now_s).values()))
+            elif isinstance(last, AskMembership):
+                chance.hear()
+    assert handed_out > 500

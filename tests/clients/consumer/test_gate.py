@@ -75,6 +75,12 @@ def test_r11_a_batch_newer_than_metadata_has_no_segment_yet() -> None:
     assert topic.segment_at(7, 0) is None
 
 
+def test_a_batch_of_a_resize_that_metadata_shows_in_epochs_only_has_no_segment_yet() -> None:
+    ahead = TopicGate(Lineage(1, [(0, 1)]), {0: PartitionView(1, ((0, 0), (1, 1)))})
+    assert ahead.segment_at(0, 0) == Segment(0, 0)
+    assert ahead.segment_at(0, 1) is None
+
+
 def test_older_metadata_never_wins() -> None:
     topic = gate(1, 2)
     topic.refresh(Lineage(1, [(0, 1)]), {0: PartitionView(0, ((0, 0),))})
