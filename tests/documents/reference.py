@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ import anabranch
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 WIDTH: Final = 100
+LISTS: Final = ("Args", "Raises")
+"""The sections of a docstring that name one thing after the other."""
 
 
 def page(how: str) -> str:
@@ -41,7 +44,7 @@ def described(public: Any) -> Iterator[str]:
         for method in methods(declaration(owner)):
             if method.name not in seen:
                 seen.add(method.name)
-                yield ""
+                yield from ("", f"### {public.__name__}.{method.name}", "")
                 yield from quoted(header(method), docstring(method))
 
 
@@ -121,8 +124,21 @@ def attributes(owner: ast.ClassDef) -> Iterator[str]:
 
 
 def docstring(node: ast.ClassDef | Function) -> str:
-    """Cleaned of its indentation."""
-    return ast.get_docstring(node) or ""
+    """Cleaned of its indentation, with a list for each section such as `Args:`."""
+    lines: list[str] = []
+    section = ""
+    for line in (ast.get_docstring(node) or "").splitlines():
+        if re.fullmatch(r"(Args|Returns|Raises|Yields):", line):
+            section = line[:-1]
+            lines += [f"{section}:", ""]
+        elif not section or not line.startswith("    "):
+            section = section if not line else ""
+            lines.append(line)
+        elif section in LISTS and (item := re.match(r"    ([*\w]+): ?(.*)", line)):
+            lines.append(f"- `{item[1]}`: {item[2]}")
+        else:
+            lines.append(f"  {line.strip()}" if section in LISTS else line.strip())
+    return "\n".join(lines)
 
 
 def quoted(head: str, doc: str) -> Iterator[str]:
