@@ -1,4 +1,4 @@
-"""Long requests of a controller: others are served between their rows, and no other request of a controller is."""
+"""Which requests of a controller a broker obeys, and others are served between the rows of a long one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from anabranch.broker import controller_fence
-from anabranch.broker.controller_fence import ROWS_AT_ONCE
+from anabranch.broker.controller_fence import ROWS_AT_ONCE, ControllerFence
 from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrRequest
 from anabranch.protocol.apis.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
-from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.broker.replication.replica_cluster import Assigned, ReplicaCluster, batch, replica_cluster, until
 
 COUNT = 10 * ROWS_AT_ONCE
@@ -170,3 +170,38 @@ async def test_a_follower_begins_with_all_partitions_of_a_request_together(monke
         await following
         await until(lambda: bool(asked))
         assert asked[0] == COUNT
+
+
+def test_a_replaced_controller_and_what_was_meant_for_an_earlier_life_are_refused() -> None:
+    fence = ControllerFence()
+    fence.register(20)
+    fence.admit(controller_epoch=3, broker_epoch=20)
+    for controller_epoch, broker_epoch, code in [
+        (2, 20, ErrorCode.STALE_CONTROLLER_EPOCH),
+        (4, 19, ErrorCode.STALE_BROKER_EPOCH),
+    ]:
+        with pytest.raises(KafkaError) as refused:
+            fence.admit(controller_epoch=controller_epoch, broker_epoch=broker_epoch)
+        assert refused.value.code is code
+    assert fence.controller_epoch == 3, "what is refused counts for nothing"
+
+
+def test_who_names_no_life_or_a_later_one_is_let_in_and_a_newer_epoch_counts_for_all() -> None:
+    fence = ControllerFence()
+    fence.register(20)
+    fence.admit(controller_epoch=3, broker_epoch=-1)
+    fence.admit(controller_epoch=5, broker_epoch=21)
+    with pytest.raises(KafkaError):
+        fence.admit(controller_epoch=4, broker_epoch=21)
+
+
+async def test_requests_wait_for_the_registration_only_where_one_is_under_way() -> None:
+    fence = ControllerFence()
+    await asyncio.wait_for(fence.registered(), 60)
+    fence.await_registration()
+    waiting = asyncio.ensure_future(fence.registered())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    fence.register(7)
+    await asyncio.wait_for(waiting, 60)
+    assert fence.broker_epoch == 7

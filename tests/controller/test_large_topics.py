@@ -4,8 +4,6 @@ and never in the way of others."""
 from __future__ import annotations
 
 import asyncio
-import itertools
-import random
 from typing import Any
 
 import pytest
@@ -18,7 +16,7 @@ from anabranch.controller.model import LeaderAndIsr, Retired, TopicBody
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
 from anabranch.controller.zk.session import ConnectionLoss, Create, Delete, Op, Set, TooLarge
-from anabranch.controller.zk.sizes import REQUEST_BYTES_MAX, ZNODE_BYTES_MAX, bytes_of, multi_bytes, pieces
+from anabranch.controller.zk.sizes import REQUEST_BYTES_MAX, ZNODE_BYTES_MAX, bytes_of, multi_bytes
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.controller.cluster import TestCluster
 from tests.controller.test_resize_requests import ask, wish
@@ -254,19 +252,6 @@ async def test_what_cannot_be_published_waits_and_is_tried_again(monkeypatch: py
     taken.set()
     assert (await resizing).error_code == 0
     await cluster.stop()
-
-
-def test_pieces_keep_order_and_both_limits() -> None:
-    rng = random.Random(7)
-    for _ in range(200):
-        items = [rng.randrange(1, 60) for _ in range(rng.randrange(40))]
-        count_max, bytes_max = rng.randrange(1, 8), rng.randrange(10, 100)
-        found = list(pieces(items, int, count_max=count_max, bytes_max=bytes_max))
-        assert [one for piece in found for one in piece] == items
-        assert all(len(piece) <= count_max and (len(piece) == 1 or sum(piece) <= bytes_max) for piece in found)
-        assert all(
-            len(one) == count_max or sum(one) + following[0] > bytes_max for one, following in itertools.pairwise(found)
-        )
 
 
 async def test_states_with_a_long_past_are_cut_by_their_size() -> None:

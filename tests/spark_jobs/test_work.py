@@ -118,7 +118,7 @@ def test_a_stream_that_is_clean_is_the_exit_status(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The command itself, but for the start of a Spark of its own: `tests.anabranch.test_audit_command` has that."""
+    """The command itself, but for the start of a Spark of its own: `tests.anabranch.commands.test_audit` has that."""
     monkeypatch.setattr(session, "AuditSpark", lambda *_, **__: contextlib.nullcontext(spark))
     topic = live.create("good", 2)
     live.produce(topic, deliveries(b"k", [(0, 0, 0), (1, 0, 1)]))

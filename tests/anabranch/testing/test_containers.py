@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.docker
 IMAGE = os.environ.get("ANABRANCH_IMAGE", "anabranch")
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def docker(*words: str) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,42 @@
+"""A file that the disk refuses for now is empty, and takes what is written as soon as it can be made."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.broker.storage.files import File, MemoryFiles
+from anabranch.broker.storage.unmade_file import UnmadeFile, now_or_later
+
+
+class Disk:
+    """Refuses to make files while it is full."""
+
+    def __init__(self) -> None:
+        self.full = True
+        self.files = MemoryFiles()
+
+    def make(self) -> File:
+        if self.full:
+            raise OSError(28, "No space left on device")
+        return self.files.open("f")
+
+
+def test_it_is_made_when_something_is_written_to_it() -> None:
+    disk = Disk()
+    file = now_or_later(disk.make)
+    assert isinstance(file, UnmadeFile)
+    assert (file.size_bytes, file.read(0, 10)) == (0, b"")
+    file.truncate(0)
+    for write in (lambda: file.append(b"abc"), file.flush):
+        with pytest.raises(OSError, match="No space"):
+            write()
+    disk.full = False
+    file.append(b"ab", b"c")
+    assert disk.make().read(0, 10) == b"abc"
+    file.close()
+
+
+def test_where_there_is_space_it_is_the_file() -> None:
+    disk = Disk()
+    disk.full = False
+    assert not isinstance(now_or_later(disk.make), UnmadeFile)

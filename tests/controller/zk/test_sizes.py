@@ -1,0 +1,46 @@
+"""What a request takes on ZooKeeper's wire, and work that is cut so that it fits."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch.controller.zk.session import Check, Create, Delete, Set, TooLarge
+from anabranch.controller.zk.sizes import REQUEST_BYTES_MAX, bytes_of, check_multi, check_write, multi_bytes, pieces
+
+
+def test_bytes_are_counted_with_the_root_and_in_utf_8() -> None:
+    for op in (Create("/a", b"12"), Set("/a", b"12", 0), Delete("/a", 0), Check("/a", 0)):
+        longer = type(op)(**{**vars_of(op), "path": "/\u00e4"})
+        assert bytes_of(longer) == bytes_of(op) + 1
+        assert bytes_of(op, "/root") == bytes_of(op) + 5
+    assert bytes_of(Create("/a", b"123")) == bytes_of(Create("/a", b"12")) + 1
+
+
+def vars_of(op: object) -> dict[str, object]:
+    return {name: getattr(op, name) for name in op.__match_args__}  # type: ignore[attr-defined]
+
+
+def test_a_multi_that_no_server_would_read_names_its_largest_operation() -> None:
+    half = REQUEST_BYTES_MAX // 2
+    ops = [Create("/a", b"x" * (half - 200)), Create("/b", b"x" * (half - 100)), Delete("/c", 0)]
+    check_multi(ops)
+    assert multi_bytes(ops) < REQUEST_BYTES_MAX
+    with pytest.raises(TooLarge, match="/b"):
+        check_multi([*ops, Create("/d", b"x" * 300)])
+    with pytest.raises(TooLarge, match="/e"):
+        check_write(Set("/e", b"x" * REQUEST_BYTES_MAX, 0))
+
+
+@given(st.lists(st.integers(0, 30)), st.integers(1, 5), st.integers(1, 60))
+def test_pieces_keep_the_order_and_both_limits(items: list[int], count_max: int, bytes_max: int) -> None:
+    cut = list(pieces(items, lambda size: size, count_max=count_max, bytes_max=bytes_max))
+    assert [item for piece in cut for item in piece] == items
+    for piece in cut:
+        assert 1 <= len(piece) <= count_max
+        assert sum(piece) <= bytes_max or len(piece) == 1, "one that is too large by itself comes alone"
+    for one, other in itertools.pairwise(cut):
+        assert len(one) == count_max or sum(one) + other[0] > bytes_max, "no piece is smaller than it need be"

@@ -1,0 +1,55 @@
+"""What consumers of one group say to each other, in the bytes of Kafka's ConsumerProtocol."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from anabranch.protocol import consumer_protocol as cp
+from anabranch.protocol.errors import DecodeError
+
+SUBSCRIPTION = cp.ConsumerProtocolSubscription(
+    topics=["a"],
+    user_data=b"u",
+    owned_partitions=[cp.TopicPartitions(topic="a", partitions=[0, 2])],
+    generation_id=4,
+    rack_id="r",
+)
+ASSIGNMENT = cp.ConsumerProtocolAssignment(
+    assigned_partitions=[cp.TopicPartitions(topic="a", partitions=[1])], user_data=None
+)
+
+
+def test_both_are_read_as_they_were_written() -> None:
+    assert cp.decode_subscription(cp.encode_subscription(SUBSCRIPTION)) == SUBSCRIPTION
+    assert cp.decode_assignment(cp.encode_assignment(ASSIGNMENT)) == ASSIGNMENT
+
+
+def test_a_subscription_of_version_0_is_what_kafka_writes() -> None:
+    data = struct.pack(">hih", 0, 1, 1) + b"a" + struct.pack(">i", -1)
+    found = cp.decode_subscription(data)
+    assert (found.topics, found.user_data, found.owned_partitions, found.generation_id) == (["a"], None, [], -1)
+
+
+def test_a_later_version_is_read_as_the_last_one_that_is_known() -> None:
+    data = bytearray(cp.encode_subscription(SUBSCRIPTION)) + b"more"
+    struct.pack_into(">h", data, 0, 99)
+    assert cp.decode_subscription(bytes(data)) == SUBSCRIPTION
+
+
+def test_generations_stand_behind_an_assignment_and_disturb_nobody() -> None:
+    data = cp.encode_assignment(ASSIGNMENT, b"generations")
+    assert cp.decode_assignment(data) == ASSIGNMENT
+    assert cp.decode_generations(data) == b"generations"
+    plain = cp.encode_assignment(ASSIGNMENT)
+    assert (
+        cp.decode_generations(plain) == cp.decode_generations(plain + b"of others") == cp.decode_generations(b"") == b""
+    )
+
+
+def test_no_bytes_are_no_partitions_and_nonsense_is_refused() -> None:
+    assert cp.decode_assignment(b"").assigned_partitions == []
+    for data in (b"\0", struct.pack(">h", -1), cp.encode_assignment(ASSIGNMENT)[:-1], b"\0\0\xff\xff\xff\xff"):
+        with pytest.raises(DecodeError):
+            cp.decode_assignment(data)

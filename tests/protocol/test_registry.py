@@ -1,0 +1,32 @@
+"""What is known of each API before its declarations are read."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.protocol.registry import APIS
+
+BY_NAME = {api.name: api for api in APIS}
+
+
+def test_keys_and_names_are_unique() -> None:
+    assert len({api.key for api in APIS}) == len({api.name for api in APIS}) == len(APIS)
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+def test_each_has_a_request_and_a_response(api: object) -> None:
+    assert api.request.__name__ == f"{api.name}Request"  # type: ignore[attr-defined]
+    assert api.response.__name__ == f"{api.name}Response"  # type: ignore[attr-defined]
+
+
+def test_names_of_modules_are_names_of_apis() -> None:
+    assert BY_NAME["LeaderAndIsr"].module == "anabranch.protocol.apis.leader_and_isr"
+    assert BY_NAME["OffsetForLeaderEpoch"].module.endswith(".offset_for_leader_epoch")
+
+
+def test_the_two_exceptions_among_headers() -> None:
+    api_versions, shutdown = BY_NAME["ApiVersions"], BY_NAME["ControlledShutdown"]
+    assert (api_versions.request_header_version(3), api_versions.response_header_version(3)) == (2, 0)
+    assert [shutdown.request_header_version(version) for version in (0, 1, 3)] == [0, 1, 2]
+    metadata = BY_NAME["Metadata"]
+    assert (metadata.response_header_version(8), metadata.response_header_version(9)) == (0, 1)
