@@ -1,0 +1,217 @@
+"""A module's tests are where its name says: those of `anabranch/clients/consumer/lease.py` are in
+`tests/clients/consumer/test_lease.py`.
+
+What belongs to no layer of the package (`anabranch/cluster.py`, `anabranch/report/`) has its tests in
+`tests/anabranch/`. Three kinds of modules need no file of their own: handlers, which are asked over the wire by the
+tests of what they answer for; declarations of messages, which `tests/protocol` goes through as a whole; and modules
+that decide nothing, neither by a branch nor by a loop. For some others `ELSEWHERE` says where they are tested, and why
+not under their name.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import anabranch
+
+ROOT: Final = Path(anabranch.__file__).parent
+TESTS: Final = Path(__file__).parent
+LAYERS: Final = ("protocol", "clients", "controller", "broker", "spark_jobs", "chaos")
+BY_THE_WIRE: Final = ("broker/handlers/", "protocol/apis/")
+DECISIONS: Final = (
+    *(ast.If, ast.IfExp, ast.BoolOp, ast.Match, ast.Try),
+    *(ast.For, ast.AsyncFor, ast.While, ast.comprehension),
+)
+
+ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
+    "broker/coordinators/test_group_machine.py": (
+        "one machine in several modules: an event of a group goes through most of them",
+        "broker/coordinators/: classic_group group_phases group_table parking rebalance",
+    ),
+    "broker/coordinators/test_transaction_failover.py": (
+        "what follows when leadership comes and goes needs brokers between which it does",
+        "broker/coordinators/: coordinator_failpoints leadership marker_sender",
+    ),
+    "broker/handlers/test_fetch.py": (
+        "how a Fetch is read is told by what it answers",
+        "broker/replication/: isr_change leader_hints reading replica_selector session_reading waiting",
+    ),
+    "broker/replication/test_replica_manager.py": (
+        "replicas are copied between brokers, not within one module",
+        "broker/replication/: fetchers legacy_producers",
+    ),
+    "broker/handlers/test_alter_configs.py": (
+        "settings are tried from the request to the log that obeys them",
+        "broker/: config_requests described_configs dynamic_config properties topic_configs",
+    ),
+    "broker/test_server.py": (
+        "what a server is put together of: a socket is needed to see any of it",
+        "broker/: api app assembly connection features mutation_spending services throttling broker_properties",
+    ),
+    "broker/storage/test_log.py": (
+        "parts of a log that nothing else uses",
+        "broker/storage/: incoming log_directory memory_files os_files segments settings",
+    ),
+    "controller/test_machine.py": (
+        "parts of the controller's machine: an event goes through most of them, and its world plays them as one",
+        "controller/: features model outcomes shutdown",
+    ),
+    "contracts/test_zk_session.py": (
+        "both ZooKeepers are held to one contract",
+        "controller/zk/: kazoo_client session tree",
+    ),
+    "clients/consumer/test_consumer.py": (
+        "what a consumer is put together of, in front of a cluster",
+        "clients/consumer/: consumer_partition_assignor joiner metrics offset_committer progress_watch steps"
+        " topic_gates",
+    ),
+    "clients/test_admin.py": (
+        "answers of a cluster to an admin",
+        "clients/: coordinators group_admin group_gates",
+    ),
+    "clients/producer/test_sender.py": (
+        "what a producer does when a broker refuses, is silent or goes away shows in what it sends",
+        "clients/producer/: numbering reasons transaction_task transaction_verdicts",
+    ),
+    "clients/streams/test_formats.py": (
+        "three formats of Kafka Streams, held to its own bytes by the same means",
+        "clients/streams/: assignment_info subscription_info task_id",
+    ),
+    "clients/streams/test_task_assignors.py": (
+        "every assignor is held to the same promises",
+        "clients/streams/: client_state high_availability_task_assignor movements standbys sticky_task_assignor"
+        " task_assignor threads",
+    ),
+    "clients/streams/test_group_simulation.py": (
+        "what the leader of a group decides is played with all its members",
+        "clients/streams/: group group_assignment group_member internal_topic_manager",
+    ),
+    "clients/streams/test_streams.py": (
+        "an application is put together of them, and seen from outside",
+        "clients/streams/: changelog_reader committer config failures restorer state_directory task_inputs task_manager"
+        " task_runner",
+    ),
+    "protocol/test_codec.py": (
+        "the compiler's halves: what they write is compiled and held to Kafka's bytes",
+        "protocol/: decoder_source emitter encoder_source layout streams_protocol",
+    ),
+    "protocol/records/test_batch.py": (
+        "a batch is built, read and compared with what others write in one go",
+        "protocol/records/: batch_builder record",
+    ),
+    "chaos/test_run.py": (
+        "what a run consists of needs processes to be seen at work",
+        "chaos/: archive clients cluster companion crash history nodes scene",
+    ),
+    "chaos/checkers/test_order.py": (
+        "what every checker uses",
+        "chaos/checkers/: invariants shared",
+    ),
+    "spark_jobs/test_work.py": (
+        "they need a Spark, and the tests of `tests/spark_jobs` share one",
+        "audit/: findings gather metrics sight work",
+    ),
+    "spark_jobs/test_audit.py": (
+        "parts of one streaming job",
+        "spark_jobs/: bucket columns daemon session stages verdict writer",
+    ),
+    "anabranch/demo/test_story.py": (
+        "a demonstration is a story that is told by all of them together",
+        "demo/: children reader replay report scenario view",
+    ),
+    "anabranch/commands/test_groups.py": (
+        "a command is tried as a person types it, with what it calls",
+        "commands/: demo dump features node nodes up\n.: draining gates resizing rewinding",
+    ),
+    "anabranch/test_processes.py": ("they start processes", ".: ensemble running_processes"),
+    "anabranch/report/test_timeline.py": ("what is drawn is a page", "report/: plots"),
+}
+
+
+def modules() -> list[Path]:
+    """Every module but those that Python gives their names (`__init__`, `__main__`), relative to the package."""
+    found: list[Path] = []
+    folders = [ROOT]
+    while folders:
+        for entry in sorted(folders.pop().iterdir()):
+            if entry.is_dir():
+                folders.append(entry)
+            elif entry.suffix == ".py" and not entry.name.startswith("__"):
+                found.append(entry.relative_to(ROOT))
+    return found
+
+
+def mirror_of(module: Path) -> Path:
+    """Where its tests are, relative to `tests`."""
+    above = () if module.parts[0] in LAYERS else ("anabranch",)
+    return Path(*above, module.with_name(f"test_{module.name}"))
+
+
+def decides(source: str) -> bool:
+    """Whether there is a branch or a loop in it; what only type checkers see does not count."""
+    return any(
+        isinstance(node, DECISIONS) and not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+        for node in ast.walk(ast.parse(source))
+    )
+
+
+def excepted() -> list[str]:
+    """The modules of `ELSEWHERE`."""
+    found = []
+    for _, lines in ELSEWHERE.values():
+        for line in lines.splitlines():
+            folder, _, names = line.partition(": ")
+            found += [(Path(folder) / f"{name}.py").as_posix() for name in names.split()]
+    return found
+
+
+def without_mirror() -> set[str]:
+    """The modules that should have a test file of their own name and have none."""
+    return {
+        module.as_posix()
+        for module in modules()
+        if not (TESTS / mirror_of(module)).exists()
+        and not module.as_posix().startswith(BY_THE_WIRE)
+        and decides((ROOT / module).read_text())
+    }
+
+
+def test_each_module_has_its_tests_where_its_name_says() -> None:
+    missing = without_mirror() - set(excepted())
+    assert not missing, f"write tests/.../test_NAME.py, or say in ELSEWHERE where they are and why: {sorted(missing)}"
+
+
+def test_no_exception_outlives_its_reason() -> None:
+    names = excepted()
+    assert len(set(names)) == len(names)
+    assert set(names) <= without_mirror(), sorted(set(names) - without_mirror())
+
+
+@pytest.mark.parametrize("where", ELSEWHERE)
+def test_where_a_module_is_tested_instead_there_are_tests(where: str) -> None:
+    assert "def test_" in (TESTS / where).read_text()
+
+
+@pytest.mark.parametrize(
+    ("module", "mirror"),
+    [
+        ("clients/consumer/lease.py", "clients/consumer/test_lease.py"),
+        ("cluster.py", "anabranch/test_cluster.py"),
+        ("report/page.py", "anabranch/report/test_page.py"),
+    ],
+)
+def test_where_mirrors_are(module: str, mirror: str) -> None:
+    assert mirror_of(Path(module)) == Path(mirror)
+    assert (ROOT / module).exists() and (TESTS / mirror).exists()
+
+
+def test_what_decides_nothing() -> None:
+    assert not decides(
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import x\nA = 1\ndef f() -> int: return A"
+    )
+    assert decides("A = [x for x in 'ab']")
+    assert decides("def f(a): return a or 1")
