@@ -1,8 +1,9 @@
 """Changelogs: the compacted topic behind each store, and how much of it the store on disk holds.
 
-Partition p of a store's changelog is the store of task p, record by record. Everybody who is to have that store reads
-it: whoever takes the task over, standbys, and a new task whose first content came from elsewhere. *Marks* are records
-of the runtime's own among them: they say that state has arrived from, or left for, other partitions in a resize.
+Partition p of a store's changelog is the store of task p, record by record. Every instance that needs the store reads
+it: one that takes the task over, one that keeps a standby, and one whose new task got its first content from elsewhere.
+*Marks* are records of the runtime's own among them: they say that state has arrived from, or left for, other partitions
+in a resize.
 
 Invariant: everything committed below `Checkpoint.offset` is in the store on disk, and nothing that is not committed. A
 task knows the offsets of what it wrote itself, and need not read that again; but others write to its changelog too,
@@ -75,7 +76,7 @@ class Checkpoint:
     def __init__(self, offset: int = 0) -> None:
         self.offset = offset
         self.gap = False
-        """Whether somebody else may have written at `offset`."""
+        """Whether another instance may have written at `offset`."""
         self._own_marker_due = False
 
     def read_to(self, offset: int) -> None:
@@ -98,5 +99,5 @@ class Checkpoint:
         self.offset, self._own_marker_due = last + 1, transactional
 
     def doubt(self) -> None:
-        """Something that was written did not become part of the store."""
+        """A record that was written did not become part of the store."""
         self.gap = True

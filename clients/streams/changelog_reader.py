@@ -1,8 +1,8 @@
 """Reads changelogs: whole ones to restore a task, their ends to keep a standby warm.
 
-A consumer without a group and without gates, for exactly the partitions that somebody wants to have read, on
-connections of its own so that restoring does not stand in the way of processing. Only committed records come out.
-Where changelogs begin and end is asked over other connections: a fetch that waits for records holds up its own.
+A consumer without a group and without gates, for exactly the partitions that `follow` names, on connections of its own
+so that restoring does not hold up processing. Only committed records come out. Where changelogs begin and end is asked
+over other connections: a fetch that waits for records holds up its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_WAIT_MS = 100
 
 
 class ChangelogReader:
-    """See the module."""
+    """Fetches the changelogs of one instance, and looks up where they begin and end."""
 
     def __init__(
         self, config: NetworkConfig, rng: random.Random, on_arrival: Callable[[], None], questions: Network

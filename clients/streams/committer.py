@@ -196,7 +196,7 @@ class Committer:
                 return
         except KafkaError as error:
             log.warning("the transaction cannot be aborted: %s", error)
-        log.warning("the producer is replaced: somebody else had its transactional id")
+        log.warning("the producer is replaced: another one was started with its transactional id")
         await self.stop()
         await self.start()
 

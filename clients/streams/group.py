@@ -1,8 +1,8 @@
 """The group as its leader sees it: the members' subscriptions, put together by process.
 
 Members whose version is one from the future tell their versions and nothing else. They are taken together as one
-client, which is given its share like any other; what they own is known from the consumer protocol. An answer can only
-reach them if everybody's version is one that knows of this (version probing).
+client, which is given its share like any other; what they own is known from the consumer protocol. The leader can only
+answer them if every member's version is one that knows of this (version probing).
 
 Source: StreamsPartitionAssignor, ClientState of Kafka Streams.
 """

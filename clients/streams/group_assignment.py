@@ -1,8 +1,8 @@
 """From a group and its tasks to what every member is sent: placed, shared out, made cooperative, encoded.
 
-Whoever has to give a task up keeps it for this round only in the sense that nobody else gets it: a task of which
-another member still owns a partition is left out, all of it, and the member that waits for it is asked to join again at
-once (KIP-429). If the task has state here it is a standby in between, so that its store is not closed.
+A task moves from one member to another in two rounds (KIP-429). While its old member still owns a partition of it, the
+task is given to no member at all, and the member that waits for it is asked to join again at once. If the task has
+state here it is a standby in between, so that its store is not closed.
 
 A probing rebalance is asked of one member of the leader's own process. Nothing is remembered from one assignment to the
 next. Source: StreamsPartitionAssignor of Kafka Streams. Tasks of removed partitions, which Kafka does not have, go
@@ -98,7 +98,7 @@ def assign_group(
 
 
 def refuse_group(members: Sequence[MemberView], code: AssignorError, version: int = LATEST_VERSION) -> GroupAssignment:
-    """The same refusal for everybody, at the leader's own version, whatever theirs are."""
+    """The same refusal for every member, at the leader's own version, whatever theirs are."""
     info = AssignmentInfo(version=version, commonly_supported_version=version, error_code=code)
     refusal = MemberAssignment((), encode_assignment_info(info))
     return GroupAssignment(members={member.member_id: refusal for member in members}, error=code)

@@ -16,14 +16,14 @@ from anabranch.clients.streams.sticky_task_assignor import assign_sticky
 from anabranch.clients.streams.streams_partition_assignor import AssignedTasks, StreamsMember, StreamsPartitionAssignor
 from anabranch.clients.streams.task_assignor import AssignorConfig
 from anabranch.clients.streams.task_id import TaskId
-from anabranch.clients.streams.topology import Built
+from anabranch.clients.streams.topology_graph import Built
 from anabranch.protocol.topic_partition import TopicPartition
 
 
 class EagerStreamsAssignor(StreamsPartitionAssignor):
     """Gives everything up before each rebalance, as Kafka Streams did before 2.4.
 
-    What members had is told by their sums; nobody has to be waited for, because nobody owns anything any more.
+    What members had is told by their sums of offsets. No member waits for another, because none owns anything any more.
     """
 
     protocols = frozenset({RebalanceProtocol.EAGER})
@@ -45,7 +45,7 @@ class Leading:
         return [topic for topic, count in counts.items() if await self._topics.prepare(topic, count)]
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int] | None:
-        """Where changelogs end now; None when somebody does not answer."""
+        """Where changelogs end now; None when a leader does not answer."""
         try:
             return await self._reader.ends(partitions)
         except (ConnectionError, TimeoutError):

@@ -2,8 +2,8 @@
 
 The ideal placement goes by nothing but who is there: stateful tasks are dealt out, then evened out per thread, then
 standbys, then stateless tasks. Where state is missing, `movements` deviates from it for now and asks to look again. All
-is done in sorted order, so that the same group gets the same ideal every time, whoever leads it: once all state is
-where it should be, nothing moves any more.
+is done in sorted order, so that the same group gets the same ideal every time, whichever member leads: once all state
+is where it should be, nothing moves any more.
 
 Source: HighAvailabilityTaskAssignor of Kafka Streams, with the rules of 3.2 and later.
 """

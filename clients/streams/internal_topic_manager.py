@@ -1,6 +1,6 @@
 """The topics that an application makes for itself: changelogs as wide as the tasks, repartition topics.
 
-Any member may find that one is missing or too narrow, several at once: whoever comes second finds it done. A changelog
+Any member may find that one is missing or too narrow, several at once; the second one finds it done. A changelog
 only ever grows. Partitions beyond the tasks of today are the state of partitions that were merged away: empty, and
 ready for the next split.
 """
@@ -14,7 +14,7 @@ from anabranch.clients.metadata import Topic
 from anabranch.clients.streams.changelog import CONFIGS, changelog_topic
 from anabranch.clients.streams.partition_grouper import TopicsInfo, repartition_counts
 from anabranch.clients.streams.streams_errors import StreamsError
-from anabranch.clients.streams.topology import Built, Subtopology
+from anabranch.clients.streams.topology_graph import Built, Subtopology
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ history: they began with as many partitions, and are taken through the same coun
 generation cuts the same partitions at the same keys in each of them. One may be several steps ahead.
 
     the slowest input of a task says how far the task is: what is due, and what has to arrive, follows from that alone
-    a segment waits for segments of older generations only, of whatever topic, so nobody waits for himself
+    a segment waits for segments of older generations only, of whatever topic, so none waits for itself
 
 An input that is not there yet, because its topic is behind, holds everything up; one that was removed was drained, and
 is read to its end. Pure; the graph is `protocol/lineage.py`, and the rest of moving state is `state_handover.py`.
@@ -27,7 +27,7 @@ def mismatch(lineages: Mapping[str, Lineage | None], *, own: Collection[str] = (
     """Why these topics cannot be joined, and what to do; None when they can, as far as resizes have anything to say.
 
     A topic without lineage is one of Kafka's own: as long as nothing is resized, Kafka's rules are enough. `own` are
-    the application's own topics, which nobody resizes: to wait for them would be for ever.
+    the application's own topics, which are never resized: to wait for them would be for ever.
     """
     known = [one for one in lineages.values() if one is not None]
     if len(known) < len(lineages):

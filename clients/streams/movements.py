@@ -4,7 +4,7 @@ Given the ideal placement, each task whose ideal client is behind is lent to one
 gets a copy to warm up on, as long as the budget of the group lasts. When it has caught up, the next assignment finds
 the ideal placement possible. First active tasks, then standbys; those with the fewest caught-up clients first.
 
-Rules of Kafka 3.2 and later: a task is lent also where nobody has caught up, to the one that misses least. Source:
+Rules of Kafka 3.2 and later: a task is lent also where no client has caught up, to the one that misses least. Source:
 TaskMovement of Kafka Streams.
 """
 
@@ -33,7 +33,7 @@ class Movements:
             source = least_loaded(self._states, lambda one: task in one.standby and self._caught_up(one, task))  # noqa: B023
             source = source or least_loaded(self._states, lambda one: self._caught_up(one, task))  # noqa: B023
             source = source or self._furthest(task, target, lambda _: True)
-            assert source is not None, f"{task}: nobody is further than its ideal client, yet it was to be moved"
+            assert source is not None, f"{task}: no client is further than its ideal one, yet it was to be moved"
             if task in source.standby:
                 source.standby.remove(task)
                 target.standby.add(task)
@@ -51,7 +51,7 @@ class Movements:
             source = least_loaded(self._states, lambda one: not one.holds(task) and self._caught_up(one, task))  # noqa: B023
             source = source or self._furthest(task, target, lambda one: not one.holds(task))  # noqa: B023
             if source is None:
-                continue  # everybody who is further has the task already
+                continue  # every client that is further has the task already
             source.standby.add(task)
             if not self._warm_up():
                 target.standby.remove(task)

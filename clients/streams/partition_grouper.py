@@ -150,7 +150,8 @@ def changelog_counts(changelogs: Mapping[TaskId, Sequence[TopicPartition]]) -> d
 def removed_tasks(
     topology: SubtopologyTopics, topics: Mapping[str, Topic], owned: Collection[TopicPartition]
 ) -> dict[TaskId, TaskId]:
-    """The tasks with state whose partitions are gone and owned by nobody, each with the one that has their keys now.
+    """The tasks with state whose partitions are gone and owned by no member, each with the task that has their keys
+    now.
 
     Of several topics all must be gone; where one is still to have such a partition, its task has got nothing yet.
     """

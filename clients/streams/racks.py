@@ -25,7 +25,7 @@ STATELESS_COSTS: Final = (1, 0)
 
 
 def can_spare_traffic(states: Sequence[ClientState], tasks: Tasks, config: AssignorConfig) -> bool:
-    """Whether it is wanted, and everybody's rack is known, clients' and replicas'."""
+    """Whether the strategy is min_traffic, and the racks of all clients and replicas are known."""
     return (
         config.rack_aware_assignment_strategy == "min_traffic"
         and all(state.client.rack for state in states)

@@ -30,7 +30,7 @@ from anabranch.clients.streams.streams_partition_assignor import AssignedTasks
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_inputs import ConsumerView
 from anabranch.clients.streams.tasks import Task
-from anabranch.clients.streams.topology import Built
+from anabranch.clients.streams.topology_graph import Built
 from anabranch.protocol.lineage import Segment
 from anabranch.protocol.topic_partition import TopicPartition
 

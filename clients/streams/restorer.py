@@ -4,7 +4,8 @@ One long-lived task beside the processing. It gathers what `TaskMachine` has to 
 of the group are stable, where changelogs end, their records), and then has the machine decide: which task is restored
 up to where, and which may run. A task that is to run gets its targets (where its changelogs end) only once its input
 positions are known. Every transaction that an earlier owner had begun is decided by then, so what was decided lies
-below the targets."""
+below the targets.
+"""
 
 from __future__ import annotations
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from anabranch.clients.directory_lock import DirectoryLock
 from anabranch.clients.streams.task_disk import TaskDisk, checkpoints_on_disk
 from anabranch.clients.streams.task_id import TaskId
-from anabranch.clients.streams.topology import Built
+from anabranch.clients.streams.topology_graph import Built
 
 
 class StateDirectory:
-    """See the module. `DirectoryInUse` when another instance runs in it."""
+    """The directory of one instance, locked for it. Raises DirectoryInUse when another instance runs in it."""
 
     def __init__(self, state_dir: Path, application_id: str, rng: random.Random) -> None:
         self.path = state_dir / application_id
@@ -51,5 +51,5 @@ class StateDirectory:
         shutil.rmtree(self.path / str(task), ignore_errors=True)
 
     def close(self) -> None:
-        """Let others in."""
+        """Unlock it."""
         self._lock.release()

@@ -3,11 +3,11 @@
 When partition p is cut at generation g, the keys that it no longer holds go to other partitions, with everything that
 stores know of them. The task that read p to the cut *hands over*: in transactions, each of a limited number of keys, it
 writes them to the changelog partitions of their new tasks and deletes them from its own; with the last come marks,
-`arrived` there and `departed` here. The group's coordinator has to agree to each, so that nobody hands over old state.
-A task opens segment (c, g) when every partition that passes keys to it at g has left its mark (and so does a standby's
-copy, which reads the same changelog). Therefore:
+`arrived` there and `departed` here. The group's coordinator has to agree to each, so that no earlier owner hands over
+old state. A task opens segment (c, g) when every partition that passes keys to it at g has left its mark (and so does a
+standby's copy, which reads the same changelog). Therefore:
 
-    a store's changelog always holds its whole state: nobody reads another's past to restore it
+    a store's changelog always holds its whole state: no other changelog is read to restore it
     a crash at any moment leaves the state of each key in one place, and from the marks one sees what is still due
     handing over late does no harm: the keys that left get nothing new where they were, and wait where they are going
 
@@ -15,7 +15,7 @@ A partition that is merged and empty is removed at once, maybe between what it g
 until both is done (`removed_tasks.py`), so nothing here depends on which partitions there are.
 
 The consumer's gates order the records of a key; the marks order its state. Gates alone would not do: offsets up to a
-cut may be committed by somebody who has not heard of the cut yet. Pure; the graph is `protocol/lineage.py`.
+cut may be committed by a member that has not heard of the cut yet. Pure; the graph is `protocol/lineage.py`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Each thread's quota is the whole number of tasks per thread. A client keeps the active tasks that it had up to its
 quota, and its part of the tasks beyond all quotas, which go first to those that have more than their quota; Kafka takes
 these away and deals them again, so that they move in every rebalance, and for ever where a cooperative group hands them
-over in two. What is left goes to clients that had a copy, and then to whoever has the least to do, and rather to one on
-which the task meets tasks it has not met before, so that not always the same tasks share a machine.
+over in two. What is left goes to clients that had a copy, and then to the client with the least to do, and rather to
+one on which the task meets tasks it has not met before, so that not always the same tasks share a machine.
 
 Two tasks have met when one client has both. Nothing is taken away while placing, so that needs no record of pairs.
 
@@ -92,7 +92,7 @@ class _Sticky:
 
         def burden(state: ClientState) -> tuple[float, bool, float]:
             load = (shares[state] + 1) / state.capacity
-            # while there are more threads than tasks, nobody gains from a task that moves to an idle thread elsewhere
+            # while there are more threads than tasks, no client gains from a task that moves to another's idle thread
             return load if self._quota else shares[state] // state.capacity, shares[state] >= had[state], load
 
         for _ in range(len(self._tasks.every) - sum(shares.values())):

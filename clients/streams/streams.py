@@ -3,9 +3,9 @@
     async with Streams(topology, StreamsConfig(application_id="flights", bootstrap_servers=..., state_dir=...)) as one:
         await one.failed()
 
-One loop processes and commits; the restorer works beside it on tasks that do not run. What there is to process, the
-task manager says. An instance in which something raises ends, without another commit; another one goes on from the
-last.
+One loop processes and commits; the restorer works beside it on tasks that do not run. `TaskMachine` decides which tasks
+process, commit and hand over. An instance in which something raises ends without another commit; the instance that gets
+its tasks goes on from the last one.
 """
 
 from __future__ import annotations
@@ -42,13 +42,26 @@ log = logging.getLogger(__name__)
 
 TRANSACTION_BUFFER_BYTES: Final = 64 * 1024 * 1024
 IDLE_S: Final = 1.0
-"""How long to wait for records at a time: who is to stop hears of it in between, and can still commit."""
+"""How long to wait for records at a time: in between, an instance that is to stop notices it, and can still commit."""
 STOP_PATIENCE_S: Final = 10.0
 """How long to wait for what is being processed before it is given up."""
 
 
 class Streams:
-    """See the module."""
+    """One instance of an application: shares the work with all instances of the same application id.
+
+    `start` and `stop` it, or use it in `async with`; it works in the background from one to the other. Wait for
+    `failed` meanwhile: an instance that cannot go on ends, and says so there only.
+
+    Args:
+        topology: What the application does with records; the same in all its instances.
+        config: How this instance runs.
+        rng: Where random choices come from.
+        clock_ms: The time of day in milliseconds since 1970; the system's if None.
+
+    Raises:
+        ValueError: The topology cannot be built (`Topology.build`).
+    """
 
     def __init__(
         self,
@@ -69,7 +82,15 @@ class Streams:
     # life
 
     async def start(self) -> None:
-        """Connect, make internal topics, and begin to work."""
+        """Connect, make the application's own topics, and begin to work.
+
+        Raises:
+            DirectoryInUse: Another instance runs in the same `state_dir`.
+            StreamsError: The topic for records that fail does not exist.
+            TaskAssignmentError: Topics that are joined do not have as many partitions as each other.
+            ConnectionError: No server answers.
+            KafkaError: The cluster refuses to make a topic, or this client.
+        """
         self._loop = asyncio.get_running_loop()
         self._directory = StateDirectory(self.config.state_dir, self.config.application_id, self._rng)
         self._exit = contextlib.AsyncExitStack()
@@ -173,7 +194,11 @@ class Streams:
         ).start()
 
     async def stop(self) -> None:
-        """Commit, leave the group, close the stores. After a failure, or if it takes too long, without the commit."""
+        """Commit, leave the group, close the stores. After a failure, or if that takes too long, without the commit.
+
+        Does nothing if the instance was not started, or was stopped before. The last commit may be refused; the records
+        are processed again then, by the instance that gets the tasks.
+        """
         if self._work is None:
             return
         self._stopping = True
@@ -195,7 +220,13 @@ class Streams:
             await self._exit.aclose()
 
     async def failed(self) -> None:
-        """Wait until the instance ends, and raise why. Stopping it ends this too."""
+        """Wait until the instance ends by itself, and raise why; returns when it is stopped.
+
+        Raises:
+            RecordFailed: A record could not be decoded or processed, and the settings do not let the instance go on.
+            StreamsError: The application cannot run as it is, such as with joined topics that were not resized alike.
+            KafkaError: The cluster refuses something for good.
+        """
         assert self._work is not None, "an instance is started first"
         done, _ = await asyncio.wait([self._work, self._restoring], return_when=asyncio.FIRST_COMPLETED)
         for task in done:
@@ -215,16 +246,16 @@ class Streams:
 
     @property
     def tasks(self) -> Mapping[TaskId, Task]:
-        """The tasks of this instance, standbys included."""
+        """The tasks of this instance by their ids, standbys included. Belongs to the instance: only look at it."""
         return self._manager.machine.tasks
 
     def progress(self) -> list[Progress]:
-        """Every task, and how far its stores are from the ends of their changelogs."""
+        """Return of every task, by id, how far its stores are from the ends of their changelogs."""
         return [task.progress for _, task in sorted(self.tasks.items())]
 
     @property
     def process_id(self) -> bytes:
-        """Who this instance is, over restarts."""
+        """The 16 bytes by which the group knows this instance; kept over restarts in its `state_dir`."""
         return self._directory.process_id
 
     @property

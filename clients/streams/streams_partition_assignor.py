@@ -1,11 +1,11 @@
 """The partition assignor of Streams: `stream` on the wire, one object per thread, understood by Kafka's own instances.
 
-What it tells the leader, what it does as one, and what it makes of the leader's answer. Whoever leads needs more than
+What it tells the leader, what it does as one, and what it makes of the leader's answer. The leader needs more than
 metadata: internal topics have to exist with the right number of partitions, and the ends of changelogs have to be
 looked up. That is the `LeaderTools`' work; all decisions are made by pure functions (`topology`, `group_assignment`).
 
 Version probing: a member begins with its newest version. If the leader answers with an older one, or says that
-everybody could do a newer one, the member takes what all support and joins again at once. Source:
+all members could do a newer one, the member takes what all support and joins again at once. Source:
 StreamsPartitionAssignor of Kafka Streams; KIP-429, KIP-441.
 """
 
@@ -97,7 +97,7 @@ class StreamsMember:
 
 
 class StreamsPartitionAssignor(PartitionAssignor):
-    """One thread's."""
+    """The assignor of one thread of the application, which is one member of the group."""
 
     name = STREAM
     protocols = frozenset(RebalanceProtocol)
@@ -150,7 +150,7 @@ class StreamsPartitionAssignor(PartitionAssignor):
         )
 
     async def assign(self, metadata: ClusterMetadata, members: Sequence[MemberView]) -> Mapping[str, MemberAssignment]:
-        """Lead: everybody's tasks, or everybody's error."""
+        """Lead: the tasks of every member, or the same error for every member."""
         try:
             led = await self._lead(metadata, members)
         except MissingSourceTopic as error:

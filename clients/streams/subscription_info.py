@@ -23,7 +23,7 @@ from anabranch.protocol.values import value
 RUNNING: Final = -2
 """The offset sum of a task that is active and restored."""
 UNKNOWN_SUM: Final = -3
-"""There is state, and nobody says how much."""
+"""The offset sum of a task of which a member has state, and does not say how much."""
 OFFSET_SUMS_SINCE: Final = 7
 NAMED_TOPOLOGIES_SINCE: Final = 10
 SHUTDOWN_REQUESTED: Final = 4

@@ -111,7 +111,7 @@ class Placement:
 
     active: Mapping[bytes, frozenset[TaskId]]
     standby: Mapping[bytes, frozenset[TaskId]]
-    """Standbys, and replicas that are being warmed up: nobody downstream needs to tell them apart."""
+    """Standbys, and replicas that are being warmed up: what comes after placement does not tell them apart."""
     probing: bool = False
     """Whether to look again after a while, because something is not yet where it should be in the end."""
 

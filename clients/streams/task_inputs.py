@@ -16,7 +16,7 @@ from anabranch.clients.streams import joined, state_handover
 from anabranch.clients.streams.joined import Reading
 from anabranch.clients.streams.streams_errors import StreamsError
 from anabranch.clients.streams.tasks import Task
-from anabranch.clients.streams.topology import Built
+from anabranch.clients.streams.topology_graph import Built
 from anabranch.protocol.lineage import Lineage, Segment
 from anabranch.protocol.topic_partition import TopicPartition
 

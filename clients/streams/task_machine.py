@@ -36,7 +36,7 @@ from anabranch.clients.streams.task_effects import Close, Commit, Departure, Eff
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_inputs import ConsumerView, TaskInputs
 from anabranch.clients.streams.tasks import Output, State, Task
-from anabranch.clients.streams.topology import Built
+from anabranch.clients.streams.topology_graph import Built
 from anabranch.protocol.lineage import Segment
 from anabranch.protocol.topic_partition import TopicPartition
 

@@ -22,7 +22,7 @@ from anabranch.clients.streams.streams_errors import TasksMigrated
 from anabranch.clients.streams.task_effects import Follow
 from anabranch.clients.streams.task_machine import TaskMachine
 from anabranch.clients.streams.task_runner import TaskRunner
-from anabranch.clients.streams.topology import Built
+from anabranch.clients.streams.topology_graph import Built
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 

@@ -18,7 +18,7 @@ from anabranch.clients.streams.task_effects import Close, Effect, Follow, Open, 
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_machine import TaskMachine
 from anabranch.clients.streams.tasks import State, Task
-from anabranch.clients.streams.topology import Built
+from anabranch.clients.streams.topology_graph import Built
 
 
 class TaskRunner:

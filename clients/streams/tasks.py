@@ -8,7 +8,7 @@ Changes of a running task wait in memory until the transaction that carries them
 input's offsets and the output, is committed; then they go to the disk with the new checkpoints, in one write. So the
 disk never has what was not committed, and an aborted transaction is forgotten by dropping a dict.
 
-Decides nothing about time and asks nobody; the runtime feeds it.
+Decides nothing about time, and asks no other part: `TaskMachine` says what it does when.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from anabranch.clients.streams.misplaced_keys import KeyPlaces, MisplacedKey
 from anabranch.clients.streams.serdes import Undecodable
 from anabranch.clients.streams.task_disk import TaskDisk, Write
 from anabranch.clients.streams.task_id import TaskId
-from anabranch.clients.streams.topology import INTERNAL, Subtopology, internal_name
+from anabranch.clients.streams.topology_graph import INTERNAL, Subtopology, internal_name
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.records.record import Headers, Record
 from anabranch.protocol.topic_partition import TopicPartition
@@ -128,7 +128,7 @@ class Progress:
 
 
 class Task:
-    """See the module."""
+    """One task of an instance: its state, its stores, and the steps that it runs."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class Task:
         self.targets: dict[str, int] | None = None
         """Where each changelog has to be read to before the task may run; None while that is not known."""
         self.warming = state is State.STANDBY
-        """Whether it is a copy that is still being built; somebody may be waiting to move the task here."""
+        """Whether it is a copy that is still being built; the leader may be waiting to move the task here."""
         self.outputs: list[Output] = []
         self.timestamp_ms = -1
         self.processed = 0
@@ -259,7 +259,7 @@ class Task:
             store.changes = {}
 
     def aborted(self) -> None:
-        """What is in memory never happened. The changelogs are read again: nobody knows what stands in them."""
+        """What is in memory never happened. The changelogs are read again: what stands in them is not known."""
         self.outputs = []
         for store in self.stores.values():
             store.changes = {}

@@ -14,7 +14,8 @@ from anabranch.clients.streams.serdes import BYTES
 from anabranch.clients.streams.task_disk import TaskDisk
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.tasks import Output, State, Task
-from anabranch.clients.streams.topology import Context, Handler, Topology
+from anabranch.clients.streams.topology import Topology
+from anabranch.clients.streams.topology_graph import Context, Handler
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.records.record import Record

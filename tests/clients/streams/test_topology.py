@@ -1,14 +1,14 @@
-"""Goal: the graph does what its steps say, and falls into the right parts. Method: run it by hand, without any task."""
+"""Goal: steps do with records what they say. Method: run them by hand, without any task."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from anabranch.clients.streams.serdes import JSON, TEXT
-from anabranch.clients.streams.topology import INTERNAL, Context, Handler, Stream, Topology
+from anabranch.clients.streams.topology import Topology
+from anabranch.clients.streams.topology_graph import Context, Handler
 
 
 class Bench:
@@ -87,24 +87,6 @@ def test_a_join_takes_the_row_of_now() -> None:
     ] == [None, b"5", None]
 
 
-def test_what_shares_a_store_is_one_subtopology_and_a_repartition_begins_another() -> None:
-    topology = Topology()
-    words = topology.stream("lines").map(lambda key, value: (value, value)).repartition("words")
-    words.count("counts").to("counts")
-    prices = topology.table("prices")
-    topology.stream("orders").join(prices, lambda order, price: order).to("bills")
-    built = topology.build("app")
-    assert [(one.sources, one.stores) for one in built.subtopologies] == [
-        (("lines",), ()),
-        (("app-words-repartition",), ("counts",)),
-        (("orders", "prices"), ("prices-table",)),
-    ]
-    assert built.repartition_topics == {"app-words-repartition": ("lines",)}
-    assert built.subtopology_of("prices").index == 2
-    bench = run(topology, ("lines", None, b"w"), ("app-words-repartition", b"w", b"w"))
-    assert bench.sent == [(INTERNAL + "words", b"w", b"w"), ("counts", b"w", b"1")]
-
-
 def test_a_step_of_ones_own_sees_its_stores() -> None:
     def first_only(context: Context, key: bytes | None, value: Any, forward: Handler) -> None:
         seen = context.store("seen")
@@ -134,56 +116,3 @@ def test_values_are_multiplied_under_their_key() -> None:
     topology = Topology()
     topology.stream("lines", value=TEXT).flat_map_values(str.split).count("words").to("out")
     assert run(topology, ("lines", b"k", b"to be or")).sent[-1] == ("out", b"k", b"3")
-
-
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda topology, changed: changed.count("s"),
-        lambda topology, changed: changed.map_values(len).filter(lambda key, value: True).count("s"),
-        lambda topology, changed: changed.join(topology.table("rows", store="s"), lambda one, other: one),
-        lambda topology, changed: changed.process(lambda *asked: None, stores=["s"]),
-    ],
-    ids=["aggregate", "further down", "join", "process"],
-)
-def test_a_changed_key_does_not_meet_a_store_before_it_is_with_its_task(
-    use: Callable[[Topology, Stream], object],
-) -> None:
-    for change in ("map", "flat_map"):
-        topology = Topology()
-        stream = topology.stream("in")
-        use(topology, stream.map(swap) if change == "map" else stream.flat_map(lambda key, value: [(value, key)]))
-        with pytest.raises(ValueError, match=r"keys are changed .* before the store 's', .* put `repartition` between"):
-            topology.build("app")
-    topology = Topology()
-    use(topology, topology.stream("in").map(swap).repartition("r"))
-    assert len(topology.build("app").subtopologies) == 2
-
-
-def swap(key: bytes | None, value: bytes) -> tuple[bytes | None, bytes | None]:
-    return value, key
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        lambda topology: topology.table("rows", store="s"),
-        lambda topology: topology.stream("rows").count("s"),
-        lambda topology: topology.stream("rows").process(lambda *asked: None, stores=["s"]),
-    ],
-    ids=["table", "aggregate", "process"],
-)
-def test_a_store_has_one_step_that_keeps_it(other: Callable[[Topology], object]) -> None:
-    topology = Topology()
-    topology.stream("in").count("s")
-    other(topology)
-    with pytest.raises(ValueError, match="two steps name the store 's'"):
-        topology.build("app")
-
-
-def test_steps_of_ones_own_may_share_a_store_and_joins_a_table() -> None:
-    topology = Topology()
-    rows = topology.table("rows", store="s")
-    for name in ("a", "b"):
-        topology.stream(name).join(rows, lambda one, other: one).process(lambda *asked: None, stores=["own"])
-    assert topology.build("app").subtopologies[0].stores == ("own", "s")

@@ -1,0 +1,211 @@
+"""The graph of steps behind a topology, and how it is cut into the parts that run as tasks.
+
+A *source* reads a topic, a *sink* writes to one, and the steps in between hand records on to their children. What hangs
+together by edges or by a shared store is a *subtopology*: task (s, p) runs subtopology s on partition p of its sources,
+alone with its part of the stores. Records pass from one task to another through topics only. The same program builds
+the same graph in every instance, so subtopologies are numbered by their first source.
+
+Pure. Source: InternalTopologyBuilder of Kafka Streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from anabranch.clients.streams.serdes import BYTES, Serde, Undecodable
+
+Handler = Callable[[bytes | None, Any], None]
+"""What a step does with a record: its key and its decoded value."""
+KeyValue = tuple[bytes | None, Any]
+INTERNAL: Final = "\0"
+"""Before the name of a topic that is the application's own: only the running task knows the application's id."""
+
+
+class Store(Protocol):
+    """A store of one task, as a step sees it: the values of keys, both bytes."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key, None if it has none."""
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Set the value of a key; None deletes it."""
+
+    def items(self) -> Iterable[tuple[bytes, bytes]]:
+        """Return every key with its value, in no order."""
+
+
+class Context(Protocol):
+    """The task that a step runs in: what a function that is given to `Stream.process` may ask for."""
+
+    timestamp_ms: int
+    """The timestamp of the record that is being processed; records that are sent on its account carry the same."""
+
+    def store(self, name: str) -> Store:
+        """Return a store that the step has named. KeyError if it has not."""
+
+    def emit(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+        """Send a record; to one of the application's own topics if the name begins with INTERNAL."""
+
+
+Bind = Callable[[Context, Handler], Handler]
+"""Makes a step for one task: from the task, and from what comes after it."""
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """One step. A source has a `topic`, and `value` decodes the values that come from there."""
+
+    bind: Bind
+    children: list[Node] = field(default_factory=list)
+    stores: tuple[str, ...] = ()
+    keeps: bool = False
+    """Whether the store is its own: no other step names it, and only joins read it."""
+    joins: bool = False
+    changes_keys: bool = False
+    topic: str = ""
+    internal: bool = False
+    """Whether the topic is the application's own, and named after it."""
+    value: Serde = BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Subtopology:
+    """What one kind of task does. Internal topics carry the application's prefix here."""
+
+    index: int
+    sources: tuple[str, ...]
+    stores: tuple[str, ...]
+    roots: Mapping[str, Node]
+
+    def bind(self, context: Context) -> dict[str, Handler]:
+        """The steps of one task: by source topic, what to do with a record's key and raw value."""
+        return {topic: _decoding(root, _bound(root, context)) for topic, root in self.roots.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A whole topology, for one application."""
+
+    subtopologies: tuple[Subtopology, ...]
+    repartition_topics: Mapping[str, tuple[str, ...]]
+    """Internal topic -> the sources of the subtopologies that write to it: it has as many partitions."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Every topic that is read."""
+        return tuple(sorted({topic for one in self.subtopologies for topic in one.sources}))
+
+    def subtopology_of(self, topic: str) -> Subtopology:
+        """The subtopology that reads a topic."""
+        return next(one for one in self.subtopologies if topic in one.sources)
+
+
+def build(roots: Sequence[Node], repartitions: Mapping[str, Node], application_id: str) -> Built:
+    """Cut a graph into subtopologies.
+
+    Args:
+        roots: The sources, in the order in which the application named them.
+        repartitions: The sinks that write to topics of the application's own, by the names of these.
+        application_id: What the names of such topics begin with.
+
+    Raises:
+        ValueError: A topic is read twice, two steps name one store, or a store is used where keys have been changed and
+            records may be with another key's task.
+    """
+    topics = [INTERNAL * root.internal + root.topic for root in roots]
+    if len(set(topics)) != len(topics):
+        raise ValueError(f"a topic is read once, and its stream used again: {sorted(topics)}")
+    _check_stores(roots)
+    built = []
+    for index, connected in enumerate(_connected(roots)):
+        named = {internal_name(application_id, root.topic) if root.internal else root.topic: root for root in connected}
+        stores = sorted({store for root in connected for store in _stores(root)})
+        built.append(Subtopology(index, tuple(sorted(named)), tuple(stores), named))
+    written = {
+        internal_name(application_id, name): tuple(
+            sorted({topic for one in built if _writes(one, node) for topic in one.sources})
+        )
+        for name, node in repartitions.items()
+    }
+    return Built(tuple(built), written)
+
+
+def internal_name(application_id: str, name: str) -> str:
+    """Kafka Streams' name of a repartition topic."""
+    return f"{application_id}-{name}-repartition"
+
+
+def _bound(node: Node, context: Context) -> Handler:
+    """A step with everything behind it."""
+    following = [_bound(child, context) for child in node.children]
+    if len(following) == 1:
+        return node.bind(context, following[0])
+
+    def forward(key: bytes | None, value: Any) -> None:
+        for step in following:
+            step(key, value)
+
+    return node.bind(context, forward)
+
+
+def _decoding(root: Node, step: Handler) -> Handler:
+    decode = root.value.decode
+
+    def one(key: bytes | None, raw: bytes | None) -> None:
+        try:
+            value = None if raw is None else decode(raw)
+        except Exception as error:
+            raise Undecodable from error
+        step(key, value)
+
+    return one
+
+
+def _reachable(root: Node) -> list[Node]:
+    found = [root]
+    for node in found:
+        found += [child for child in node.children if child not in found]
+    return found
+
+
+def _stores(root: Node) -> set[str]:
+    return {store for node in _reachable(root) for store in node.stores}
+
+
+def _check_stores(roots: Sequence[Node]) -> None:
+    steps = list(dict.fromkeys(node for root in roots for node in _reachable(root)))
+    named = [name for node in steps if not node.joins for name in node.stores]
+    for kept in [name for node in steps if node.keeps for name in node.stores]:
+        if named.count(kept) > 1:
+            raise ValueError(f"two steps name the store {kept!r}: give each one of its own, and `join` to read a table")
+    for root in roots:
+        for changing in [node for node in _reachable(root) if node.changes_keys]:
+            stores = sorted(_stores(changing))
+            if stores:
+                raise ValueError(
+                    f"keys are changed (map, flat_map) before the store {stores[0]!r}, and records stay with the task "
+                    "of their old key: put `repartition` between them, or keep the keys with map_values"
+                )
+
+
+def _connected(roots: Sequence[Node]) -> list[list[Node]]:
+    """The sources that belong together, in the order in which they were first named."""
+    groups: list[list[Node]] = []
+    for root in roots:
+        names = _stores(root)
+        together = [group for group in groups if names & {store for one in group for store in _stores(one)}]
+        if not together:
+            groups.append([root])
+            continue
+        first = together[0]
+        for other in together[1:]:
+            first += other
+            groups.remove(other)
+        first.append(root)
+    return groups
+
+
+def _writes(subtopology: Subtopology, sink: Node) -> bool:
+    return any(sink in _reachable(root) for root in subtopology.roots.values())

@@ -1,0 +1,85 @@
+"""Goal: a topology falls into the right parts, and what would meet the wrong state is refused before it runs.
+
+Method: topologies are built, and their parts run by hand as in `test_topology.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from anabranch.clients.streams.topology import Stream, Topology
+from anabranch.clients.streams.topology_graph import INTERNAL
+from tests.clients.streams.test_topology import run
+
+
+def test_what_shares_a_store_is_one_subtopology_and_a_repartition_begins_another() -> None:
+    topology = Topology()
+    words = topology.stream("lines").map(lambda key, value: (value, value)).repartition("words")
+    words.count("counts").to("counts")
+    prices = topology.table("prices")
+    topology.stream("orders").join(prices, lambda order, price: order).to("bills")
+    built = topology.build("app")
+    assert [(one.sources, one.stores) for one in built.subtopologies] == [
+        (("lines",), ()),
+        (("app-words-repartition",), ("counts",)),
+        (("orders", "prices"), ("prices-table",)),
+    ]
+    assert built.repartition_topics == {"app-words-repartition": ("lines",)}
+    assert built.subtopology_of("prices").index == 2
+    bench = run(topology, ("lines", None, b"w"), ("app-words-repartition", b"w", b"w"))
+    assert bench.sent == [(INTERNAL + "words", b"w", b"w"), ("counts", b"w", b"1")]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda topology, changed: changed.count("s"),
+        lambda topology, changed: changed.map_values(len).filter(lambda key, value: True).count("s"),
+        lambda topology, changed: changed.join(topology.table("rows", store="s"), lambda one, other: one),
+        lambda topology, changed: changed.process(lambda *asked: None, stores=["s"]),
+    ],
+    ids=["aggregate", "further down", "join", "process"],
+)
+def test_a_changed_key_does_not_meet_a_store_before_it_is_with_its_task(
+    use: Callable[[Topology, Stream], object],
+) -> None:
+    for change in ("map", "flat_map"):
+        topology = Topology()
+        stream = topology.stream("in")
+        use(topology, stream.map(swap) if change == "map" else stream.flat_map(lambda key, value: [(value, key)]))
+        with pytest.raises(ValueError, match=r"keys are changed .* before the store 's', .* put `repartition` between"):
+            topology.build("app")
+    topology = Topology()
+    use(topology, topology.stream("in").map(swap).repartition("r"))
+    assert len(topology.build("app").subtopologies) == 2
+
+
+def swap(key: bytes | None, value: bytes) -> tuple[bytes | None, bytes | None]:
+    return value, key
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda topology: topology.table("rows", store="s"),
+        lambda topology: topology.stream("rows").count("s"),
+        lambda topology: topology.stream("rows").process(lambda *asked: None, stores=["s"]),
+    ],
+    ids=["table", "aggregate", "process"],
+)
+def test_a_store_has_one_step_that_keeps_it(other: Callable[[Topology], object]) -> None:
+    topology = Topology()
+    topology.stream("in").count("s")
+    other(topology)
+    with pytest.raises(ValueError, match="two steps name the store 's'"):
+        topology.build("app")
+
+
+def test_steps_of_ones_own_may_share_a_store_and_joins_a_table() -> None:
+    topology = Topology()
+    rows = topology.table("rows", store="s")
+    for name in ("a", "b"):
+        topology.stream(name).join(rows, lambda one, other: one).process(lambda *asked: None, stores=["own"])
+    assert topology.build("app").subtopologies[0].stores == ("own", "s")
