@@ -33,6 +33,6 @@ def canonical(address: str) -> str:
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
-        return address  # a name, which nobody comes from
+        return address  # a host name, which is never the address of a connection
     mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
     return str(mapped or ip)

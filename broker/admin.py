@@ -1,4 +1,4 @@
-"""Topics as administrators ask for them: what is checked, where replicas go, and who may do it.
+"""Creates topics for admins: checks what they ask for, places replicas, and finds the node that may carry it out.
 
 Pure but for `create` and `settle`, the two steps that the handlers CreateTopics, Metadata (automatic creation) and
 FindCoordinator share: write the topic to ZooKeeper, then wait until this broker's own metadata shows leaders. The
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 FORWARDING_MARGIN_MS: Final = 5000
-"""How much longer than the request itself says an answer of the controller may take when it is handed on."""
+"""How much longer than the request's own timeout a broker waits for the controller when it forwards the request."""
 CLUSTER_METADATA: Final = "__cluster_metadata"
 TOPIC_NAME_LENGTH_MAX: Final = 249
 NEW_PARTITIONS_MAX: Final = 10000
-"""Of one topic; Kafka's KRaft controllers draw the same line. One number in a request must not fill our memory."""
+"""The most partitions of a new topic, as in Kafka's KRaft mode: one number in a request must not fill the memory."""
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -64,7 +64,7 @@ def controller_to_show(image: ClusterImage) -> int:
 
 
 async def refuse_unless_controller(services: Services) -> None:
-    """Raise NOT_CONTROLLER when another live broker is the active controller, or when nobody is."""
+    """Raise NOT_CONTROLLER when another live broker is the active controller, or when there is none."""
     if services.controller is not None and services.controller.active:
         return
     active = await services.controller_link.active()
@@ -80,7 +80,7 @@ async def refuse_unless_controller(services: Services) -> None:
 async def at_controller(
     services: Services, request: Any, ask: Callable[[Controller], Awaitable[Answer]], *, timeout_ms: int
 ) -> Answer:
-    """What the active controller answers: this node's, or one that is a node which clients cannot see.
+    """Ask the active controller: this node's, or that of a node which clients cannot see. Returns its answer.
 
     Raises KafkaError: NOT_CONTROLLER when it is another broker or cannot be reached, REQUEST_TIMED_OUT.
     """
@@ -149,7 +149,7 @@ def plan_topic(settings: BrokerSettings, image: ClusterImage, asked: CreatableTo
 def assignment_of(
     settings: BrokerSettings, image: ClusterImage, asked: CreatableTopic, rng: random.Random
 ) -> dict[int, list[int]]:
-    """Where the replicas of a new topic go: as it says itself, or by its counts, of which -1 is the broker's own."""
+    """The replicas of a new topic: those of the request, or placed by its counts; -1 is the broker's default."""
     counts_given = asked.num_partitions != -1 or asked.replication_factor != -1
     if counts_given and asked.assignments:
         raise KafkaError(
@@ -170,7 +170,7 @@ def assignment_of(
 
 
 def plan_automatic(settings: BrokerSettings, image: ClusterImage, name: str, rng: random.Random) -> TopicPlan:
-    """A topic that is created because somebody used it. Raises KafkaError."""
+    """The plan of a topic that a client uses and that does not exist. Raises KafkaError."""
     check_new_topic(image, name)
     partitions, replicas, configs = settings.num_partitions, settings.default_replication_factor, {}
     if name == TRANSACTIONS_TOPIC:
@@ -194,7 +194,7 @@ def plan_automatic(settings: BrokerSettings, image: ClusterImage, name: str, rng
 
 
 def check_assignment(assignment: Mapping[int, list[int]]) -> None:
-    """INVALID_REPLICA_ASSIGNMENT unless an assignment by hand is whole. Its brokers need not be alive."""
+    """Raise INVALID_REPLICA_ASSIGNMENT unless a manual assignment is complete. Its brokers need not be alive."""
     problem = ""
     if len({len(replicas) for replicas in assignment.values()}) > 1:
         problem = "All partitions should have the same number of replicas"
@@ -222,7 +222,10 @@ def fresh_topic_id(rng: random.Random) -> bytes:
 
 
 async def create(services: Services, plan: TopicPlan) -> None:
-    """Write the topic; the controller notices. Raises TOPIC_ALREADY_EXISTS when somebody else was faster."""
+    """Write the topic's znodes, which the controller notices.
+
+    Raises TOPIC_ALREADY_EXISTS when another request was faster.
+    """
     services.topic_configs.forget(plan.name)  # before: the controller's orders may be here when the write returns
     await create_topic(
         services.session, name=plan.name, topic_id=plan.topic_id, assignment=plan.assignment, configs=plan.configs

@@ -1,4 +1,4 @@
-"""What every handler is made of: its declaration, its context and the per-partition answer helper.
+"""The parts of every handler: its declaration, its context and the per-partition answer helper.
 
 A handler is `async def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | None`, declared
 with `@handles(ProduceRequest, versions="0-11")`. None means "no answer" (Produce with acks=0). The ranges in the
@@ -30,7 +30,7 @@ class CloseConnection(Exception):
 
 @dataclass(slots=True, frozen=True)
 class RequestContext:
-    """Who asks, in which version, and what the node can do about it."""
+    """The client, the version of its request, and the services of the node."""
 
     services: Services
     version: int
@@ -41,7 +41,7 @@ class RequestContext:
 
 @dataclass(slots=True, frozen=True)
 class Declaration:
-    """What `@handles` says about a function."""
+    """The arguments of `@handles`, kept with the function."""
 
     request: type[Any]
     first_version: int

@@ -65,7 +65,7 @@ class Node:
         clock_ms: Callable[[], int],
         failpoint: Callable[[str], None] | None = None,
     ) -> None:
-        """`failpoint` is told of the steps of controller and coordinators, in place of what `crash_at` would do."""
+        """`failpoint` is called at each step of controller and coordinators, in place of `crash_at`."""
         self.settings = settings
         self.services: Services
         self.server: Server
@@ -79,16 +79,16 @@ class Node:
         self._quota_watch: QuotaWatch | None = None
         self._renewal: asyncio.Task[None] | None = None
         self._joined: ZkSession | None = None
-        """Under which session this node has joined the cluster last."""
+        """The session under which this node has joined the cluster last."""
         self._expired: ZkSession | None = None
-        """The last one that is known to have expired."""
+        """The last session that is known to have expired."""
         self._stopping = False
         self.failed: asyncio.Future[None]
-        """Settled with an exception when the node cannot go on."""
+        """Gets an exception when the node cannot go on; its owner waits for that."""
 
     @property
     def port(self) -> int:
-        """The port that the listener got."""
+        """The port that the node listens on."""
         return self.server.port
 
     @property
@@ -98,11 +98,11 @@ class Node:
 
     @property
     def controller(self) -> Controller | None:
-        """This node's candidate, if it is one."""
+        """This node's controller candidate; None if it has not that role."""
         return self.services.controller
 
     def on_controller_event(self, listener: Callable[[ControllerEvent], None]) -> None:
-        """Call `listener(event)` for whatever this node's controller announces while it is active."""
+        """Call `listener(event)` for each event that this node's controller announces while it is active."""
         self._on_controller_event.append(listener)
 
     async def start(self) -> None:
@@ -133,9 +133,9 @@ class Node:
         await self._join_in_the_end(session)
 
     async def stop(self, *, controlled: bool = True) -> None:
-        """Leave the cluster. Uncontrolled: others find out by the end of the session alone.
+        """Leave the cluster. Without `controlled`, the others learn of it only when the session ends.
 
-        Every step that needs others is given up after a while: without ZooKeeper nothing can be handed over.
+        Each step that needs other processes is given up after a time: without ZooKeeper nothing can be handed over.
         """
         try:
             await self._stop(controlled=controlled)
@@ -182,7 +182,7 @@ class Node:
     # --- starting
 
     async def _find_cluster(self) -> tuple[ZkSession, str]:
-        """A session, and the id of the cluster."""
+        """Open a session, and read the id of the cluster."""
         while True:
             try:
                 session = await self._connect()
@@ -272,7 +272,7 @@ class Node:
         )
 
     def _too_old(self, features: list[str]) -> None:
-        """The cluster relies on something that this software cannot do."""
+        """End the node: the cluster has finalized features that this software does not support."""
         names = ", ".join(features)
         self._give_up(ConfigError(f"this node does not support what its cluster has finalized: {names}; upgrade it"))
 
@@ -298,7 +298,7 @@ class Node:
         await services.features.watch(session)
 
     async def _broker_config_changed(self, name: str) -> None:
-        """What was set for all brokers, or for one, was changed."""
+        """Apply a change of the settings of all brokers, or of one."""
         services = self.services
         if name not in (DEFAULT_ENTITY, str(self.settings.node_id)):
             return
@@ -307,7 +307,7 @@ class Node:
             self._apply_settings()
 
     def _apply_settings(self) -> None:
-        """Hand the settings, as they are now, to everything that works by them."""
+        """Give the present settings to all parts that use them."""
         services = self.services
         settings = services.settings
         services.topic_configs.adopt(settings)
@@ -322,7 +322,7 @@ class Node:
         return self._files if isinstance(self._files, Mapping) else {self.settings.data_dir: self._files}
 
     def _lock_directories(self, undo: contextlib.ExitStack) -> None:
-        """Before anything in them is read: what another process writes there would be lost, or what this one does."""
+        """Lock the data directories before anything in them is read, so that no other process writes there."""
         for files in self._files_by_path.values():
             files.lock()
             undo.callback(files.unlock)
@@ -359,7 +359,7 @@ class Node:
             self._renewal = lasting(self._renew(), f"renewal-{self.settings.node_id}", self._give_up)
 
     async def _renew(self) -> None:
-        """Come back under a new session, however long ZooKeeper takes."""
+        """Join the cluster again under a new session, however long ZooKeeper takes."""
         try:
             await self._leave(self.services.session)
             await self._join_in_the_end(None)
@@ -385,7 +385,7 @@ class Node:
             await asyncio.sleep(RENEWAL_PAUSE_S)
 
     async def _leave(self, session: ZkSession) -> None:
-        """Give up what was done under a session that is over; closing it gives its sockets back."""
+        """End what ran under a session that is over, and close it, which frees its sockets."""
         if self.services.controller is not None:
             await self.services.controller.stop()
         await session.close()

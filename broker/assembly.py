@@ -43,7 +43,7 @@ def assemble(
     failpoint: Callable[[str], None] | None,
     died: Callable[[Exception], None],
 ) -> Services:
-    """The parts of a node. `failpoint` is told of each step of the coordinators, `died` of what ends the node.
+    """The parts of a node. `failpoint` is called at each step of the coordinators, `died` with a bug that ends it.
 
     Needs a running event loop.
     """

@@ -1,4 +1,4 @@
-"""What a caller may do with a resource, as a set of bits: everything, because nobody is kept out (no authorizer).
+"""The operations that a client may do with a resource, as a set of bits: all of them, as there is no authorizer.
 
 Sources: Kafka's `AclOperation` for the numbers, `AclEntry.supportedOperations` for which exist per kind of resource.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 NOT_ASKED: Final = -(2**31)
-"""What a field says that nobody asked to be filled."""
+"""The value of a field that the client has not asked for."""
 
 READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE = range(
     3, 13

@@ -119,7 +119,7 @@ SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "log.roll.jitter.ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
     "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
 }
-"""Properties that say the same, the stronger ones first."""
+"""Properties that set the same thing, the ones that take precedence first."""
 
 COARSE: Final[Mapping[str, tuple[str, int]]] = {
     "log.retention.hours": ("log.retention.ms", 3600000),
@@ -137,7 +137,7 @@ THREADS: Final = frozenset(
         "num.replica.fetchers",
     }
 )
-"""What may be changed to a value between half and double the present one only."""
+"""Properties that may only change to a value between half and double the present one."""
 
 
 @functools.cache
@@ -152,7 +152,7 @@ def _effective() -> frozenset[str]:
 
 
 def has_effect(name: str) -> bool:
-    """Whether something in a node works by this property."""
+    """Whether any part of a node uses this property."""
     return name in _effective()
 
 

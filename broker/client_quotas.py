@@ -1,4 +1,4 @@
-"""Client quotas as they are written down: read from /config/users, /config/clients and /config/ips, changed, described.
+"""Client quotas in ZooKeeper: /config/users, /config/clients and /config/ips, read, changed and described.
 
     /config/users/U              a user                   /config/clients/C      a client id
     /config/users/U/clients/C    a client id of a user    /config/ips/I          an address
@@ -76,7 +76,7 @@ def limits_in(config: Mapping[str, str], known: frozenset[str] = CLIENT_LIMITS) 
 
 
 async def entities(session: ZkSession) -> list[tuple[Entity, dict[str, float]]]:
-    """Everybody who has limits, with them: users, client ids, client ids of users, addresses."""
+    """All limits with their entities: users, client ids, client ids of users, addresses."""
     users, clients, ips = await asyncio.gather(
         *(_children(session, f"/config/{kind}") for kind in ("users", "clients", "ips"))
     )
@@ -103,7 +103,7 @@ async def _children(session: ZkSession, path: str) -> list[str]:
 
 
 class QuotaWatch:
-    """Keeps the limits of one broker what ZooKeeper says."""
+    """Keeps the limits that one broker applies equal to those in ZooKeeper."""
 
     def __init__(
         self, quotas: ClientQuotas, connections: Callable[[], ConnectionQuotas], session: Callable[[], ZkSession]
@@ -113,7 +113,7 @@ class QuotaWatch:
         self._session = session
 
     async def load(self, _: str = "") -> None:
-        """Read all limits; what is announced names one entity, but there are few and they seldom change."""
+        """Read all limits. An announcement names one entity, but there are few limits and they seldom change."""
         found = await entities(self._session())
         self._quotas.forget_all()
         for entity, limits in found:
@@ -135,7 +135,7 @@ def _limited(entity: Entity, kind: str) -> str | None:
 def chosen(
     found: Iterable[tuple[Entity, dict[str, float]]], asked: Mapping[str, Component], *, strict: bool
 ) -> list[tuple[Entity, dict[str, float]]]:
-    """Whom a filter means: all of its components fit, and, if it is strict, there are no others."""
+    """The entities that a filter matches in all components; with `strict`, those that have no other component."""
     return [
         (entity, limits)
         for entity, limits in found
@@ -183,7 +183,7 @@ async def alter(
 
 
 def place_of(entity: Entity) -> tuple[str, frozenset[str]]:
-    """Where the limits of an entity are written, and which there may be. Raises INVALID_REQUEST."""
+    """The path of an entity's limits, and the names that they may have. Raises INVALID_REQUEST."""
     if not entity:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty client quota entity")
     for kind, name in entity.items():

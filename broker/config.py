@@ -22,19 +22,19 @@ WEEK_MS: Final = 7 * 24 * 3600 * 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSettings:
-    """Everything a node can be told. `node_id` is Kafka's `broker.id`."""
+    """All settings of a node. `node_id` is Kafka's `broker.id`."""
 
     node_id: int = 1
     roles: tuple[str, ...] = ("broker", "controller")
     host: str = "127.0.0.1"
     port: int = 9092
     advertised_host: str = ""
-    """What clients and other nodes connect to; empty: `host`."""
+    """The host that clients and other nodes are told to connect to; empty: `host`."""
     advertised_port: int = 0
     """The port they connect to, if something stands before this node, such as a proxy; 0: the one it listens on."""
     rack: str = ""
     data_dir: str = ""
-    """Empty: everything in memory."""
+    """The directory of the logs; empty: they are in memory."""
     log_dirs: tuple[str, ...] = ()
     """Several directories for logs, in place of `data_dir`."""
 
@@ -134,22 +134,22 @@ class BrokerSettings:
     crash_at: str = ""
     """A step of controller or coordinator at which this process exits hard, such as "resize:after-plan"; for tests."""
     withheld_features: str = ""
-    """Features, separated by commas, that this node does not own up to, like an older release: to rehearse upgrades."""
+    """Features, with commas between them, that this node pretends not to support, like an older release; for tests."""
     given: Mapping[str, str] = field(default_factory=dict, hash=False)
     """The properties that were given as text, also those that have no effect here."""
 
     @property
     def directories(self) -> tuple[str, ...]:
-        """Where logs are on disk; none: in memory."""
+        """The directories of the logs; none: they are in memory."""
         return self.log_dirs or ((self.data_dir,) if self.data_dir else ())
 
     @property
     def reachable_host(self) -> str:
-        """The host that others are told."""
+        """The host that clients and other nodes are told to connect to."""
         return self.advertised_host or self.host
 
     def reachable_port(self, listening: int) -> int:
-        """The port that others are told, by a node that got to listen on this one."""
+        """The port that clients and other nodes are told, given the one that the node listens on."""
         return self.advertised_port or listening
 
     @property

@@ -47,7 +47,7 @@ Edit = Callable[[dict[str, str]], Mapping[str, str]]
 
 
 async def read_config(session: ZkSession, entity_path: str) -> dict[str, str]:
-    """What is set for an entity, such as "topics/T" or "brokers/<default>"."""
+    """The configuration of an entity, such as "topics/T" or "brokers/<default>"."""
     path = paths.config(entity_path)
     try:
         data, _ = await persistently(lambda: session.get(path))
@@ -57,7 +57,7 @@ async def read_config(session: ZkSession, entity_path: str) -> dict[str, str]:
 
 
 async def change_config(session: ZkSession, entity_path: str, edit: Edit) -> None:
-    """Replace what is set for an entity by what `edit` makes of it, and announce it, both or neither.
+    """Replace the configuration of an entity by what `edit` returns for it, and announce that, both or neither.
 
     Others may write at the same time: then `edit` is asked again, about what they wrote. It is also asked again when
     the answer of ZooKeeper was lost.
@@ -88,7 +88,7 @@ async def change_config(session: ZkSession, entity_path: str, edit: Edit) -> Non
 
 
 class ConfigChanges:
-    """Watches the announcements under one session, and calls whoever is concerned."""
+    """Watches the announcements under one session, and calls the handlers of their entity types."""
 
     def __init__(self, handlers: Mapping[str, Handler]) -> None:
         """`handlers`: entity type ("topics", "brokers", "clients", ...) -> what to do about an entity's change."""
@@ -141,7 +141,7 @@ class ConfigChanges:
         return sorted(name for name in names if number_of(name) >= 0)
 
     async def _take(self, names: list[str]) -> None:
-        """Handle what is new, and remove what is old."""
+        """Handle new announcements, and remove old ones."""
         self._note(names)
         for name in names:
             if number_of(name) > self._last:

@@ -1,4 +1,4 @@
-"""What AlterConfigs and IncrementalAlterConfigs may do, and doing it: checks in Kafka's order, then one change each.
+"""Checks the changes of AlterConfigs and IncrementalAlterConfigs in Kafka's order, and carries them out.
 
 A resource is checked first for what is wrong with the request itself (twice the same resource or name, null values, a
 kind that cannot be altered), then for whether it exists, then for its values as a whole: what was set before counts
@@ -45,7 +45,7 @@ class Operation:
 
 
 async def answer_all(resources: Sequence[Any], alter: Callable[[Any], Awaitable[None]]) -> list[tuple[Any, KafkaError]]:
-    """Each resource with its outcome; those that a request names twice are refused, all of them."""
+    """Alter each resource. Returns it with its outcome; resources that a request names twice are all refused."""
     times = Counter((one.resource_type, one.resource_name) for one in resources)
     outcomes, turns = [], Turns()
     for one in resources:
@@ -69,7 +69,7 @@ async def alter(
     *,
     validate_only: bool,
 ) -> None:
-    """Change what is set for a topic, a broker, or (name "") all brokers. Raises KafkaError."""
+    """Change the configuration of a topic, a broker, or (name "") all brokers. Raises KafkaError."""
     if resource_type == TOPIC:
         entity, check = f"topics/{name}", await _topic_check(services, name)
     elif resource_type == BROKER:
@@ -90,7 +90,7 @@ async def alter(
 
 
 def check_operations(operations: Iterable[Operation]) -> None:
-    """INVALID_REQUEST for a name that comes twice, a value that is missing, an operation that does not exist."""
+    """Raise INVALID_REQUEST for a name that comes twice, a missing value, an operation that does not exist."""
     operations = list(operations)
     if max(Counter(one.name for one in operations).values(), default=0) > 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
@@ -103,7 +103,7 @@ def check_operations(operations: Iterable[Operation]) -> None:
 
 
 def edited(before: Mapping[str, str], operations: Iterable[Operation], keys: Mapping[str, ConfigKey]) -> dict[str, str]:
-    """What is set after these operations. INVALID_CONFIG for an addition to something that is no list."""
+    """The configuration after these operations. Raises INVALID_CONFIG for an addition to a value that is no list."""
     after = dict(before)
     for one in operations:
         if one.kind == DELETE:
@@ -134,7 +134,7 @@ def keys_of(resource_type: int) -> Mapping[str, ConfigKey]:
 
 
 def check_broker_name(node_id: int, name: str) -> None:
-    """A broker alters and describes itself, or what holds for all ("")."""
+    """Raise unless the name is this broker's own, or "" for all brokers: a broker does not answer for another."""
     if not name:
         return
     try:
@@ -160,7 +160,7 @@ def check_logger_broker(node_id: int, name: str) -> None:
 def check_broker(
     static: BrokerSettings, current: BrokerSettings, after: Mapping[str, str], *, per_broker: bool
 ) -> None:
-    """INVALID_REQUEST for what may not be changed while a broker runs, and for values that it could not work with."""
+    """Raise INVALID_REQUEST for properties that cannot change while a broker runs, and for impossible values."""
     known = broker_properties()
     fixed = [name for name in after if not may_change(name, per_broker=True)]
     if fixed:

@@ -29,7 +29,7 @@ log: Final = logging.getLogger(__name__)
 
 PRODUCE_KEY: Final = 0
 UNANSWERED_BYTES_MAX: Final = 1 << 20
-"""Answers that may wait in a socket before the next request of its connection is taken up."""
+"""How many bytes of answers may wait in a socket before the next request of its connection is processed."""
 
 
 class Host(Protocol):
@@ -71,15 +71,15 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._open_api_key = -1
         self.peer = "?"
         self.address = ""
-        """Where the peer is, without its port."""
+        """The peer's host, without its port."""
         self.last_active_s = 0.0
         self.held_bytes = 0
-        """What `RequestMemory` counts for this connection."""
+        """The bytes that `RequestMemory` counts for this connection."""
 
     # --- called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait to be served, unless the node has its fill of connections."""
+        """Called by the loop: ask the server to admit this connection, which may refuse it."""
         self._transport = cast(asyncio.Transport, transport)
         address = transport.get_extra_info("peername")
         if address:
@@ -108,11 +108,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._pause_reading()
 
     def pause_writing(self) -> None:
-        """The peer does not read its answers fast enough."""
+        """Called by the loop: the peer does not read its answers fast enough."""
         self._write_paused = True
 
     def resume_writing(self) -> None:
-        """The peer has caught up."""
+        """Called by the loop: the peer has caught up."""
         self._write_paused = False
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
@@ -136,7 +136,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     # --- called by the server
 
     def serve(self) -> None:
-        """Take up requests from here on. What arrived before has waited in the buffer."""
+        """Begin to process requests. Those that have arrived before wait in the buffer."""
         if self._transport is not None and not self._transport.is_closing():
             self._task = self._server.loop.create_task(self._serve())
 
@@ -152,7 +152,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     @property
     def missing_bytes(self) -> int:
-        """What has not come yet of the request that is next."""
+        """How many bytes are missing of the next request."""
         return self._core.missing
 
     def read_on(self) -> None:
@@ -167,7 +167,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def drain(self) -> asyncio.Task[None] | None:
-        """Take up no further request, and close after the one in work; the task to wait for, if any."""
+        """Process no further request, and close after the present one. Returns the task to wait for, if any."""
         self._draining = True
         self._unmute()
         if not self.busy:
@@ -239,7 +239,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 self._writable = None
 
     async def _stay_muted(self, wait_ms: int) -> None:
-        """Take up no request until the client has waited off what it used too much, or is gone (KIP-219)."""
+        """Process no request for the time that the client has to wait for its quota, or until it is gone (KIP-219)."""
         self._muted = muted = self._server.loop.create_future()
         alarm = self._server.loop.call_later(wait_ms / 1000, self._unmute)
         try:

@@ -1,4 +1,4 @@
-"""How many connections an address may have, and how fast they may come: to this broker, and from each (KIP-612).
+"""Limits how many connections an address may have, and how fast new ones are served (KIP-612).
 
 A connection that comes too fast for the broker (`max.connection.creation.rate`) waits, and all that come after it wait
 behind it; then it is served like any other. A connection that is over the limit of its address
@@ -30,17 +30,17 @@ class Guest(Protocol):
     """Where the peer is, without its port."""
 
     def serve(self) -> None:
-        """Its requests may be answered from now on."""
+        """Begin to answer its requests."""
 
     def close(self) -> None:
-        """It must end."""
+        """Close it."""
 
 
 class ConnectionQuotas:
     """The limits, and how fast connections have come."""
 
     def __init__(self, *, window_ms: int, samples: int, per_second: float = UNLIMITED) -> None:
-        """`per_second` is the limit of the whole broker, which may be changed."""
+        """`per_second` is the limit of the whole broker, which may change."""
         self.per_second = per_second
         self._window_ms = window_ms
         self._samples = samples
@@ -54,19 +54,19 @@ class ConnectionQuotas:
         return bool(self._limits) or self.per_second < UNLIMITED
 
     def set_address_limits(self, limits: Mapping[str, float]) -> None:
-        """These are all limits of addresses; that of DEFAULT is for those without one of their own."""
+        """Replace all limits of addresses; that of DEFAULT is for those without one of their own."""
         self._limits = {ip if ip == DEFAULT else canonical(ip): limit for ip, limit in limits.items()}
         self._rates = {ip: rate for ip, rate in self._rates.items() if self._limit_of(ip) < UNLIMITED}
 
     def wait_ms(self, now_ms: int) -> int:
-        """A connection is there: how long it, and all behind it, have to wait before it is served."""
+        """Count a new connection. Returns for how many ms it, and all behind it, have to wait before it is served."""
         if self.per_second >= UNLIMITED:
             return 0
         self._broker.record(1, now_ms)
         return min(self._broker.wait_ms(self.per_second, now_ms), self._window_ms)
 
     def hold_ms(self, address: str, now_ms: int) -> int:
-        """It has waited: 0 to serve it, else for how long to hold it before it is closed."""
+        """What to do with a connection that has waited: 0 to serve it, else the ms to hold it before it is closed."""
         if not self._limits:
             return 0
         ip = canonical(address)
@@ -95,7 +95,7 @@ class ConnectionQuotas:
 
 
 class Entrance:
-    """New connections, one after the other, in the order in which they came."""
+    """Lets new connections in, one after the other, in the order in which they came."""
 
     def __init__(self, quotas: ConnectionQuotas) -> None:
         self._quotas = quotas
@@ -109,7 +109,7 @@ class Entrance:
         self._look()
 
     def close(self) -> None:
-        """Let no connection in any more."""
+        """Let in no more connections."""
         self._waiting.clear()
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""The way to the active controller, wherever it runs: one connection to the host and port that /controller names.
+"""Finds the active controller and sends requests to it, over one connection to the address that /controller names.
 
 Used for AlterPartition and ControlledShutdown, and to forward admin requests when the active controller is a node
 without replicas, which clients cannot find in Metadata. When the active controller changes, calls fail over to the
@@ -53,7 +53,7 @@ class ControllerLink:
             try:
                 found = znodes.decode_controller(paths.CONTROLLER, data)
             except MalformedZnode as error:
-                log.error("nobody can be asked: %s", error)
+                log.error("no controller can be asked: %s", error)
                 return None
             if seen == self._changes:
                 self._active = found

@@ -1,4 +1,4 @@
-"""What DescribeConfigs tells of topics and brokers: each property's value, where it comes from, and what it overrides.
+"""The answers of DescribeConfigs: each property's value, where it comes from, and which values it overrides.
 
 Pure: from the layers of a `DynamicConfig` and the overrides of a topic. Kafka's rules (`ConfigHelper`), also where they
 are odd: of the places in the order of precedence those before the one that bears the property's own name are dropped,
@@ -32,7 +32,7 @@ INERT: Final = "Known to Kafka; without effect here."
 
 @value
 class Synonym:
-    """One place where a value may come from."""
+    """A place that sets a property, and its value there."""
 
     name: str
     value: str | None
@@ -77,13 +77,13 @@ def described_topic(brokers: DynamicConfig, overrides: Mapping[str, str]) -> lis
 
 
 def described_broker(brokers: DynamicConfig) -> list[DescribedConfig]:
-    """Every property of this broker, also such that Kafka does not know and somebody set."""
+    """Every property of this broker, also those that Kafka does not know and that were set."""
     names = dict.fromkeys([*broker_properties(), *brokers.static.given, *brokers.default, *brokers.own])
     return [_broker_row(name, places(brokers, name)) for name in names]
 
 
 def described_default(brokers: DynamicConfig) -> list[DescribedConfig]:
-    """What was changed for all brokers."""
+    """The properties that were changed for all brokers."""
     return [
         _broker_row(name, [one for one in places(brokers, name) if one.source == DYNAMIC_DEFAULT_BROKER], text)
         for name, text in brokers.default.items()
@@ -91,7 +91,7 @@ def described_default(brokers: DynamicConfig) -> list[DescribedConfig]:
 
 
 def inherited(brokers: DynamicConfig, key: ConfigKey) -> str | None:
-    """What a topic's property is without an override."""
+    """The value of a topic's property without an override."""
     if not key.synonym:
         return key.default
     field = field_name(key.synonym)
@@ -127,7 +127,7 @@ def places(brokers: DynamicConfig, name: str) -> list[Synonym]:
 
 
 def documentation_of(name: str) -> str:
-    """What a broker's property does."""
+    """The description of a broker's property."""
     key = broker_properties().get(name)
     return key.documentation if key is not None else ""
 
@@ -154,7 +154,7 @@ def _broker_row(name: str, synonyms: list[Synonym], text: str | None = None) -> 
 
 
 def _sensitive(key: ConfigKey | None) -> bool:
-    """Kafka tells nobody the value of a property that it does not know: it might be a password."""
+    """Whether a value is hidden. Kafka hides that of a property that it does not know, as it might be a password."""
     return key is None or key.sensitive
 
 
@@ -162,4 +162,4 @@ def _normal(key: ConfigKey | None, text: str) -> str:
     try:
         return text if key is None else key.normal(text)
     except ConfigError:
-        return text  # it stands in ZooKeeper although nobody can use it: show it
+        return text  # it stands in ZooKeeper although no broker can use it: show it

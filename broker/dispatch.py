@@ -1,4 +1,4 @@
-"""From a request to its answer: the explicit list of handlers, and what becomes of their failures.
+"""Finds the handler of each request, and turns its failures into answers.
 
 The list below is all that this broker serves; ApiVersions and the tests are made from it. A handler module is
 imported when its first request comes, so a node that never commits an offset never pays for the code that does.
@@ -41,16 +41,16 @@ class Served:
     by_controllers: bool = False
     """Served by nodes without replicas too."""
     long_poll: bool = False
-    """Only waits and reads, so it is dropped together with its connection."""
+    """Whether it only waits and reads, so that it is dropped together with its connection."""
 
     @property
     def api(self) -> Api:
-        """Its registry row."""
+        """The API's row in the registry."""
         return BY_NAME[self.name]
 
     @property
     def module(self) -> str:
-        """Where its handler lives; the function has the module's last name."""
+        """The module of its handler; the function is named as the module's last part."""
         return "anabranch.broker.handlers." + self.api.module.rpartition(".")[2]
 
     def load(self) -> Handler:
@@ -145,7 +145,7 @@ class Dispatcher:
     async def answer(self, request: Request, peer: str) -> Any:
         """The response of a request; None when it gets none. Raises CloseConnection."""
         if request.body is None:
-            return None  # ApiVersions in a version nobody knows: the connection itself answers (KIP-511)
+            return None  # ApiVersions in an unknown version: the connection itself answers (KIP-511)
         key = request.api.key
         self.requests[key] += 1
         handler = self._handlers.get(key)
@@ -166,7 +166,7 @@ class Dispatcher:
 
 
 class HandlerBug(CloseConnection):
-    """A handler failed in a way nobody planned. `response` may still be sent before the connection is closed."""
+    """A handler has raised something unexpected. `response` may still be sent before the connection is closed."""
 
     def __init__(self, response: Any) -> None:
         super().__init__("a bug in the handler")
@@ -192,7 +192,7 @@ def refusal_or_none(request: Request, code: ErrorCode) -> Any:
 
 
 def empty(field: WireField) -> Any:
-    """The plainest value of a field that is legal in every version."""
+    """An empty value of a field that is legal in every version."""
     if field.default is not MISSING and field.absent_value() is not None:
         return field.absent_value()
     if field.nullable and field.nullable_since == 0:

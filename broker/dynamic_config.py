@@ -24,18 +24,18 @@ log: Final = logging.getLogger(__name__)
 
 
 class DynamicConfig:
-    """The layers of one broker's configuration; `current` is what they come to."""
+    """The layers of one broker's configuration; `current` is the settings that result."""
 
     def __init__(self, static: BrokerSettings) -> None:
         self.static = static
         self.default: Mapping[str, str] = {}
-        """What was changed for all brokers."""
+        """The properties that were changed for all brokers."""
         self.own: Mapping[str, str] = {}
-        """What was changed for this one."""
+        """The properties that were changed for this broker."""
         self.current = static
 
     def update(self, *, default: Mapping[str, str] | None = None, own: Mapping[str, str] | None = None) -> bool:
-        """Take up what stands in ZooKeeper now; whether the settings are others than before."""
+        """Apply the properties that are in ZooKeeper now. Returns whether the settings have changed."""
         if default is not None:
             self.default = usable(default, per_broker=False)
         if own is not None:
@@ -98,7 +98,7 @@ def static_text(static: BrokerSettings, name: str) -> str | None:
 
 
 def _derived(static: BrokerSettings, name: str) -> str | None:
-    """Properties that a node is told by other means than properties."""
+    """The text of a property that options or arguments set instead, such as `broker.id`."""
     match name:
         case "broker.id" | "node.id":
             return str(static.node_id)

@@ -104,7 +104,7 @@ def _check_per_ip(changes: Mapping[str, Any], settings: BrokerSettings) -> None:
 
 
 def _check_queue(changes: dict[str, Any], settings: BrokerSettings) -> None:
-    """The largest request must fit; a bound that was not set explicitly gives way."""
+    """Raise the bound of queued bytes to the largest request; ConfigError if the bound was set explicitly."""
     largest = changes.get("socket_request_max_bytes", settings.socket_request_max_bytes)
     queued = changes.get("queued_max_request_bytes", settings.queued_max_request_bytes)
     if not 0 < queued < largest:
@@ -125,7 +125,7 @@ def _split(text: str) -> tuple[str, ...]:
 
 
 def _in_milliseconds(settings: BrokerSettings, properties: Mapping[str, str]) -> dict[str, Any]:
-    """What properties in hours and minutes mean, where nothing finer is said."""
+    """The values in milliseconds of properties in hours and minutes, unless a finer one is set."""
     changes = {}
     for name, (fine, factor) in COARSE.items():  # minutes come after hours, and win
         if name in properties and fine not in properties and fine not in settings.given:

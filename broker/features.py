@@ -1,8 +1,8 @@
 """The features of the cluster as this node knows them: what it supports, and what is finalized in `/feature`.
 
-Whoever uses a feature asks `level`; it is 0 until a controller has finalized one. A finalized level that this software
-does not support means that the node is too old for its cluster: it must not go on (`incompatible`). Sources: Kafka's
-`BrokerFeatures`, `FinalizedFeatureChangeListener`.
+Code that uses a feature asks for its `level`; it is 0 until a controller has finalized one. A finalized level that this
+software does not support means that the node is too old for its cluster: it must not go on (`incompatible`). Sources:
+Kafka's `BrokerFeatures`, `FinalizedFeatureChangeListener`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ RETRY_S: Final = 0.5
 
 
 def supported(withheld: str) -> dict[str, tuple[int, int]]:
-    """What a node owns up to: feature -> lowest and highest level."""
+    """The features that a node claims to support: feature -> lowest and highest level."""
     return {name: levels for name, levels in SUPPORTED.items() if name not in withheld.split(",")}
 
 
 def incompatible(features: Features, own: Mapping[str, tuple[int, int]]) -> list[str]:
-    """What is finalized at a level that a node with these does not support."""
+    """The features that are finalized at a level which a node with these levels does not support."""
     wrong = []
     for name, level in features.levels.items():
         least, most = own.get(name, (0, -1))

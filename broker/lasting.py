@@ -1,9 +1,10 @@
-"""Tasks that last as long as their node: whoever begins one is told when it ends by a bug of ours.
+"""Tasks that last as long as their node: the node is told when one ends by a bug.
 
-Nobody does its work from then on: a leader is not followed, no ISR shrinks, no configuration is taken up; and nothing
-else would show it. Half a node is worse than none, for others wait for it. So the node gives up, its process ends with
-the traceback, and whatever watches over processes begins a new one. Kafka's threads do the same with what they did not
-expect (`ShutdownableThread`, `FatalExitError`), except for its fetchers, which leave out a partition and go on.
+The task's work is not done from then on: a leader is not followed, no ISR shrinks, no configuration is applied; and
+nothing else would show it. Half a node is worse than none, for others wait for it. So the node gives up, its process
+ends with the traceback, and whatever watches over processes begins a new one. Kafka's threads do the same with what
+they did not expect (`ShutdownableThread`, `FatalExitError`), except for its fetchers, which leave out a partition and
+go on.
 
 A refusal from outside (a disk, a peer, ZooKeeper) is no bug: the tasks live through those.
 """
@@ -27,14 +28,14 @@ Died = Callable[[NodeBug], None]
 
 
 def lasting(work: Coroutine[Any, Any, None], name: str, died: Died) -> asyncio.Task[None]:
-    """Begin a task that ends when it is cancelled, or has nothing left to do; `died` is told of any other end."""
+    """Start a task that ends when it is cancelled or has nothing left to do. After any other end `died` is called."""
     task = asyncio.get_running_loop().create_task(work, name=name)
     task.add_done_callback(partial(_ended, died))
     return task
 
 
 def unattended(bug: NodeBug) -> None:
-    """Where there is no node that could give up: the line of the log is all."""
+    """Log a bug, where there is no node that could end because of it."""
 
 
 def _ended(died: Died, task: asyncio.Task[None]) -> None:

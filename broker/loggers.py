@@ -37,7 +37,7 @@ def level_name(level: int) -> str:
 
 
 def check(operations: Iterable[Operation]) -> None:
-    """Refuse operations that make no sense for loggers. Raises KafkaError."""
+    """Raise KafkaError for operations that are not possible for loggers."""
     known = levels()
     for one in operations:
         if one.kind in (APPEND, SUBTRACT):
@@ -58,7 +58,7 @@ def check(operations: Iterable[Operation]) -> None:
 
 
 def apply(operations: Iterable[Operation]) -> None:
-    """Set levels, or leave them to the loggers above."""
+    """Set the levels of loggers, or unset them, so that the level of the logger above holds."""
     for one in operations:
         logger = logging.root if one.name == ROOT else logging.getLogger(one.name)
         logger.setLevel(logging.NOTSET if one.kind == DELETE else LEVELS[one.value or "INFO"])

@@ -1,4 +1,4 @@
-"""What this broker believes about the cluster: an immutable image, replaced by each UpdateMetadata.
+"""What this broker knows of the cluster: an immutable image, replaced by each UpdateMetadata of the controller.
 
 Handlers take `cache.image` once and answer from it, so that one answer never mixes two states. A topic's update is
 applied whole: its generation, history and partitions change together.
@@ -89,7 +89,7 @@ class TopicImage:
 
 @value
 class ClusterImage:
-    """Everything a Metadata answer is made from."""
+    """The cluster as Metadata answers show it."""
 
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class ClusterImage:
     controller_id: int = -1
     """The active controller as it named itself, whether or not it is a broker."""
     complete: bool = False
-    """Whether some controller has told everything: before, a topic that is not here may exist all the same."""
+    """Whether a controller has sent all topics: before that, a topic that is not here may exist all the same."""
 
     def partition(self, topic: str, index: int) -> PartitionImage | None:
         """One partition, or None when the topic or the index is unknown."""
@@ -109,7 +109,7 @@ class ClusterImage:
 
 
 class MetadataCache:
-    """Holds the current image, applies UpdateMetadata, and wakes those who wait for a change."""
+    """Holds the current image, applies UpdateMetadata, and wakes the tasks that wait for a change."""
 
     def __init__(self) -> None:
         self.image = ClusterImage()
@@ -143,7 +143,7 @@ class MetadataCache:
         self._listeners.append(listener)
 
     def on_gone(self, listener: Callable[[Collection[str]], None]) -> None:
-        """Call `listener(names)` of topics that are no more; others may have their names by now."""
+        """Call `listener(names)` after topics are gone; new topics may have their names by now."""
         self._on_gone.append(listener)
 
     async def wait_until(self, condition: Callable[[ClusterImage], bool], timeout_ms: float | None) -> bool:
@@ -205,17 +205,17 @@ def applied(image: ClusterImage, request: UpdateMetadataRequest) -> ClusterImage
 
 
 def copied(known: Mapping[Key, Known]) -> dict[Key, Known]:
-    """All entries at once: `dict(known)` goes through them, one by one, when anything was ever taken out."""
+    """A copy of a dict. `dict(known)` copies entry by entry once an entry was ever removed; this does not."""
     return known.copy() if isinstance(known, dict) else dict(known)
 
 
 def spelled(name: str) -> str:
-    """A topic's name as metrics have it, where '.' and '_' are one character: two topics alike would be one there."""
+    """A topic's name as Kafka's metrics write it, where '.' and '_' are the same: two such topics would be mixed up."""
     return name.replace(".", "_")
 
 
 def can_collide(name: str) -> bool:
-    """Whether another name can be spelled as this one."""
+    """Whether another name can have the same spelling in metrics."""
     return "." in name or "_" in name
 
 
@@ -290,7 +290,7 @@ def merge_topic(before: TopicImage | None, state: UpdateMetadataTopicState) -> T
 
 
 def visible(partition: PartitionImage, topic_generation: int) -> PartitionImage | None:
-    """What may be shown of a partition while its topic is at this generation (R12); None hides it.
+    """The partition as clients may see it while its topic is at this generation (R12); None hides it.
 
     The leader itself may be shown: a consumer that comes with the clamped epoch is fenced and asks again.
     """

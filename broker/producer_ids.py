@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from anabranch.broker.controller_link import ControllerLink
 
 Claim = Callable[[], Awaitable[tuple[int, int]]]
-"""Gets another block: its first id, and how many."""
+"""Claims another block. Returns its first id, and how many ids it has."""
 
 
 class ProducerIds:
@@ -31,7 +31,7 @@ class ProducerIds:
         self._claiming = asyncio.Lock()
 
     async def draw(self) -> int:
-        """A producer id that nobody has. Raises COORDINATOR_LOAD_IN_PROGRESS while no block can be had."""
+        """A producer id that no other producer has. Raises COORDINATOR_LOAD_IN_PROGRESS while no block can be had."""
         async with self._claiming:
             if self._next == self._end:
                 try:

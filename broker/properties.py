@@ -1,7 +1,7 @@
-"""What a property is: its name, its kind, the values it accepts, its default, and who may change it while nodes run.
+"""The declaration of a property: its name, kind, accepted values, default, and whether it may change at run time.
 
 The two tables, `broker.topic_properties` and `broker.broker_properties`, are text of one line per property, so that
-three hundred of them read like a page and cost nothing until somebody asks:
+three hundred of them read like a page and are parsed only when one is asked for:
 
     name | kind | default | accepts | changes or broker's property | what it does
 
@@ -64,7 +64,7 @@ class ConfigKey:
 
     @property
     def sensitive(self) -> bool:
-        """Whether its value is told to nobody."""
+        """Whether its value is never shown."""
         return self.kind is Kind.PASSWORD
 
     def parse(self, text: str) -> Parsed:
@@ -90,7 +90,7 @@ class ConfigKey:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """What a text, or each part of a list, may be; empty: anything."""
+        """The texts that a value, or each part of a list, may be; empty: any."""
         return tuple(one.strip() for one in self.accepts.split(",") if one.strip())
 
     def _number(self, text: str) -> int:

@@ -1,9 +1,9 @@
-"""Client quotas: who may use how much, how much was used, and for how long to wait after using more (KIP-13, KIP-124).
+"""Client quotas: the limits, how much each client has used, and how long it has to wait after more (KIP-13, KIP-124).
 
-A limit is set for a user, a client id, both, or their defaults. The most specific one applies (`levels`); whoever it
-applies to shares one rate: all clients of a user if the user is limited, each client if clients are. A rate is measured
-over sliding windows (`quota.window.num` of `quota.window.size.seconds`), so a short burst is free and a long one has to
-be waited off: the wait is what brings the rate back to the limit if nothing more is used meanwhile.
+A limit is set for a user, a client id, both, or their defaults. The most specific one applies (`levels`); all that it
+applies to share one rate: all clients of a user if the user is limited, each client by itself if clients are. A rate is
+measured over sliding windows (`quota.window.num` of `quota.window.size.seconds`), so a short burst is free and a long
+one has to be waited off: the wait is what brings the rate back to the limit if nothing more is used meanwhile.
 
 Pure: times come in as arguments. Sources: `ClientQuotaManager`, `SampledStat`, `Rate` and `QuotaUtils` of Kafka.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 DEFAULT: Final = "<default>"
-"""Stands for whoever has no limit of its own."""
+"""The name under which the limit of all stands that have none of their own."""
 ANONYMOUS: Final = "ANONYMOUS"
 """Every user of a PLAINTEXT listener."""
 
@@ -24,7 +24,7 @@ FETCH: Final = "consumer_byte_rate"
 REQUEST: Final = "request_percentage"
 
 IDLE_MS: Final = 60 * 60 * 1000
-"""Rates that were not touched for so long are forgotten."""
+"""Rates that were not used for this time are forgotten."""
 RATES_MAX: Final = 1000
 """How many rates there may be before idle ones are looked for."""
 
@@ -33,7 +33,7 @@ Entity = tuple[str | None, str | None]
 
 
 def levels(user: str, client_id: str) -> Iterator[tuple[Entity, Entity]]:
-    """Where a limit may stand, most specific first, each with whose common rate it limits."""
+    """The entities whose limit may apply, most specific first, each with the entity whose common rate it limits."""
     yield (user, client_id), (user, client_id)
     yield (user, DEFAULT), (user, client_id)
     yield (user, None), (user, None)
@@ -46,15 +46,15 @@ def levels(user: str, client_id: str) -> Iterator[tuple[Entity, Entity]]:
 
 @dataclass(slots=True)
 class Rate:
-    """Something per second, over the last `samples` windows."""
+    """The rate of something per second, over the last `samples` windows."""
 
     window_ms: int
     samples: int
     _windows: list[list[float]] = field(default_factory=list)
-    """Start, last use, and sum of each; the newest is the last one."""
+    """Start, last use, and sum of each window; the newest is the last one."""
 
     def record(self, amount: float, now_ms: int) -> None:
-        """Something was used."""
+        """Count a use."""
         if not self._windows or now_ms - self._windows[-1][0] >= self.window_ms:
             self._windows.append([now_ms, now_ms, 0.0])
             del self._windows[: -self.samples - 1]
@@ -63,7 +63,7 @@ class Rate:
         newest[2] += amount
 
     def per_second(self, now_ms: int) -> float:
-        """What was used per second."""
+        """How much was used per second."""
         span_ms = self.span_ms(now_ms)
         return sum(window[2] for window in self._windows) * 1000 / span_ms
 
@@ -94,10 +94,10 @@ class ClientQuotas:
         self._limits: dict[Entity, dict[str, float]] = {}
         self._rates: dict[tuple[str, Entity], Rate] = {}
         self.limited: frozenset[str] = frozenset()
-        """What there is any limit of: nothing else has to be measured."""
+        """The names of limits that are set for any entity: nothing else has to be measured."""
 
     def set_limits(self, entity: Entity, limits: Mapping[str, float]) -> None:
-        """These are all limits that are set for an entity."""
+        """Replace the limits of an entity."""
         if limits:
             self._limits[entity] = dict(limits)
         else:
@@ -106,12 +106,12 @@ class ClientQuotas:
         self._rates = {key: rate for key, rate in self._rates.items() if key[0] in self.limited}
 
     def forget_all(self) -> None:
-        """No limits are known: they are about to be read again."""
+        """Forget all limits, before they are read again."""
         self._limits.clear()
         self.limited = frozenset()
 
     def limit_of(self, what: str, client_id: str, user: str = ANONYMOUS) -> tuple[float, Entity] | None:
-        """The limit that applies to a client, and whose common use it limits."""
+        """The limit that applies to a client, and the entity whose common use it limits; None without a limit."""
         if what in self.limited:
             for entity, shared_by in levels(user, client_id):
                 limit = self._limits.get(entity, {}).get(what)
@@ -139,7 +139,7 @@ class ClientQuotas:
         return wait_ms if longest_ms is None else min(wait_ms, longest_ms)
 
     def take_back(self, what: str, client_id: str, amount: float, now_ms: int) -> None:
-        """What was recorded will not be used after all."""
+        """Undo a use that was recorded and does not happen after all."""
         found = self.limit_of(what, client_id)
         if found is not None and (rate := self._rates.get((what, found[1]))) is not None:
             rate.record(-amount, now_ms)

@@ -1,13 +1,15 @@
-"""How many bytes of requests a node holds, over all its connections, and who may read on when there are too many.
+"""Bounds the bytes of requests that a node holds, and decides which connections may read on when there are too many.
 
 Counted is what has arrived of a request until it is answered, on connections that hold more than 64 KiB; smaller
 requests always come through, so heartbeats, fetches and small batches do not notice what follows. At
 `queued.max.request.bytes` the others stop reading, as Kafka mutes their channels. Two things must not happen then:
 
-- That nobody can finish: unfinished requests may hold all the memory. So one connection at a time has the turn and
+- That no request can be finished, because unfinished ones hold all the memory. So one connection at a time has the turn
+and
   reads on regardless: the one of which least is missing. Its turn ends when its request is answered, or is processed
   for longer than `TURN_S` (it may wait for the request of another).
-- That a peer that has the turn sends a byte now and then. Whoever does not finish in time is closed, and said so.
+- That a peer that has the turn sends a byte now and then. A connection that does not finish in time is closed, with a
+log line.
 
 So no more is held than the bound and one request, plus one every `TURN_S` of those that wait for each other.
 Source: Kafka's `SimpleMemoryPool` and `Selector.muteAll`, which know neither turns nor time limits.
@@ -34,17 +36,17 @@ class Holder(Protocol):
 
     peer: str
     held_bytes: int
-    """What is counted for it."""
+    """The bytes that are counted for it."""
 
     @property
     def missing_bytes(self) -> int:
-        """What has not arrived yet of the request that is coming in; 0 if none is."""
+        """How many bytes are missing of the request that is coming in; 0 if none is."""
 
     def read_on(self) -> None:
-        """It may read again."""
+        """Begin to read again."""
 
     def close(self) -> None:
-        """It must end."""
+        """Close it."""
 
 
 class RequestMemory:
@@ -55,12 +57,12 @@ class RequestMemory:
         self.held_bytes = 0
         self._waiting: dict[Holder, None] = {}
         self._reader: Holder | None = None
-        """Who has the turn."""
+        """The connection that has the turn."""
         self._reader_has_all = False
         self._timer = Timer(self._turn_is_over)
 
     def hold(self, connection: Holder, size_bytes: int) -> None:
-        """So much is held for a connection now."""
+        """Note how many bytes a connection holds now."""
         if size_bytes <= FREE_BYTES:
             size_bytes = 0
         before, connection.held_bytes = connection.held_bytes, size_bytes
@@ -71,7 +73,7 @@ class RequestMemory:
             self._let_read()
 
     def taken_up(self, connection: Holder) -> None:
-        """A request has arrived and is in work now."""
+        """Note that a request of a connection is complete and is being processed."""
         if connection is self._reader:
             self._reader_has_all = True
 
@@ -96,7 +98,7 @@ class RequestMemory:
         return 0 < self.bytes_max <= self.held_bytes
 
     def _let_read(self) -> None:
-        """Those who wait go on: all of them if there is room again, else one."""
+        """Let connections that wait read on: all of them if there is room again, else one."""
         while self._waiting and not self.full:
             self._release(next(iter(self._waiting)))
         if self._waiting and self._reader is None:

@@ -48,7 +48,7 @@ class Deletion:
 
 
 def credential(asked: Upsertion) -> str:
-    """What is stored of a salted password."""
+    """The credential as it is stored."""
     digest = "sha256" if asked.mechanism == 1 else "sha512"
     client_key = hmac.digest(asked.salted_password, b"Client Key", digest)
     server_key = hmac.digest(asked.salted_password, b"Server Key", digest)
@@ -62,7 +62,7 @@ def credential(asked: Upsertion) -> str:
 
 
 def iterations_in(stored: str) -> int:
-    """How often the password was hashed. Raises ValueError for something that is no credential."""
+    """The number of iterations of a stored credential. Raises ValueError for a text that is none."""
     return int(dict(part.split("=", 1) for part in stored.split(","))["iterations"])
 
 
@@ -98,7 +98,7 @@ def _problem(one: Upsertion | Deletion) -> KafkaError | None:
 async def alter(
     session: ZkSession, upsertions: list[Upsertion], deletions: list[Deletion]
 ) -> dict[str, KafkaError | None]:
-    """Carry out what can be; each user with what went wrong."""
+    """Carry out the changes that can be. Returns user -> None, or the error."""
     outcome: dict[str, KafkaError | None] = dict(refusals(upsertions, deletions))
     changes: dict[str, dict[str, str | None]] = {}
     turns = Turns()
@@ -131,7 +131,7 @@ async def _alter_user(session: ZkSession, user: str, texts: Mapping[str, str | N
 
 
 async def users(session: ZkSession) -> list[str]:
-    """Everybody who has configuration, sorted."""
+    """The users that have a configuration, sorted."""
     try:
         nodes = await session.children("/config/users")
     except NoNode:

@@ -34,7 +34,7 @@ class Server:
         self.received_bytes = 0
         self.sent_bytes = 0
         self.adds_up_answers = False
-        """Whether `sent_bytes` counts: a hundredth of a small request's time, spent only for who wants to know."""
+        """Whether `sent_bytes` counts, which takes a hundredth of a small request's time; metrics turn it on."""
         self.loop: asyncio.AbstractEventLoop
         self._host = settings.host
         self._idle_s = settings.connections_max_idle_ms / 1000
@@ -109,7 +109,7 @@ class Server:
         return True
 
     def _full_for(self, address: str) -> str:
-        """Why there is no room for a connection from this address; empty if there is."""
+        """Why there is no room for a connection from this address, in words; empty if there is."""
         if len(self._connections) >= self._connections_max:
             return f"{len(self._connections)} connections are open already"
         if self._address_max < UNLIMITED or self._address_bounds:
@@ -120,7 +120,7 @@ class Server:
         return ""
 
     def adopt(self, settings: BrokerSettings) -> None:
-        """The settings are others now; connections beyond a new bound stay."""
+        """Apply changed settings; connections beyond a new bound stay."""
         self._connections_max = settings.max_connections
         self._address_max = settings.max_connections_per_ip
         self._address_bounds = address_bounds(settings.max_connections_per_ip_overrides)

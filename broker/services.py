@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class BrokerServices:
-    """What only a node with the role `broker` has."""
+    """The services that only a node with the role `broker` has."""
 
     replicas: ReplicaManager
     groups: GroupCoordinator
@@ -52,7 +52,7 @@ class BrokerServices:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Services:
-    """What the handlers of one node work with."""
+    """The services of one node, for its handlers."""
 
     dynamic: DynamicConfig
     metadata: MetadataCache

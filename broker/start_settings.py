@@ -1,6 +1,6 @@
-"""The settings that a node or a cluster starts with: what it cannot do as told is refused, what does nothing is told.
+"""The settings that a node or a cluster starts with: impossible ones are refused, those without effect named.
 
-A property of Kafka's may be known here and do nothing. Three kinds of it are told apart, so that nobody believes in a
+A property of Kafka's may be known here and do nothing. Three kinds of it are told apart, so that no user believes in a
 setting that is not kept:
 
     security, and Java classes      refused: a cluster that looks protected and is open is worse than none
@@ -27,7 +27,7 @@ log: Final = logging.getLogger(__name__)
 
 IDS: Final = ("broker.id", "node.id")
 NOWHERE: Final = ("0.0.0.0", "::", "")
-"""Addresses to listen on, that nobody can connect to."""
+"""Addresses that a node can listen on, and that no client can connect to."""
 
 _SECURITY_PREFIXES: Final = ("sasl.", "ssl.", "zookeeper.ssl.", "delegation.token.", "password.encoder.")
 _SECURITY: Final = (
@@ -40,7 +40,7 @@ _SECURITY: Final = (
 
 
 def start_settings(settings: BrokerSettings, properties: Mapping[str, str]) -> BrokerSettings:
-    """These settings with the properties that somebody starts a node or a cluster with. Raises ConfigError.
+    """The settings with the properties that a node or a cluster is started with. Raises ConfigError.
 
     Those that have no effect are named in one warning.
     """
@@ -59,14 +59,14 @@ def start_settings(settings: BrokerSettings, properties: Mapping[str, str]) -> B
 
 
 def refuse_twice(properties: Mapping[str, str], options: Mapping[str, str]) -> None:
-    """ConfigError for a property that an option of the command says: `options` has what to write by property."""
+    """Raise ConfigError for a property that an option of the command sets: `options` is property -> what to write."""
     for name, option in options.items():
         if name in properties:
             raise ConfigError(f"{name} is not the same for every node, or is an option: write {option} instead")
 
 
 def check_reachable(settings: BrokerSettings) -> None:
-    """ConfigError for a node that would tell clients to connect to an address that is none."""
+    """Raise ConfigError for a node that would tell clients an address that they cannot connect to."""
     if settings.reachable_host in NOWHERE:
         raise ConfigError(
             f"clients cannot connect to {settings.reachable_host or 'no host'}: "
@@ -75,7 +75,7 @@ def check_reachable(settings: BrokerSettings) -> None:
 
 
 def _without_effect(given: Mapping[str, str]) -> dict[str, ConfigKey]:
-    """Those of the properties that no part of a node looks at, and that say something else than Kafka's default."""
+    """The properties that no part of a node uses, and whose values are not Kafka's defaults."""
     if not given:
         return {}
     known = broker_properties()

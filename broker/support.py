@@ -1,7 +1,7 @@
 """SUPPORT.md, written by `python -m anabranch.broker.support`: what a broker serves, and where it is not like Kafka.
 
 The table is made of the dispatcher's rows, the registry and the first sentence of each handler. A difference names the
-test that shows it, so that the page cannot promise what nobody checks. How many answers are Kafka's own, and why the
+test that shows it, so that the page cannot promise what is not checked. How many answers are Kafka's own, and why the
 others are not, comes from the last comparison with Kafka itself (`python -m tests.differential --keep`).
 """
 
@@ -19,12 +19,12 @@ from anabranch.protocol.values import value
 
 FIRST_OWN_KEY: Final = 2530
 COMPARED: Final = Path(__file__).with_name("compared.json")
-"""What the last whole comparison with Kafka found that somebody kept (`python -m tests.differential --keep`)."""
+"""The outcome of the last whole comparison with Kafka that was kept (`python -m tests.differential --keep`)."""
 
 
 @value
 class Difference:
-    """Something that is not as in Kafka, and the test that shows how it is."""
+    """A difference from Kafka, and the test that shows it."""
 
     what: str
     shown_by: str
@@ -33,7 +33,7 @@ class Difference:
 DIFFERENCES: Final = (
     Difference(
         "Listeners are PLAINTEXT: there is no SASL, no SSL and no authorizer. The security APIs answer what Kafka "
-        "answers on such a listener; SCRAM credentials are stored as Kafka stores them, and nobody is asked for one.",
+        "answers on such a listener; SCRAM credentials are stored as Kafka stores them and not used.",
         "tests/broker/handlers/test_security.py::test_every_version_is_refused",
     ),
     Difference(
@@ -157,7 +157,7 @@ def is_whole(row: Served) -> bool:
 
 
 def line(row: Served, compared: dict[str, Any]) -> str:
-    """One API."""
+    """The row of one API."""
     api = row.api
     counts = compared.get(api.name)
     equal = f"{counts['equal']} of {counts['answers']}" if counts else ""

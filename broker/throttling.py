@@ -1,4 +1,4 @@
-"""Quotas at work: what each request costs its client, and for how long its connection is muted (KIP-13, KIP-219).
+"""Applies the quotas: what each request costs its client, and for how long its connection is muted (KIP-13, KIP-219).
 
 The answer goes out at once and says how long the client should wait; this side makes sure by taking up no further
 request of the connection for that time. A Fetch that is over the limit is answered with nothing, and charged nothing.
@@ -43,7 +43,7 @@ class Throttling:
         self.mutations = MutationQuotas(quotas)
         self.throttled_requests = 0
         self.throttled_ms = 0
-        """For how long connections were to be muted, all together."""
+        """For how many ms connections were to be muted, in all."""
         self._clock_ms = clock_ms
         self._clock_s = clock_s
         self._request_longest_ms = request_longest_ms
@@ -86,7 +86,7 @@ class Throttling:
         return response, wait_ms
 
     def _bound_fetch(self, request: Request, client_id: str) -> None:
-        """No more than a window's worth at once, or an answer could be too large for ever."""
+        """Bound a Fetch to what a window allows, or an answer could be too large for ever."""
         if request.api.key == FETCH_KEY and (most := self.quotas.burst(FETCH, client_id)) is not None:
             request.body.max_bytes = min(request.body.max_bytes, most)
 

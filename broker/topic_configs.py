@@ -1,8 +1,8 @@
 """The effective configuration of topics: /config/topics/T over what the broker's settings say now.
 
-`get` never waits: before a topic was loaded it answers with the broker's defaults, so whoever needs the truth
-(LeaderAndIsr before it opens a log) awaits `load` first. Whoever holds something derived from a configuration is told
-when it becomes another one, because the topic's changed or because the broker's did.
+`get` never waits: before a topic was loaded it answers with the broker's defaults, so a caller that needs the topic's
+own (LeaderAndIsr before it opens a log) awaits `load` first. Listeners, which hold values derived from a configuration,
+are called when it becomes another one, because the topic's changed or because the broker's did.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class TopicConfigs:
         self._listeners.append(listener)
 
     def get(self, topic: str) -> TopicConfig:
-        """What applies to a topic, as far as known."""
+        """The effective configuration of a topic; the broker's defaults if it is not loaded."""
         return self._effective.get(topic, self._defaults)
 
     def properties(self, topic: str) -> dict[str, str]:
-        """What was set for the topic itself."""
+        """The properties that were set for the topic itself."""
         return self._properties.get(topic, {})
 
     async def load(self, topic: str, *, again: bool = False) -> TopicConfig:
@@ -62,12 +62,12 @@ class TopicConfigs:
             await self.load(topic, again=True)
 
     async def reload(self) -> None:
-        """Read all that is in use again: changes may have gone unnoticed."""
+        """Read all loaded configurations again: changes may have gone unnoticed."""
         for topic in list(self._effective):
             await self.load(topic, again=True)
 
     def adopt(self, settings: BrokerSettings) -> None:
-        """The broker's own settings are others now: what topics inherit follows them."""
+        """Apply changed settings of the broker to the values that topics inherit."""
         self._settings = settings
         self._defaults = topic_config(settings, {})
         for topic in list(self._effective):
@@ -80,7 +80,7 @@ class TopicConfigs:
         self._properties.pop(topic, None)
 
     def forget_all(self, topics: Iterable[str]) -> None:
-        """These topics are gone: what is known of them would be taken for that of others with their names."""
+        """Forget topics that are gone, before topics of the same names are created."""
         for topic in topics:
             self.forget(topic)
 

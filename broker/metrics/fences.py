@@ -1,4 +1,4 @@
-"""How long producers of a partition are refused by a resize: the fence, as the partition's leader sees it.
+"""Measures how long a resize makes the leader of a partition refuse its producers: the *fence*.
 
     closed   the leader takes up a class generation above the topic's published one: whatever producers know, it refuses
     open     this broker's metadata shows that generation published: producers who ask hear of it
@@ -21,7 +21,7 @@ BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 
 class Histogram:
-    """How many observations there were up to each bound, and their sum."""
+    """A histogram: how many observations there were up to each bound, and their sum."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
@@ -34,7 +34,7 @@ class Histogram:
         return sum(self._counts)
 
     def observe(self, value: float) -> None:
-        """Take one in; a bound counts what is equal to it."""
+        """Count an observation; one that is equal to a bound counts below it."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self.sum += value
 
@@ -51,7 +51,7 @@ class Fences:
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
         self.lengths_s = Histogram(BOUNDS_S)
-        """Of those that have opened."""
+        """How long the fences were closed that have opened again, in seconds."""
         self._clock_s = clock_s
         self._closed: dict[tuple[str, int], tuple[int, float]] = {}
 
@@ -73,7 +73,7 @@ class Fences:
         self._closed.pop((topic, index), None)
 
     def on_metadata(self, _: ClusterImage, after: ClusterImage) -> None:
-        """Clients are shown another image."""
+        """Note a new image, which may publish a generation and so open fences."""
         for (topic, index), (generation, since_s) in list(self._closed.items()):
             shown = after.topics.get(topic)
             if shown is not None and shown.generation >= generation:

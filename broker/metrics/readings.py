@@ -1,4 +1,4 @@
-"""Every metric of a node: its name, what it means, and how it is read from the node's state when somebody asks.
+"""Every metric of a node: its name, its meaning, and how it is read from the node's state at each scrape.
 
 Nothing is kept for a metric that can be told from what is there; a scrape looks at each partition once. `FAMILIES` is
 the whole list, and docs/metrics.md names each (`tests/broker/metrics/test_readings.py`). Topics are labels and
@@ -29,7 +29,7 @@ Samples = Iterable[tuple[Mapping[str, str], float | Histogram]]
 
 
 class WatchedNode:
-    """A node, and what has to be seen when it happens because nothing of it is left when somebody asks."""
+    """A node, and counts of events that leave no trace in its state."""
 
     def __init__(self, node: Node) -> None:
         """`node` is started."""
@@ -68,7 +68,7 @@ class ReplicaCounts:
 
     @classmethod
     def of(cls, partitions: Collection[Partition]) -> Self:
-        """Look at each once: there may be thousands, and requests wait meanwhile."""
+        """Count in one pass: there may be thousands of partitions, and requests wait meanwhile."""
         size_bytes: Counter[str] = Counter()
         end_offsets: Counter[str] = Counter()
         for one in partitions:
@@ -114,7 +114,7 @@ class Family:
 
     @property
     def full_name(self) -> str:
-        """As Prometheus knows it."""
+        """The metric's name with its prefix, as Prometheus stores it."""
         return f"anabranch_{self.name}"
 
     def samples(self, reading: Reading) -> Samples:
@@ -144,7 +144,7 @@ def open_transactions(reading: Reading) -> Samples:
 
 
 def requests(reading: Reading) -> Samples:
-    """How many requests of each API were taken up; APIs that nobody has asked for are left out."""
+    """How many requests of each API were received; APIs without requests are left out."""
     taken_up = reading.node.server.dispatcher.requests
     return [({"api": BY_KEY[key].name}, count) for key, count in taken_up.items() if count]
 
@@ -158,7 +158,7 @@ def offline(reading: Reading) -> int:
 
 
 def controller_epoch(reading: Reading) -> int:
-    """The newest that this node has heard of, or holds."""
+    """The newest controller epoch that this node has heard of, or holds."""
     own = reading.node.controller.epoch if reading.node.controller is not None else 0
     return max(own, reading.services.fence.controller_epoch)
 
@@ -189,7 +189,7 @@ def throttled_requests(reading: Reading) -> int:
 
 
 def throttled_s(reading: Reading) -> float:
-    """For how long they told it to."""
+    """For how many seconds answers have told their clients to wait, in all."""
     throttling = reading.services.throttling
     return 0.0 if throttling is None else throttling.throttled_ms / 1000
 

@@ -1,4 +1,4 @@
-"""What the controller of a node has told of resizes: how many it planned and published, and since when one is at work.
+"""Counts the resizes that a node's controller announces: planned, published, and how long one has been under way.
 
 A plan is known to its topic's znode, but not when it was made: a controller that takes over counts its age from then.
 """
@@ -27,7 +27,7 @@ class Resizes:
         self._planned_s: dict[str, float] = {}
 
     def on_event(self, event: ControllerEvent) -> None:
-        """The controller announces something."""
+        """Note an event that the controller announces."""
         if event.kind == ELECTED:
             self._elected_s = event.at_s
             self._planned_s.clear()
