@@ -125,12 +125,16 @@ class Node:
             self.services = self._assemble(session, cluster_id)
             self.server = Server(self.settings, Dispatcher(self.services))
             await self.server.start()
-            if self.settings.is_broker:
-                await self.services.replicas.start()
         except BaseException:
             await session.close()
             raise
-        await self._join_in_the_end(session)
+        try:
+            if self.settings.is_broker:
+                await self.services.replicas.start()
+            await self._join_in_the_end(session)
+        except BaseException:
+            await self._stop(controlled=False)  # what has begun: the listener, and the tasks beside it
+            raise
 
     async def stop(self, *, controlled: bool = True) -> None:
         """Leave the cluster. Without `controlled`, the others learn of it only when the session ends.

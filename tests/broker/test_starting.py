@@ -7,8 +7,10 @@ on to the last; and a real ZooKeeper is stopped by SIGSTOP while a node starts.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import os
+import random
 import signal
 from collections.abc import Callable
 from typing import TypeVar
@@ -16,6 +18,8 @@ from typing import TypeVar
 import pytest
 
 from anabranch.broker.app import Node
+from anabranch.broker.registration import DuplicateBroker
+from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.cluster import Cluster
 from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
 from anabranch.controller.zk.session import NoServerListens
@@ -138,3 +142,27 @@ async def test_nobody_at_zookeepers_address_is_an_error() -> None:
     cluster.zookeeper = Ensemble("127.0.0.1:1")  # type: ignore[assignment]
     with pytest.raises(NoServerListens, match=r"no ZooKeeper answered at 127\.0\.0\.1:1"):
         await cluster.start()
+
+
+async def test_a_node_that_cannot_join_leaves_nothing_behind() -> None:
+    """Goal: whoever starts another node at the port of one that failed gets it, and no task of the first one works on.
+
+    Method: a second node with the id of the first; it gives up when the first one's registration stays.
+    """
+    async with Cluster(1, properties={"zookeeper.session.timeout.ms": "300"}) as cluster:
+        files = MemoryFiles()
+        double = Node(
+            dataclasses.replace(cluster.nodes[1].settings, port=0),
+            connect=lambda: cluster.zookeeper.connect(300),
+            files=files,
+            rng=random.Random(1),
+            clock_ms=lambda: 0,
+        )
+        before = asyncio.all_tasks()
+        with pytest.raises(DuplicateBroker, match="broker id 1 is in use"):
+            await double.start()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", double.port)
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() <= before
+        files.lock()  # nor does it keep the directory
