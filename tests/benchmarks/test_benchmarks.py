@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import codec, inspection, latency, request_path, startup, streams_sizes
+from benchmarks import codec, inspection, latency, request_path, scale, startup, streams_sizes
 from benchmarks.__main__ import main
 from benchmarks.report import curve, distribution, percentile
 
@@ -43,6 +43,13 @@ def test_both_clusters_answer_the_same_requests() -> None:
     produce, fetch = latency.measure(requests=20)
     assert "Produce" in produce.what
     assert "Fetch" in fetch.what
+
+
+@pytest.mark.processes
+def test_topics_come_and_go_and_one_grows() -> None:
+    figures = scale.measure(topics=(10, 40), partitions=(40,))
+    assert len(figures) == 4
+    assert figures[-1].met, figures[-1]
 
 
 def test_an_unknown_benchmark_is_named(capsys: pytest.CaptureFixture[str]) -> None:
