@@ -1,10 +1,10 @@
 """The assignors that come with the consumer: names that other clients know, and `lineage`.
 
 `range` and `roundrobin` are Kafka's. `lineage` is ours (KIP-253 section 6, rule R19): live partitions and partitions
-marked for deletion are spread as two lists, so that nobody ends up with drained ones only; a member keeps what it had;
-and a partition goes, where balance allows, to the member that reads the partition its keys come from, because a
-hand-off within one member costs nothing. `cooperative-sticky` is Kafka's on the wire: who leads, of whichever make,
-understands the others. Where one of ours leads, it spreads as `lineage` does, and withholds what others still own.
+marked for deletion are spread as two lists, so that no member ends up with drained ones only; a member keeps what it
+had; and a partition goes, where balance allows, to the member that reads the partition its keys come from, because a
+hand-off within one member costs nothing. `cooperative-sticky` is Kafka's on the wire: a leader of any make understands
+the others. Where one of ours leads, it spreads as `lineage` does, and withholds what others still own.
 """
 
 from __future__ import annotations

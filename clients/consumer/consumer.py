@@ -1,10 +1,12 @@
 """The public `Consumer`: aiokafka's shape, with keys that keep their order while partitions split and merge.
 
-Everything that must happen in order happens inside the call that asks for records (`getmany`, `getone`, `async for`),
-in this order: boundaries that were reached are flushed and committed, a lapsed membership joins again, positions are
-committed if it is time, opened gates are announced, records are handed out. Whatever was handed out before such a call
-counts as processed (or, without auto-commit, once it is committed). Fetching, heartbeats and questions about gates go
-on in between. A call that is cancelled, or in which a callback raises, is taken up where it stopped by the next one.
+Whatever has to be done in order is done inside the call that asks for records (`getmany`, `getone`, `async for`), and
+`core.ConsumerCore` decides on it: flush and commit where a segment ends, join the group again, commit when it is time,
+announce what other members have handed over, and only then hand out records. With automatic commits, asking for more
+says that everything handed out before is processed. Fetching, heartbeats and questions about gates go on in between. A
+call that is cancelled, or in which a callback raises, is taken up where it stopped by the next one.
+
+`Consumer` itself decides nothing: it makes the parts (`_wire`) and hands the application's calls to them.
 """
 
 from __future__ import annotations
@@ -57,14 +59,53 @@ ASSURANCE_PATIENCE_S: Final = 2.0
 
 
 class Consumer:
-    """Reads topics, alone (`group_id=None`, every partition) or as one member of a group.
+    """Reads topics, alone or as one member of a group, and keeps the order of every key across resizes.
 
-    `isolation_level="read_committed"` hands out what belongs to no transaction, or to one that was committed. To copy
-    exactly once, switch `enable_auto_commit` off and commit with `producer.send_offsets_to_transaction(offsets,
-    consumer.group_metadata())`.
+        async with Consumer("orders", group_id="billing", auto_offset_reset="earliest") as consumer:
+            async for record in consumer:
+                ...
 
-    `client_rack` is where this consumer runs: leaders send it to an in-sync follower in the same rack, where brokers
-    have `replica.selector.class` set (KIP-392), and assignors know of it.
+    Partitions that a resize made are handed out when the group has read and committed what their keys had before:
+    until then their *gate* is closed (`gates`). To copy exactly once, switch `enable_auto_commit` off, read committed
+    records only, and commit with `producer.send_offsets_to_transaction(offsets, consumer.group_metadata())`.
+
+    Args:
+        topics: The topics to read. One that does not exist yet is waited for.
+        bootstrap_servers: "HOST:PORT,HOST:PORT" or a list of them: brokers from which the others are learned.
+        client_id: The name under which brokers log and count this client's requests.
+        client_rack: Where this consumer runs. Leaders send it to an in-sync follower in the same rack, where brokers
+            have `replica.selector.class` set (KIP-392), and assignors know of it.
+        group_id: The group among whose members the partitions are divided, and for which offsets are committed.
+            None: this consumer reads all partitions, and commits nothing.
+        group_instance_id: A name that this member keeps across restarts: its partitions wait for it for as long as its
+            session lasts (KIP-345). Another consumer that starts with it takes its place at once.
+        auto_offset_reset: Where to begin in a partition for which the group has no offset: "earliest", "latest", or
+            "none" (an error). A partition that a resize made is read from its start by a group that reads the topic.
+        isolation_level: "read_uncommitted", or "read_committed": only what belongs to no transaction, or to a
+            committed one.
+        enable_auto_commit: Commit by itself what counts as processed: all that was handed out before the last call.
+        auto_commit_interval_ms: How often it does. Ends of segments are committed at once, because others wait.
+        session_timeout_ms: After this time without a heartbeat the group gives this member's partitions to others.
+            This member hands out nothing any more by then, whether it was stopped, blocked or cut off.
+        rebalance_timeout_ms: How long the group waits for this member to ask for records when it rebalances. A member
+            that does not ask for so long leaves the group.
+        heartbeat_interval_ms: How often the coordinator hears of this member.
+        partition_assignment_strategy: The assignors that this member offers, first choice first: "lineage", "range",
+            "roundrobin", "cooperative-sticky", or `PartitionAssignor` objects; a list, or names with commas. If all
+            of them are cooperative, partitions that stay are read on during a rebalance (KIP-429).
+        max_poll_records: How many records `getmany` returns at most, if it is not told otherwise.
+        fetch_max_wait_ms: How long a broker holds a request back while there is nothing new.
+        request_timeout_ms: How long one request may take.
+        metadata_max_age_ms: How old metadata gets before it is asked for again.
+        ordered_delivery: False: no gates, as with Kafka's consumers; keys may overtake themselves after a resize.
+        allow_auto_create_topics: Whether asking for a topic may create it, where brokers create topics by themselves.
+        listener: Callbacks that move the application's own state along with its keys.
+        audit: A topic to which every delivery is written, for `anabranch audit`. Needs a `group_id`.
+        clock_ms: The time for the audit's timestamps, in milliseconds since 1970; the system's if None.
+        rng: Where random choices come from.
+
+    Raises:
+        ValueError: No topic, an unknown name among the settings, or an audit without a group.
     """
 
     def __init__(
@@ -149,7 +190,13 @@ class Consumer:
     # life
 
     async def start(self) -> None:
-        """Connect. `ConnectionError` when no server answers. The group is joined by the first request for records."""
+        """Connect. The group is joined by the first request for records; without a group, reading begins now.
+
+        Raises:
+            ConnectionError: None of the servers answers.
+            KafkaError: A topic is refused for good, as for a client without permission.
+            RuntimeError: The consumer is started already.
+        """
         if self._started:
             raise RuntimeError("a consumer is started once")
         self._clock_ms = self._chosen_clock_ms or follow_loop_ms()
@@ -225,7 +272,14 @@ class Consumer:
         self._news.set()
 
     async def stop(self) -> None:
-        """Flush, commit (unless that is the application's own business), leave the group, disconnect."""
+        """Flush, commit (unless that is the application's own business), leave the group, disconnect.
+
+        The listener is told that the partitions are revoked, or lost if the group went on without this member. A commit
+        that is refused or not answered is no error: the next owner begins further back. Stopping twice does nothing.
+
+        Raises:
+            RuntimeError: Some deliveries could not be written to the audit.
+        """
         if not self._started:
             return
         self._started = False
@@ -263,7 +317,21 @@ class Consumer:
     async def getmany(
         self, *, timeout_ms: int = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Records by partition, in order; empty when none may be handed out within `timeout_ms`."""
+        """The next records. All that was handed out before counts as processed, where commits are automatic.
+
+        Args:
+            timeout_ms: How long to wait while there is none that may be handed out; 0: not at all.
+            max_records: How many at most; `max_poll_records` if None.
+
+        Returns:
+            Records by partition, in the order of their offsets; empty when the time is up.
+
+        Raises:
+            KafkaError: The group refuses this member for good (FENCED_INSTANCE_ID: another has its instance id), a
+                topic is refused (once per answer), a record is damaged where it is stored (CORRUPT_MESSAGE: seek behind
+                it), or `auto_offset_reset="none"` finds no offset (OFFSET_OUT_OF_RANGE).
+            RuntimeError: The consumer was not started, or was stopped.
+        """
         limit = self._max_poll_records if max_records is None else max_records
         self._check_started()
         taken = await self._polling.many(limit, timeout_ms)
@@ -273,7 +341,12 @@ class Consumer:
         return taken
 
     async def getone(self) -> ConsumerRecord:
-        """The next record, however long it takes."""
+        """The next record, however long it takes.
+
+        Raises:
+            KafkaError: As from `getmany`.
+            RuntimeError: The consumer was not started, or was stopped.
+        """
         if not self._started:
             self._check_started()
         record = await self._polling.one(self._max_poll_records)
@@ -291,11 +364,15 @@ class Consumer:
     # positions
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that this consumer reads now."""
+        """The partitions that this consumer reads now; none before it has joined its group."""
         return {progress.partition for progress in self._core.assignment}
 
     def position(self, partition: TopicPartition) -> int:
-        """The offset of the next record to be handed out; -1 while unknown."""
+        """The offset of the next record to be handed out; -1 while unknown.
+
+        Raises:
+            KeyError: The partition is not assigned to this consumer. So do the other methods that take a partition.
+        """
         return self._core.assignment[partition].position
 
     def highwater(self, partition: TopicPartition) -> int:
@@ -307,51 +384,117 @@ class Consumer:
         return self._core.assignment[partition].last_stable_offset
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continue at another offset. Gates are evaluated afresh; those of descendants do not close again (K608)."""
+        """Continue at another offset, backwards or forwards; what was fetched ahead is forgotten.
+
+        Gates are evaluated afresh. Those of other members that have opened do not close again (K608): what is read a
+        second time may come after newer records of its keys.
+
+        Args:
+            partition: One that is assigned.
+            offset: That of the next record to hand out. Where the log has nothing, `auto_offset_reset` decides.
+
+        Raises:
+            KeyError: The partition is not assigned.
+        """
         self._core.seek(partition, offset)
         self._fetcher.poke()
         self._news.set()
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Continue at the first record that is stored: of these partitions, or of all that are assigned."""
+        """Continue at the first record that is stored.
+
+        Args:
+            partitions: Some that are assigned; none means all of them.
+
+        Raises:
+            KeyError: One is not assigned.
+            TimeoutError: One has no leader for `request_timeout_ms`.
+        """
         await self._seek_to(EARLIEST, partitions)
 
     async def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Continue behind the last record that may be handed out: of these partitions, or of all that are assigned."""
+        """Continue behind the last record that may be handed out now.
+
+        Args:
+            partitions: Some that are assigned; none means all of them.
+
+        Raises:
+            KeyError: One is not assigned.
+            TimeoutError: One has no leader for `request_timeout_ms`.
+        """
         await self._seek_to(LATEST, partitions)
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where the logs of these partitions begin, assigned or not. TimeoutError if one has no leader for so long."""
+        """Where the logs of these partitions begin.
+
+        Args:
+            partitions: Any, assigned or not.
+
+        Returns:
+            The offset of the first record that is stored, or will be.
+
+        Raises:
+            KafkaError: A topic is refused.
+            TimeoutError: A partition has no leader for `request_timeout_ms`.
+        """
         return await self._offsets_at(dict.fromkeys(partitions, EARLIEST))
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where reading ends now: at the high watermark, or for `read_committed` where a transaction is still open."""
+        """Where reading of these partitions ends now.
+
+        Args:
+            partitions: Any, assigned or not.
+
+        Returns:
+            The high watermark; with "read_committed", where the oldest open transaction begins if that is before it.
+
+        Raises:
+            KafkaError: A topic is refused.
+            TimeoutError: A partition has no leader for `request_timeout_ms`.
+        """
         return await self._offsets_at(dict.fromkeys(partitions, LATEST))
 
     async def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record of each partition that is as new as its timestamp; None if all are older."""
+        """Look records up by their time.
+
+        Args:
+            timestamps_ms: A time for each partition, in milliseconds since 1970.
+
+        Returns:
+            The first record of each partition that is as new; None where all are older.
+
+        Raises:
+            ValueError: A time is negative.
+            KafkaError: A topic is refused.
+            TimeoutError: A partition has no leader for `request_timeout_ms`.
+        """
         if any(timestamp_ms < 0 for timestamp_ms in timestamps_ms.values()):
             raise ValueError("a timestamp is in ms since 1970, and not negative")
         return await self._find_offsets(timestamps_ms)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Hand out nothing of these partitions until they are resumed."""
+        """Hand out nothing of these partitions until they are resumed, or assigned anew. KeyError if one is not."""
         for partition in partitions:
             self._core.assignment[partition].pause()
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Go on with paused partitions. A closed gate stays closed."""
+        """Go on with paused partitions. A closed gate stays closed. KeyError if one is not assigned."""
         for partition in partitions:
             self._core.assignment[partition].resume()
         self._fetcher.poke()
         self._news.set()
 
     def segment(self, partition: TopicPartition) -> tuple[Lineage, Segment] | None:
-        """The segment whose records are handed out next, with its topic's lineage: all before it has been handed out.
+        """The segment that this consumer is in: what one partition took between two changes of its keys.
 
-        None in a topic without order, and while there is no position.
+        Returns:
+            The topic's lineage and the segment whose records are handed out next, all before it having been handed
+            out; None in a topic without order, and while there is no position.
+
+        Raises:
+            KeyError: The partition is not assigned.
         """
         return self._core.deliveries.segment(self._core.assignment[partition])
 
@@ -391,9 +534,21 @@ class Consumer:
         return metrics_of(self._core, delivered=self._delivered, commits=self._session.commits if self._session else 0)
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """Commit the positions, or these offsets. `KafkaError` when the group has moved on.
+        """Commit how far the group is. Says that everything before is processed.
 
-        Says that everything before is processed, so a boundary that is reached by it is flushed first.
+        Where that reaches the end of a segment, `on_partition_key_maybe_revoked` runs first; the audit is stored in any
+        case. Waits for a rebalance that is under way, for up to `request_timeout_ms`.
+
+        Args:
+            offsets: The offset of the next record to read, for each partition; the positions if None.
+
+        Raises:
+            KafkaError: The group went on without this member (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION), rebalances
+                (REBALANCE_IN_PROGRESS), or does not answer (COORDINATOR_NOT_AVAILABLE). Nothing is committed then.
+            ConnectionError: The coordinator went away before it answered. The offsets may be committed.
+            TimeoutError: The coordinator did not answer in time. The offsets may be committed.
+            RuntimeError: Some deliveries could not be written to the audit.
+            ValueError: The consumer has no group.
         """
         if self._joiner is None:
             raise ValueError("committing needs a group_id")
@@ -402,29 +557,50 @@ class Consumer:
         await self._polling.commit(offsets)
 
     def enforce_rebalance(self) -> None:
-        """Have the group assign its partitions anew, though nothing has changed: with the next request for records."""
+        """Have the group assign its partitions anew with the next request for records, though nothing has changed.
+
+        Raises:
+            ValueError: The consumer has no group.
+        """
         if self._joiner is None:
             raise ValueError("rebalancing needs a group_id")
         self._joiner.want_rebalance()
 
     async def flush_audit(self) -> None:
-        """Return when every delivery so far stands in the audit; without an audit, at once. `RuntimeError` when some
-        cannot.
+        """Return when every delivery so far stands in the audit; without an audit, at once.
 
         Commits do it by themselves: `commit`, automatic ones, and `send_offsets_to_transaction` with what
-        `group_metadata` gave. Who commits for the group in another way calls this before.
+        `group_metadata` gave. An application that commits for the group in another way calls this before.
+
+        Raises:
+            RuntimeError: Some deliveries could not be written: the audit has a hole from now on.
         """
         await self._committer.flush_audit()
 
     async def committed(self, partition: TopicPartition) -> int | None:
-        """The group's committed offset of a partition; None if there is none."""
+        """The group's committed offset of a partition, assigned to this member or not.
+
+        Waits while an open transaction may be about to commit one.
+
+        Returns:
+            The offset of the next record to read; None if the group has none.
+
+        Raises:
+            KafkaError: The group does not answer, or such a transaction stays open, for too long.
+            ValueError: The consumer has no group.
+        """
         if self._session is None:
             raise ValueError("committed offsets need a group_id")
         offset = await self._session.committed_when_stable(partition)
         return None if offset < 0 else offset
 
     async def stable(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
-        """Those of which no open transaction is about to commit an offset for the group."""
+        """Which of these partitions no open transaction is about to commit an offset of, for the group.
+
+        Raises:
+            KafkaError: The group does not answer.
+            ValueError: The consumer has no group.
+        """
         if self._session is None:
             raise ValueError("committed offsets need a group_id")
         return (await self._session.committed(sorted(partitions))).keys()
@@ -433,17 +609,22 @@ class Consumer:
     def generation(self) -> int:
         """The group's generation in which this member was last given partitions; -1 before that, and without a group.
 
-        Whoever is given these partitions next has a higher one. That makes it a fencing token for records that leave
-        the consumer's care: take it when you are given records, write it beside what they become, and have the store
-        refuse what comes with a lower one than it knows. So a process that was stopped with a record in its hands
-        overwrites nothing when it goes on (README, "Processes that stop"). Only who takes over a static member's place
-        may be in the same generation.
+        The member that is given these partitions next has a higher one. That makes it a fencing token for records that
+        leave the consumer's care: take it when you are given records, write it beside what they become, and have the
+        store refuse what comes with a lower one than it knows. So a process that was stopped with a record in its hands
+        overwrites nothing when it goes on (README, "Processes that stop"). Only a consumer that takes over a static
+        member's place may be in the same generation.
         """
         return -1 if self._core.membership is None else self._core.membership.owner.generation_id
 
     async def check_membership(self) -> None:
-        """KafkaError unless what this member was given is its own at this moment: ask before an effect that nothing
-        fences. Quick, unless the coordinator has not been heard of for so long that it has to be asked.
+        """Make sure that what this member was given is its own at this moment: before an effect that nothing fences.
+
+        Quick, unless the coordinator has not been heard of for so long that it has to be asked.
+
+        Raises:
+            KafkaError: The group went on without this member, or does not answer within `request_timeout_ms`.
+            ValueError: The consumer has no group.
         """
         if self._session is None:
             raise ValueError("there is no group without a group_id")
@@ -452,8 +633,11 @@ class Consumer:
     def group_metadata(self) -> ConsumerGroupMetadata:
         """As whom this member reads, for `producer.send_offsets_to_transaction`: a later generation refuses it.
 
-        Also when the membership has lapsed meanwhile: without member and generation nobody would be refused. With an
-        audit it carries the flush that has to come before the offsets (`flush_audit`).
+        Also when the membership has lapsed meanwhile: without a member and a generation the coordinator would refuse
+        no commit. With an audit it carries the flush that has to come before the offsets (`flush_audit`).
+
+        Raises:
+            ValueError: The consumer has no group.
         """
         if self._core.membership is None:
             raise ValueError("there is no group without a group_id")

@@ -1,4 +1,4 @@
-"""What an assignor is: who reads which partition, decided by the leader of a group for all its members.
+"""What an assignor is: which member reads which partition, decided by the leader of a group for all its members.
 
 A consumer offers the assignors of its `partition_assignment_strategy` in their order, and the coordinator chooses one
 that all members have. Each is one object per consumer, and may remember things between rebalances:
@@ -11,7 +11,7 @@ that all members have. Each is one object per consumer, and may remember things 
 
 Eager members give everything up before they join. Cooperative ones (KIP-429) go on reading what they have, and give up
 what the new assignment takes from them; then they join again at once, so that others get it. A consumer is cooperative
-if all its assignors can be. The duty of an assignor that can is that nobody is given what another member still owns:
+if all its assignors can be. The duty of an assignor that can is to give no member what another still owns:
 `withhold_owned` takes that out of an assignment, and a leader refuses to send one that breaks the rule. `rejoin` at any
 other moment is `Consumer.enforce_rebalance`.
 
@@ -115,7 +115,7 @@ def topic_views(metadata: ClusterMetadata, members: Sequence[MemberView]) -> dic
 def still_owned(
     members: Sequence[MemberView], assignment: Mapping[str, Collection[TopicPartition]]
 ) -> dict[TopicPartition, str]:
-    """The partitions that an assignment gives to somebody while another member reads them: (partition, to whom)."""
+    """What an assignment gives to one member while another reads it: partition -> the member that is to get it."""
     owners: dict[TopicPartition, set[str]] = {}
     for member in members:
         for partition in member.owned:

@@ -13,10 +13,10 @@ awaited is believed after it, and only an answer `HandOut` lets records out. The
     the automatic commit that is due every now and then
     announcements of gates that have opened                                                      R9, K618
     room in the audit
-    then records, if nobody else can have been given these partitions                            R21
+    then records, if no other member can have been given these partitions                        R21
 
 A commit opens the gates of others. So the application flushes before each commit that reaches the end of a segment, and
-before each rebalance. Who says that records are processed differs:
+before each rebalance. What says that records are processed differs:
 
     enable_auto_commit=True     asking for more says that everything handed out is processed; boundaries are committed
                                 as soon as they are reached
@@ -26,10 +26,10 @@ before each rebalance. Who says that records are processed differs:
                                 part of a producer's transaction counts too: the coordinator is asked for it, and tells
                                 only when the transaction is over (KIP-447)
 
-What cannot be done now (the group refuses a commit because it has moved on, nobody answers) is put off until there is
-news: the rest does not wait for it. While a member that keeps its partitions waits for the end of a rebalance, it
-commits nothing: it may not know yet of a resize that the others have seen, and would pass on keys at a boundary without
-a flush. It learns of it before the rebalance is over (R19). Pure.
+What cannot be done now (the group refuses a commit because it has moved on, no coordinator answers) is put off until
+there is news: the rest does not wait for it. While a member that keeps its partitions waits for the end of a rebalance,
+it commits nothing: it may not know yet of a resize that the others have seen, and would pass on keys at a boundary
+without a flush. It learns of it before the rebalance is over (R19). Pure.
 """
 
 from __future__ import annotations
@@ -334,10 +334,10 @@ class ConsumerCore:
             self.ownership.stored()
 
     def put_off(self, step: Step) -> None:
-        """A step could not be taken: the group has moved on, or nobody answers."""
+        """A step could not be taken: the group has moved on, or does not answer."""
         self._put_off.add(step.reason if isinstance(step, Commit) else type(step))
         if _stores_for_departure(step):
-            self.ownership.stored()  # whoever reads next begins further back
+            self.ownership.stored()  # the next owner begins further back then
 
 
 def _ends(step: Flush) -> set[tuple[TopicPartition, Segment]]:

@@ -5,8 +5,8 @@ out *and the application came back for more*, its keys may go elsewhere, so the 
 (`on_partition_key_maybe_revoked`), the position is committed, and only then is the boundary crossed. A segment that
 waits for other partitions is announced (`on_partition_key_assigned`) once its gate is open and before its first record.
 
-`Deliveries` looks at progress and gates, and decides; it calls nobody but the application's `holds_back`, which is a
-question. What has to be done first is done by others, who come back and look again. Pure.
+`Deliveries` looks at progress and gates, and decides; the only thing it calls is the application's `holds_back`, which
+is a question. `core` has done what has to be done first, and looks again. Pure.
 """
 
 from __future__ import annotations
@@ -90,13 +90,13 @@ class Deliveries:
         except KafkaError:
             if not any(taken.values()):
                 raise
-            # What was taken counts as handed out: the damage is met again by who asks for more.
+            # What was taken counts as handed out: the damage is met again by the next call.
         return {partition: rows for partition, rows in taken.items() if rows}
 
     def one_by_one(self, limit: int, now_s: float) -> Iterator[ConsumerRecord]:
         """What `take(limit)` would give, each record taken when it is asked for.
 
-        Whoever asks makes sure that nothing has happened meanwhile, except that a partition was paused or sought.
+        The caller makes sure that nothing has happened meanwhile, except that a partition was paused or sought.
         """
         for progress in self._assignment.in_turn():
             topic, index = progress.partition
@@ -214,7 +214,7 @@ class Deliveries:
             else:
                 passes = self._gates.passes(topic, segment, now_s)
             return passes and not self._holds_back(progress.partition, segment.generation)
-        # Without a group nobody else commits: order can be kept among the partitions that are read here (K610).
+        # Without a group no other member commits: order can be kept among the partitions that are read here (K610).
         ours = [one for one in gate.waits(segment) if TopicPartition(topic, one.segment.partition) in self._assignment]
         for wait in ours:
             if wait.end == UNKNOWN:  # to be told the same again would be news, which leads here again

@@ -114,7 +114,7 @@ class DeliveryAudit:
             try:
                 await self._send()
             except (KafkaError, ConnectionError) as error:
-                # Nothing is lost by it: whoever writes or flushes next tries again, and hears of it.
+                # Nothing is lost by it: the next write or flush tries again, and raises what it meets.
                 log.warning("the audit %s waits: %s", self._topic, error)
 
     async def _send(self) -> None:

@@ -1,8 +1,8 @@
-"""Spreads partitions over members: everybody as much as balance allows, and no movement that balance does not demand.
+"""Spreads partitions over members: each as much as balance allows, and no movement that balance does not demand.
 
 Two properties, in this order. Balance: no partition can be moved from a member to one that has two fewer. Stickiness:
 a member keeps what it had, and what has to move is taken first from what was only now placed. Among the rest, a
-partition goes to the member that reads one of its relatives if that one has room, else to whoever has least.
+partition goes to the member that reads one of its relatives if that one has room, else to the member that has least.
 
 Members that all want the same topics end up with counts that differ by one at most.
 """
@@ -19,7 +19,7 @@ Relatives = Callable[[TopicPartition], Sequence[TopicPartition]]
 
 
 def last_owners(members: Sequence[MemberView]) -> dict[TopicPartition, str]:
-    """Who had what. Of two that say so the one of the later generation is right; in the same one, neither (KIP-429)."""
+    """Which member had which partition. Of two that claim one the later generation is right; in the same, neither."""
     claims: dict[TopicPartition, list[tuple[int, str]]] = {}
     for member in members:
         for partition in member.owned:
@@ -47,7 +47,7 @@ class Spread:
         self._by_load: dict[str, list[tuple[int, str]]] = {}
 
     def run(self, owners: Mapping[TopicPartition, str], relatives: Relatives) -> list[tuple[TopicPartition, str]]:
-        """(partition, member) for every partition that somebody wants."""
+        """(partition, member) for every partition that a member wants."""
         left = [partition for partition in self._todo if not self._keep(partition, owners.get(partition))]
         placed = {one: member_id for member_id, held in self._held.items() for one in held}
         for partition in left:
@@ -88,7 +88,7 @@ class Spread:
         self._above += len(held) == self._each + 1
 
     def _least_loaded(self, topic: str) -> str | None:
-        """Of those who want a topic. Loads only rise while partitions are handed out, so old entries are too low."""
+        """Of those that want a topic. Loads only rise while partitions are given out, so old entries are too low."""
         heap = self._by_load.get(topic)
         if heap is None:
             heap = self._by_load[topic] = [

@@ -6,7 +6,7 @@ end, and it rests on committed offsets, which survive the crash of their owner; 
 it in the same partition need only be open: a crash replays both, in order.
 
 The gate is arithmetic over what it is told: lineage and leader epochs (metadata), where segments end (asked of their
-leaders), how far the group has committed. It decides nothing about time and asks nobody; `wanted` says what to ask.
+leaders), how far the group has committed. It decides nothing about time and asks nothing: `waits` says what is unknown.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class TopicGate:
             self._waits_of.clear()
 
     def note_committed(self, partition: int, offset: int) -> None:
-        """The group's committed offset of a partition; it may go back, when somebody resets it (K608)."""
+        """The group's committed offset of a partition; it may go back, when an administrator resets it (K608)."""
         self._committed[partition] = offset
         self._waits_of.clear()
 
@@ -136,7 +136,7 @@ class TopicGate:
     def _sources(self, segment: Segment) -> Sequence[Segment]:
         """The segments that must be done before this one opens: the recursion of R9, unrolled, nearest first.
 
-        Earlier ones of its own partition are not among them: whoever reads it has read those, and a crash replays both.
+        Earlier ones of its own partition are not among them: its reader has read those, and a crash replays both.
         """
         known = self._sources_of.get(segment)
         if known is not None:

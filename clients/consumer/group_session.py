@@ -3,7 +3,7 @@
 A shell around `membership`: it sends what the membership asks for, follows the coordinator when it moves, and beats the
 heart. It is the only one that talks to the coordinator, over connections that do not wait for each other: one for short
 requests, one for the long poll of `await_positions`, which would otherwise hold up the commit that it is itself waiting
-for, and one for the joins of those who go on reading meanwhile.
+for, and one for the joins of members that go on reading meanwhile.
 
 The coordinator need not have said that this member was replaced: one that was stopped, blocked or cut off for as long
 as its session lasts takes itself for replaced (`Membership.unsure`), and asks here (`assured`).
@@ -100,7 +100,7 @@ class GroupSession:
         self._beat_now.set()
 
     async def assured(self, *, timeout_s: float) -> None:
-        """Ask whether this member still is one, if that is not certain. KafkaError if not, or if nobody answers."""
+        """Ask whether this member still is one, if that is not certain. KafkaError if not, or without an answer."""
         if self.unsure:
             await self._hear(timeout_s)
         self.check_not_lost()
@@ -109,7 +109,7 @@ class GroupSession:
         if self.unsure:
             raise KafkaError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                f"nobody tells whether this is still a member of {self.membership.group_id!r}",
+                f"no coordinator tells whether this is still a member of {self.membership.group_id!r}",
             )
 
     async def _hear(self, timeout_s: float) -> None:

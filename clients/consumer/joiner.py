@@ -53,7 +53,7 @@ class Joiner:
     async def join(self) -> None:
         """Join, and wait for an assignment. KafkaError when the group refuses this member."""
         assigned = await self._session.join()
-        assert assigned is not None, "who has given up everything cannot lose it"
+        assert assigned is not None, "a member that has given up everything cannot lose it"
         if await self._learn(assigned):
             self._ownership.joined(assigned)
 

@@ -2,9 +2,9 @@
 
 A coordinator takes a member's partitions away when it has not heard of it for its session timeout, or when it did not
 join again within its rebalance timeout after the group was told to. Both times begin when the coordinator receives
-something, so not before that was sent: until they have run out since the last request that was answered, nobody else
-can have been given them. After that the member counts as replaced until it hears otherwise. (While the group still
-waits for it, it hears that it is a member, and joins again; what it has is its own only when that is answered.)
+something, so not before that was sent: until they have run out since the last request that was answered, no other
+member can have been given them. After that the member counts as replaced until it hears otherwise. (While the group
+still waits for it, it hears that it is a member, and joins again; what it has is its own only when that is answered.)
 
 A static member's place can be taken at any moment by another one that comes with its instance id (KIP-345), without
 any timeout: such a member has to have heard lately, that is within two heartbeats.
@@ -40,7 +40,7 @@ class Lease:
         self._silence_s = min(session_timeout_s, self._lately_s) if static else session_timeout_s
         self._rebalance_timeout_s = rebalance_timeout_s
         self.until = NEVER
-        """Until then nobody else can have been given what this member has."""
+        """Until then no other member can have been given what this one has."""
         self.known_until = NEVER
         """Until then it need not ask again whether it is a member."""
         self._heard_until = self._place_until = self._awaited_until = NEVER

@@ -15,7 +15,7 @@ class PartitionKeyRebalanceListener:
     with, and may call the consumer: commit in a revocation, seek in an assignment. An exception is raised to the
     caller, nothing that should follow the callback happens, and it runs again with the next call. Keys move in two
     ways, and each has its pair: whole partitions, when members come and go, and keys between partitions, when a topic
-    is resized. Whoever is told to load can rely on it that the member before has been told to flush, unless that one
+    is resized. A member that is told to load can rely on it that the one before was told to flush, unless that one
     crashed or was thrown out of the group; then what it had not committed is delivered again.
     """
 

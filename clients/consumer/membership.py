@@ -2,11 +2,11 @@
 
     UNJOINED --join--> JOINING --joined--> SYNCING --synced--> STABLE --told to rebalance--> UNJOINED
 
-Pure: requests come out, responses go in, nobody is called. Every error of the classic group protocol has one fate here:
-join again (and with which identity), find the coordinator again, wait and retry, or give up. The assignment that the
-leader hands out carries the topic generations it was made from (rule R19): a member looks at metadata at least that new
-before it consumes, so that nobody reads a child without knowing its parent. They stand in the user data, or behind it
-where an assignor has user data of its own.
+Pure: requests come out, responses go in. Every error of the classic group protocol has one fate here: join again (and
+with which identity), find the coordinator again, wait and retry, or give up. The assignment that the leader hands out
+carries the topic generations it was made from (rule R19): a member looks at metadata at least that new before it
+consumes, so that no member reads a child without knowing its parent. They stand in the user data, or behind it where an
+assignor has user data of its own.
 
 A cooperative member says what it reads when it joins, and reads on (KIP-429). If the group goes on without it, all of
 that is `lost`; it has to be given up before the member joins again, because others may be given it from then on.
@@ -65,7 +65,7 @@ class State(enum.Enum):
 
 
 class Fate(enum.Enum):
-    """What an answer asks of the one who drives the member."""
+    """What an answer asks of the session that drives the member."""
 
     PROCEED = "go on"
     REJOIN = "join the group again"
@@ -86,7 +86,7 @@ _FATES: Final[Mapping[ErrorCode, Fate]] = {
 
 
 class TopicShape(NamedTuple):
-    """What an assignment of a topic depends on; when it changes, somebody has to join again."""
+    """What an assignment of a topic depends on; when it changes, a member has to join again."""
 
     generation: int
     partitions: frozenset[int]
@@ -173,7 +173,7 @@ class Membership:
         return self.keeps_lost or self.outside
 
     def entitled(self, now_s: float) -> bool:
-        """Whether nobody else can have been given what this member has: if not, none of it may be handed out.
+        """Whether no other member can have been given what this one has: if not, none of it may be handed out.
 
         `now_s` is of the clock of `Lease`. Certain for this moment only: ask after everything that was awaited.
         """
@@ -189,7 +189,7 @@ class Membership:
         return f"{self.member_id or 'new member'} of {self.group_id}, generation {self.generation}, {self.state.value}"
 
     def lapse(self, *, forget_identity: bool = False) -> None:
-        """The membership no longer counts: join again, as somebody new if the coordinator does not know us."""
+        """The membership no longer counts: join again, as a new member if the coordinator does not know us."""
         self.state = State.UNJOINED
         self.is_leader = False
         self._members = ()
@@ -306,7 +306,7 @@ class Membership:
         )
 
     def leave_request(self) -> LeaveGroupRequest:
-        """Say goodbye, so that nobody has to wait for the session to run out."""
+        """Say goodbye, so that the others need not wait for the session to run out."""
         return LeaveGroupRequest(
             group_id=self.group_id,
             member_id=self.member_id,

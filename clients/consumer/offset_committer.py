@@ -46,7 +46,7 @@ class OffsetCommitter:
             self._core.committed(offsets, begun)
 
     async def store_quietly(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Commit, unless the group has moved on or does not answer: whoever reads next begins further back then."""
+        """Commit, unless the group has moved on or does not answer: the next owner begins further back then."""
         return await self._quietly(self.store(offsets))
 
     async def flush_audit(self) -> None:

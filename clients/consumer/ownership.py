@@ -4,7 +4,7 @@ An assignment is made from the shape of each topic: its id, its generation, its 
 shape, or the membership has lapsed, the group is joined again: an eager member gives everything up before. A
 cooperative one (KIP-429) reads on, gives up afterwards what the new assignment takes from it, and then joins again at
 once. The rebalance is also the barrier that makes resizes safe for members whose metadata lags: no member delivers a
-record of a generation before a rebalance in which every member has flushed what it read of older ones, and those who
+record of a generation before a rebalance in which every member has flushed what it read of older ones, and members that
 read on meanwhile commit nothing of it before they know the generation.
 
 `Ownership` says step by step what is due (`next_step`), and is told what was done. It believes nothing over a step:
@@ -69,7 +69,7 @@ class Ownership:
         """The answer of which the application knows that it refuses a topic."""
         self._made_from: dict[str, TopicShape] | None = None
         self._wanted = False
-        """Whether somebody has asked for a rebalance."""
+        """Whether the application, or the assignor, has asked for a rebalance."""
         self.joining = False
         """Whether a cooperative member reads on while it joins: until then it commits nothing by itself."""
         self._assigned: Assigned | None = None
@@ -139,7 +139,7 @@ class Ownership:
         self._departing |= set(partitions)
 
     def stored(self) -> None:
-        """What was read is committed, or cannot be: then whoever reads on begins further back."""
+        """What was read is committed, or cannot be: then the next owner begins further back."""
         self._stored = True
 
     # what is due

@@ -1,9 +1,9 @@
 """An application asks for records: what is due before is carried out step by step, then they are handed out.
 
-Whoever asks has processed what it was given before. So each request first takes the steps that `core.ConsumerCore`
-names, one after the other, and asks the core anew after each, for all of them take time. When the core says `HandOut`,
-records are taken and given to the application without awaiting anything in between. While there are none, the request
-waits, and looks again whenever there is news, until there is something or the time is up.
+By asking for more, the application says that it has processed what it was given before. So each request first takes the
+steps that `core.ConsumerCore` names, one after the other, and asks the core anew after each, for all of them take time.
+When the core says `HandOut`, records are taken and given to the application without awaiting anything in between. While
+there are none, the request waits, and looks again whenever there is news, until there is something or the time is up.
 
 A call that is cancelled, or in which a callback raises, leaves its step undone: the next call takes it again.
 """

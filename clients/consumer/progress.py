@@ -1,7 +1,7 @@
 """How far one consumer is in each of its partitions, and what it has fetched ahead.
 
 Three offsets per partition: `committed` <= `position` (the next record to hand out) <= `fetch_offset` (the next to ask
-for); only a seek, or somebody who resets the group's offsets, breaks that order. Fetched batches wait undecoded; a
+for); only a seek, or a reset of the group's offsets, breaks that order. Fetched batches wait undecoded; a
 batch belongs to one segment, because a batch has one leader epoch. Batches of aborted transactions, and the markers
 that end transactions, hold nothing to hand out and are passed like any other, so that a position reaches the end of its
 segment.
@@ -66,7 +66,7 @@ class PartitionProgress:
     beginnings: Iterator[int] = field(default_factory=itertools.count)
     """Numbers the beginnings of all partitions of the consumer."""
     begun: int = UNKNOWN
-    """The number of the last beginning here: what is handed out again under the same one, nobody has asked for."""
+    """The number of the last beginning here: what is handed out again under the same one was not asked for."""
     rewound: bool = False
     """Whether the application went back behind what was committed, and nothing was committed since."""
     unflushed: bool = False
@@ -146,7 +146,7 @@ class PartitionProgress:
         return self.damaged
 
     def begin(self, offset: int, *, committed: int = UNKNOWN) -> None:
-        """Start where the group, or the reset policy, says: nobody has been given anything of this partition yet."""
+        """Start where the group, or the reset policy, says: nothing of this partition has been handed out yet."""
         self.seek(offset)
         self.handed_out = UNKNOWN
         self.note_committed(committed)

@@ -27,7 +27,7 @@ RETRY_BACKOFF_S: Final = 0.05
 
 
 class ProgressWatch:
-    """The polls of one member. `awaited` says what is waited for now, None if nobody has to be watched."""
+    """The polls of one member. `awaited` says what is waited for now, None if the group need not be watched."""
 
     def __init__(
         self,

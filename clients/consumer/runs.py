@@ -1,7 +1,7 @@
 """Deliveries that are still to be written down, and the runs of events that they become.
 
 A consumer hands out records much faster than anything could be sent about each of them. Deliveries therefore grow into
-runs, by one loop that does as little as possible for each, until somebody takes what there is. What a key decides, its
+runs, by one loop that does as little as possible for each, until the audit takes what there is. What a key decides, its
 bucket above all, is looked up, because keys come again and again.
 Invariant: the events of a bucket leave in the order of their deliveries, numbered without a hole (`protocol.audit`).
 Pure.
@@ -58,7 +58,7 @@ class EventRuns:
         self._encoded: list[tuple[bytes, bytes]] = []
         self._numbers = [0] * audit.BUCKETS
         self.waiting = 0
-        """Events that nobody has taken yet."""
+        """Events that were not taken yet."""
 
     def note(self, records: Sequence[ConsumerRecord], owner: ConsumerGroupMetadata, time_ms: int, begun: int) -> None:
         """Records of one partition are handed out to `owner`, who has `begun` to read there (`PartitionProgress`)."""
@@ -106,7 +106,7 @@ class EventRuns:
         """End the runs that are open."""
         for bucket, whole in enumerate(self._open):
             for run, keys in whole.limited(self._writers.keys):
-                assert self._sender is not None, "who has events has a sender"
+                assert self._sender is not None, "events have a sender"
                 number = self._numbers[bucket]
                 self._numbers[bucket] += run.count
                 value = audit.encode_run(self._sender, number, run.places, run.events, keys)
@@ -130,7 +130,7 @@ class _Run:
         return len(self.events) // audit.EVENT.size
 
     def clear(self) -> None:
-        """Begin anew: who adds to it goes on."""
+        """Begin anew, in the same objects."""
         self.places.clear()
         self.events.clear()
 
@@ -217,7 +217,7 @@ class _Writers:
 
 
 def _mark(headers: Sequence[tuple[str, bytes | None]]) -> bytes | None:
-    """The newest audit header. Who has none, or a damaged one, counts as sent by a producer that does not number."""
+    """The newest audit header; None without a sound one, as of a producer that does not number its records."""
     return next((value for name, value in reversed(headers) if name == audit.HEADER), None)
 
 

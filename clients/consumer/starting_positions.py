@@ -59,7 +59,7 @@ class StartingPositions:
         known |= {partition.topic for partition, offset in committed.items() if offset != UNKNOWN}
         if self._session is None:
             return known
-        # Whoever is given children only knows nothing of the group's commits elsewhere in the topic.
+        # A member that is given children only knows nothing of the group's commits elsewhere in the topic.
         metadata = self._network.metadata
         others = [
             TopicPartition(name, index)

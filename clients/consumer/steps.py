@@ -61,7 +61,7 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class LearnCommits:
-    """Ask how far the group has committed these: what a producer's transaction commits, nobody tells."""
+    """Ask how far the group has committed these: of what a producer's transaction commits a consumer is not told."""
 
     partitions: Partitions
 

@@ -1,7 +1,7 @@
 """The gates of all topics that one consumer reads: which are closed, and what has to be found out before they open.
 
 A gate is the arithmetic of one topic (`gate.TopicGate`). Here stand those of all topics, made from the newest metadata,
-with the segments that were found closed. Whoever asks whether a segment `passes` leaves behind what is missing for the
+with the segments that were found closed. The question whether a segment `passes` leaves behind what is missing for the
 answer: the ends of segments that leaders have to be asked for (`ends_wanted`), the offsets that the group has to commit
 (`awaited`), newer metadata (`outdated`). `Gatekeeper` finds those out and notes the answers here.
 
