@@ -258,6 +258,8 @@ class GroupStage(Stage):
             for answer in self.slot.positions.expire(self.slot.offsets.offset_of, self.now_ms):
                 self._answer(answer)
             self._happens(Tick())
+            again_ms = self.slot.next_deadline()
+            assert again_ms is None or again_ms > self.now_ms, "a tick leaves nothing due behind"
             if len(self.lines) > shown:
                 self.lines.insert(shown, f"after {passed_ms} ms")
         self.now_ms = end_ms
