@@ -111,7 +111,7 @@ async def link_commands(hand: Hand, bootstrap: str) -> None:
     )
     assert "nothing passes here that is called 'me'" in await hand("cut", "me", "1", *at, status=2)
     assert "called '7'" in await hand("reset", "7", "*", *at, status=2)
-    assert "nobody listens at" in await hand("heal", "--at", str(hand.directory / "elsewhere"), status=2)
+    assert "no process listens at" in await hand("heal", "--at", str(hand.directory / "elsewhere"), status=2)
 
 
 async def describe(bootstrap: str) -> int:
