@@ -1,8 +1,8 @@
 """AddPartitionsToTxn: these partitions take part in the transaction from now on (KIP-98, KIP-890).
 
 Versions 0 to 5. Clients send one transaction (v0 to v3); brokers send many, and mostly only want to verify that a
-partition is in (v4 on). All partitions of a transaction are added or none: one that does not exist is told so, and the
-others that they were not attempted. Every answer is per partition.
+partition is in (v4 on). All partitions of a transaction are added or none: one that does not exist gets its error, and
+the others that they were not attempted. Every answer is per partition.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def only_transaction(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTr
 
 
 async def answer(ctx: RequestContext, asked: AddPartitionsToTxnTransaction) -> list[AddPartitionsToTxnTopicResult]:
-    """One transaction."""
+    """The rows of one transaction."""
     partitions = [(topic.name, index) for topic in asked.topics for index in topic.partitions]
     unknown = {one for one in partitions if ctx.services.metadata.partition(*one) is None}
     if unknown:
@@ -75,7 +75,7 @@ async def answer(ctx: RequestContext, asked: AddPartitionsToTxnTransaction) -> l
 async def outcome(
     ctx: RequestContext, asked: AddPartitionsToTxnTransaction, partitions: Iterable[TopicPartition]
 ) -> Errors:
-    """What the coordinator says. Raises KafkaError."""
+    """The coordinator's answer: partition -> error. Raises KafkaError."""
     producer = Producer(asked.producer_id, asked.producer_epoch)
     if not asked.verify_only:
         await ctx.services.transactions.add_partitions(asked.transactional_id, producer, partitions)

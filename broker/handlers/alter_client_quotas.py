@@ -34,7 +34,7 @@ async def alter_client_quotas(ctx: RequestContext, request: AlterClientQuotasReq
 
 
 async def alter(ctx: RequestContext, entry: EntryData, *, validate_only: bool) -> EntryDataResult:
-    """One entity."""
+    """Alter one entity. Returns its row of the answer."""
     entity = {one.entity_type: one.entity_name for one in entry.entity}
     changes = [(op.key, None if op.remove else op.value) for op in entry.ops]
     code, message = ErrorCode.NONE, None
@@ -50,5 +50,5 @@ async def alter(ctx: RequestContext, entry: EntryData, *, validate_only: bool) -
 
 
 def place(kind: str) -> int:
-    """Where an entity's type stands in the answer: as in Java's map of them."""
+    """The place of an entity's type in the answer: the order of Java's map."""
     return ORDER.index(kind) if kind in ORDER else len(ORDER)

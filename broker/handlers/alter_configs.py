@@ -1,7 +1,7 @@
-"""AlterConfigs: replace everything that is set for a resource (KIP-133); what is not named returns to its default.
+"""AlterConfigs: replace the whole configuration of a resource (KIP-133); what is not named returns to its default.
 
-Versions 0 to 2. Topics, brokers, and all brokers (name ""). Who wants to change single properties without knowing the
-others uses IncrementalAlterConfigs.
+Versions 0 to 2. Topics, brokers, and all brokers (name ""). To change single properties without knowing the
+others, clients use IncrementalAlterConfigs.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ async def alter_replica_log_dirs(
 
 
 def begin(ctx: RequestContext, topic: str, index: int, path: str) -> ErrorCode:
-    """Begin one move; what came of it."""
+    """Begin one move. Returns its error code."""
     replicas = ctx.services.replicas
     try:
         replicas.moves.ask(topic, index, path, replicas.replica(topic, index))

@@ -1,4 +1,4 @@
-"""ConsumerGroupPosition: how far the others in my group are (KIP-253 section 7, repaired by R9 and R10).
+"""ConsumerGroupPosition: a member learns how far the others of its group are (KIP-253 section 7, with R9 and R10).
 
 v0 is the KIP's exchange of reported positions. v1 tells *committed* offsets and waits: the answer comes when one of the
 awaited partitions is committed up to its `awaited_offset`, after `max_wait_ms`, or with REBALANCE_IN_PROGRESS as soon
@@ -15,5 +15,5 @@ from anabranch.protocol.apis.consumer_group_position import ConsumerGroupPositio
 async def consumer_group_position(
     ctx: RequestContext, request: ConsumerGroupPositionRequest
 ) -> ConsumerGroupPositionResponse:
-    """Exchange, or wait."""
+    """Exchange positions (v0), or wait for commits (v1)."""
     return await ctx.services.groups.position(request, version=ctx.version)

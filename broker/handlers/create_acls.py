@@ -1,4 +1,4 @@
-"""CreateAcls: let somebody do something (KIP-140, KIP-290).
+"""CreateAcls: grant permissions (KIP-140, KIP-290).
 
 Versions 0 to 3. There is no authorizer that would obey: SECURITY_DISABLED for each.
 """

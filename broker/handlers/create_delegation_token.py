@@ -1,7 +1,7 @@
 """CreateDelegationToken: a token to authenticate with (KIP-48, KIP-373).
 
-Versions 0 to 3; v3 names an owner. Who is not authenticated, and nobody is on a PLAINTEXT listener, may not
-ask for one.
+Versions 0 to 3; v3 names an owner. Only an authenticated client may ask for one, and no client of a PLAINTEXT
+listener is one.
 """
 
 from __future__ import annotations

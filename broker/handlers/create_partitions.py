@@ -23,7 +23,7 @@ FIRST_VERSION_WITH_STRICT_QUOTA = 3
 
 @handles(CreatePartitionsRequest, versions="0-3")
 async def create_partitions(ctx: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-    """Let the active controller decide, here or elsewhere."""
+    """Let the active controller decide, on this node or another. Returns its answer."""
     spending = Spending(ctx, strict=ctx.version >= FIRST_VERSION_WITH_STRICT_QUOTA)
     refused = [] if request.validate_only else over_quota(ctx, request, spending)
     if refused:

@@ -1,4 +1,4 @@
-"""DeleteGroups: forget groups without members, with their offsets (KIP-229).
+"""DeleteGroups: delete groups without members, with their offsets (KIP-229).
 
 Versions 0 to 2. Answered when the tombstones are replicated. GROUP_ID_NOT_FOUND and NON_EMPTY_GROUP are told per group.
 """
@@ -22,7 +22,7 @@ async def delete_groups(ctx: RequestContext, request: DeleteGroupsRequest) -> De
 
 
 async def delete(ctx: RequestContext, group_id: str) -> ErrorCode:
-    """One group; says what went wrong."""
+    """Delete one group. Returns its error code."""
     try:
         await ctx.services.groups.delete(group_id)
     except KafkaError as error:

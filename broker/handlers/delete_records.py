@@ -1,4 +1,4 @@
-"""DeleteRecords: let a partition begin later, and answer when every live replica does (KIP-107).
+"""DeleteRecords: raise a partition's log start offset, and answer when every live replica has it (KIP-107).
 
 The leader moves its log start at once; followers take it over with their next fetch, and tell so with the one after
 that. The low watermark in the answer is the start that all of them have reached. A compacted topic deletes by key, and
@@ -39,7 +39,7 @@ class DeletionWait:
         self.row = row
 
     def settled(self) -> bool:
-        """Whether the outcome is known by now; until then the row says that the time is up."""
+        """Whether all live followers have deleted; until then the row has the error REQUEST_TIMED_OUT."""
         if not self.partition.is_leader:
             self.row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             self.row.low_watermark = NO_LOW_WATERMARK
@@ -54,7 +54,7 @@ class DeletionWait:
 
 @handles(DeleteRecordsRequest, versions="0-2")
 async def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    """Delete everywhere here, then wait for the followers."""
+    """Delete in this broker's partitions, then wait for their followers."""
     replicas = ctx.services.replicas
     waits: list[DeletionWait] = []
     turns = Turns()

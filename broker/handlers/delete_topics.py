@@ -52,7 +52,7 @@ async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> De
 
 
 def by_name(name: str) -> DeleteTopicState:
-    """How versions before 6 name a topic."""
+    """A topic of a request before version 6, in the form of later ones."""
     return DeleteTopicState(name=name, topic_id=ZERO_UUID)
 
 
@@ -84,7 +84,10 @@ async def mark(ctx: RequestContext, asked: DeleteTopicState, spending: Spending)
 
 
 def waits_for(topic: TopicImage, image: ClusterImage) -> str | None:
-    """What the end of a topic waits for, if some of its replicas are on brokers that are down."""
+    """What the deletion of a topic waits for, in words: its replicas on brokers that are down.
+
+    None if there are none.
+    """
     holders = {broker for partition in topic.partitions.values() for broker in partition.replicas}
     down = sorted(holders - image.brokers.keys())
     if not down:

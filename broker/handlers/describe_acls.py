@@ -1,6 +1,6 @@
-"""DescribeAcls: who may do what (KIP-140, KIP-290).
+"""DescribeAcls: list permissions (KIP-140, KIP-290).
 
-Versions 0 to 3. There is no authorizer, so nobody is kept out and there is nothing to describe: SECURITY_DISABLED.
+Versions 0 to 3. There is no authorizer, so every client may do everything, and nothing is described: SECURITY_DISABLED.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""DescribeClientQuotas: which limits are set for whom (KIP-546, KIP-612).
+"""DescribeClientQuotas: list the limits of users, client ids and addresses (KIP-546, KIP-612).
 
 Versions 0 and 1. Each component of the filter names an entity, the default of its type, or anything of its type; a
-strict filter means entities of just these types. Who has no limit is not described.
+strict filter means entities of just these types. Entities without a limit are left out.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 EXACT, OF_DEFAULT, SPECIFIED = range(3)
 ORDER: Final = (REQUEST, PRODUCE, FETCH, "controller_mutation_rate", "connection_creation_rate")
-"""Of the limits in a row: as in Java's map of them."""
+"""The order of the limits in a row: that of Java's map."""
 
 
 @handles(DescribeClientQuotasRequest, versions="0-1")
 async def describe_client_quotas(
     ctx: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
-    """Describe whom the filter means."""
+    """Describe the entities that the filter matches."""
     try:
         asked = quotas.checked_filter((one.entity_type, component_of(one)) for one in request.components)
     except KafkaError as error:

@@ -43,7 +43,7 @@ async def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest)
 
 
 def refused(endpoint_type: int) -> DescribeClusterResponse:
-    """There are no endpoints but those of brokers."""
+    """The answer to a question about endpoints of controllers, which there are none of without KRaft."""
     controllers = endpoint_type == CONTROLLERS
     return DescribeClusterResponse(
         error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if controllers else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,

@@ -1,8 +1,8 @@
 """DescribeConfigs: effective settings of topics, brokers and loggers, and where each comes from.
 
 Versions 0 to 4: v1 adds sources and synonyms (KIP-226), v3 types and documentation (KIP-569). A broker describes
-itself, or (name "") what was changed for all. Empty or null keys mean all; unknown keys are left out. A kind of
-resource that does not exist spoils the whole request, as in Kafka; everything else only its own row.
+itself, or (name "") the properties that were changed for all. Empty or null keys mean all; unknown keys are left out. A
+kind of resource that does not exist spoils the whole request, as in Kafka; everything else only its own row.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ async def rows_of(ctx: RequestContext, asked: DescribeConfigsResource) -> list[D
 
 
 def check_described_broker(node_id: int, name: str) -> None:
-    """INVALID_REQUEST unless this is the broker that is to be described."""
+    """Raise INVALID_REQUEST unless the name is this broker's."""
     try:
         broker_id = int(name)
     except ValueError:
@@ -120,7 +120,7 @@ def logger_rows() -> list[DescribedConfig]:
 
 
 def refused(asked: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
-    """A resource about which there is nothing to tell."""
+    """The row of a resource that is refused."""
     return DescribeConfigsResult(
         error_code=error.code,
         error_message=error.message or None,

@@ -1,6 +1,6 @@
 """DescribeDelegationToken: which tokens there are (KIP-48, KIP-373).
 
-Versions 0 to 3. Who is not authenticated, and nobody is on a PLAINTEXT listener, may not ask for it.
+Versions 0 to 3. Only an authenticated client may ask for it, and no client of a PLAINTEXT listener is one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """DescribeGroups: members and state of groups (KIP-345, KIP-430).
 
-Versions 0 to 5. A group that nobody has heard of is Dead, without an error, as Kafka says it. Whoever asks
+Versions 0 to 5. A group that does not exist is Dead, without an error, as Kafka answers it. Every client
 may do everything: there are no ACLs.
 """
 
@@ -26,7 +26,7 @@ async def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -
 
 
 def describe(ctx: RequestContext, group_id: str) -> DescribedGroup:
-    """One group."""
+    """The row of one group."""
     try:
         group = ctx.services.groups.group(group_id)
     except KafkaError as error:

@@ -1,4 +1,4 @@
-"""DescribeLogDirs: what lies in which directory of this broker, how far behind it is, and what moves (KIP-113).
+"""DescribeLogDirs: the logs in each directory of this broker, their sizes, lags and moves (KIP-113).
 
 Versions 0 to 4; v3 adds an error for the whole, v4 the size of the volume and what is free (KIP-827). A directory that
 cannot be asked answers for itself alone.
@@ -72,7 +72,7 @@ def described(
 
 
 def lag_of(partition: Partition | None, opened: PartitionLog, *, is_future: bool) -> int:
-    """How far a copy is behind its log, or a log behind what is committed."""
+    """How many records a copy is behind its log, or a log behind the high watermark."""
     if partition is None:
         return NO_LAG
     if is_future:

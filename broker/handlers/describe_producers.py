@@ -1,4 +1,4 @@
-"""DescribeProducers: who writes to a partition, and which transactions are open there (KIP-664).
+"""DescribeProducers: the producers that write to a partition, and their open transactions (KIP-664).
 
 Version 0. Answered by every replica from what its log remembers, not by the leader alone: so an operator finds a
 transaction that hangs, with the offset at which it began and the epoch of the coordinator that ended its last one.
@@ -54,7 +54,7 @@ def describe(ctx: RequestContext, topic: str, index: int) -> PartitionResponse:
 
 
 def state_of(entry: ProducerEntry) -> ProducerState:
-    """What is known of one producer."""
+    """The row of one producer."""
     return ProducerState(
         producer_id=entry.producer_id,
         producer_epoch=entry.epoch,

@@ -1,6 +1,6 @@
-"""DescribeTransactions: where transactional ids stand (KIP-664).
+"""DescribeTransactions: the state of transactional ids and their partitions (KIP-664).
 
-Version 0. An id that nobody has heard of is TRANSACTIONAL_ID_NOT_FOUND, one that is coordinated elsewhere
+Version 0. An id that does not exist is TRANSACTIONAL_ID_NOT_FOUND, one that is coordinated elsewhere
 NOT_COORDINATOR; the other fields of such a row are zero.
 """
 
@@ -31,7 +31,7 @@ async def describe_transactions(
 
 
 def describe(ctx: RequestContext, transactional_id: str) -> TransactionState:
-    """One id."""
+    """The row of one id."""
     try:
         if transactional_id == "":
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id has at least one character")

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials: who has which credential, never what it is (KIP-554).
+"""DescribeUserScramCredentials: the mechanisms for which users have credentials, never these themselves (KIP-554).
 
 Version 0. No users mean all that have one. A user without is RESOURCE_NOT_FOUND, one that is named twice
 DUPLICATE_RESOURCE.
@@ -51,7 +51,7 @@ async def describe_user_scram_credentials(
 def result_of(
     user: str, credentials: dict[int, int], error: KafkaError | None = None
 ) -> DescribeUserScramCredentialsResult:
-    """One row."""
+    """The row of one user."""
     return DescribeUserScramCredentialsResult(
         user=user,
         error_code=ErrorCode.NONE if error is None else error.code,

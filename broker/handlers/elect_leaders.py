@@ -1,8 +1,8 @@
 """ElectLeaders: give leadership back to preferred replicas, or to any live one although records may be lost.
 
 Versions 0 to 2; v1 adds the unclean kind (KIP-460). The controller elects; a broker answers when its own metadata
-shows the new leaders, so that who asks next finds them. What it does not show in time is answered REQUEST_TIMED_OUT,
-and is elected all the same.
+shows the new leaders, so that the next request finds them. An election that does not show in time is answered
+REQUEST_TIMED_OUT, and happens all the same.
 """
 
 from __future__ import annotations
@@ -79,5 +79,5 @@ def led(image: ClusterImage, topic: str, index: int, preferred: bool) -> bool:
 
 
 def time_out(row: PartitionResult) -> None:
-    """The election is written, and not seen here."""
+    """Set the error of an election that is written and does not show in this broker's metadata yet."""
     row.error_code, row.error_message = ErrorCode.REQUEST_TIMED_OUT, "The request timed out."

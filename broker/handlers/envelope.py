@@ -1,4 +1,4 @@
-"""Envelope: a request that one broker hands on for a client of another (KIP-590).
+"""Envelope: a request that one broker forwards for its client to another (KIP-590).
 
 Version 0. Brokers of a ZooKeeper cluster hand nothing on in this form, and none of them may be sent one: as in Kafka
 without a migration to KRaft, the connection is closed.

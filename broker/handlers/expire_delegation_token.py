@@ -1,6 +1,6 @@
 """ExpireDelegationToken: end a token (KIP-48).
 
-Versions 0 to 2. Who is not authenticated, and nobody is on a PLAINTEXT listener, may not ask for it.
+Versions 0 to 2. Only an authenticated client may ask for it, and no client of a PLAINTEXT listener is one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What has to be known about a request's generations before any of its batches is appended: the waits of R16.
+"""The waits of R16: what a leader has to know about a request's generations before it appends any batch.
 
-A stamped batch waits until it is written down that its topic has such; a batch without a stamp has its keys looked at
-where the topic says `verify`, a few at a time. Both need nothing from anybody else in nearly all requests.
+A stamped batch waits until its topic's znode has the mark for such batches; a batch without a stamp has its keys looked
+at where the topic says `verify`, a few at a time. In nearly all requests neither needs to wait.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ if TYPE_CHECKING:
     from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest
 
 Fits = Mapping[int, Fit]
-"""By the id of what stands in the request for a partition."""
+"""The id of a partition's data object in the request -> what is known of its keys."""
 NOTHING_LOOKED_AT: Final[Fits] = {}
 
 
 async def prepare(replicas: ReplicaManager, request: ProduceRequest) -> Fits:
-    """Wait for what the batches of this request need; what was found about the keys of those without a stamp."""
+    """Wait for what the batches of this request need.
+
+    Returns what was found about the keys of those without a stamp.
+    """
     unstamped: list[Partition] = []
     to_verify: list[tuple[TopicImage, PartitionProduceData]] = []
     replica = replicas.replica
@@ -60,7 +63,7 @@ async def look_at_keys(replicas: ReplicaManager, topic: TopicImage, data: Partit
         if len(records) > MAGIC_POSITION and records[MAGIC_POSITION] < MAGIC:
             records = await replicas.inspector.converted(records, settings)
         if len(records) < HEADER_BYTES or not looks_sound(records, header := read_header(records), settings):
-            return Fit(topic)  # whoever appends it says what is wrong with it
+            return Fit(topic)  # the append will find what is wrong with it
         async with replicas.inspector.unpacked(records, header, settings) as content:
             for one in misplaced(content, header.record_count, data.index, topic):
                 if one is None:

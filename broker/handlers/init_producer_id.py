@@ -1,7 +1,7 @@
 """InitProducerId: an identity for an idempotent or transactional producer (KIP-98, KIP-360).
 
 Versions 0 to 5. Without a transactional id any broker answers, always with a fresh id and epoch 0, even if the producer
-names the id it had. With one its coordinator answers: the next epoch, which fences whoever had the last one.
+names the id it had. With one its coordinator answers: the next epoch, which fences the producer that had the last one.
 """
 
 from __future__ import annotations

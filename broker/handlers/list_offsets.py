@@ -1,7 +1,8 @@
 """ListOffsets: which offset belongs to a timestamp, or is the first, the last, or the one with the largest timestamp.
 
-"Latest" is what the asker may read: the high watermark, the last stable offset for read_committed, the log's end for a
-follower. A new leader that has not yet reached its own first offset with the high watermark cannot tell, and says so.
+The "latest" offset is the end of what the client may read: the high watermark, the last stable offset for
+read_committed, the log's end for a follower. A new leader whose high watermark has not yet reached its own first offset
+does not know it, and answers OFFSET_NOT_AVAILABLE.
 Versions 0 to 9.
 """
 
@@ -98,7 +99,7 @@ def segment_starts(partition: Partition, asked: ListOffsetsPartition, replica_id
 
 
 def latest_for(partition: Partition, request: ListOffsetsRequest) -> int:
-    """The end of what the asker may read."""
+    """The end of what the client, or follower, may read."""
     if request.replica_id >= 0:
         return partition.log.log_end_offset
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
@@ -107,7 +108,7 @@ def latest_for(partition: Partition, request: ListOffsetsRequest) -> int:
 
 
 def check_leader_is_caught_up(partition: Partition, version: int) -> None:
-    """Right after an election the high watermark may lie before what earlier leaders had told (KIP-207)."""
+    """Raise OFFSET_NOT_AVAILABLE while the high watermark may lie before what earlier leaders answered (KIP-207)."""
     if partition.high_watermark < partition.leader_epoch_start_offset:
         code = ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
         raise KafkaError(code, f"{partition!r} has just been elected")

@@ -3,7 +3,7 @@
 Versions 0 to 12, the resize fields as tags from v9 on (D3). Answered from one immutable image, so R12
 holds because it holds for every image (see `broker.metadata_cache`). A topic that does not exist is created when the
 broker and the request allow it; the answer waits a moment for its leaders and says LEADER_NOT_AVAILABLE if that
-takes longer, or if nobody can tell yet whether the topic exists. Source: Kafka's `AutoTopicCreationManager`.
+takes longer, or if it is not known yet whether the topic exists. Source: Kafka's `AutoTopicCreationManager`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Asked = TypeVar("Asked")
 
 SETTLE_MS: Final = 250
 _MAY_EXIST: Final = frozenset({ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NOT_CONTROLLER})
-"""Somebody else was faster, or our session with ZooKeeper ended and nobody knows what was written."""
+"""Another broker was faster, or the session with ZooKeeper ended and it is unknown what was written."""
 FIRST_VERSION_WITH_NULL_FOR_ALL: Final = 1
 FIRST_VERSION_WITH_LOOKUP_BY_ID: Final = 12
 
@@ -93,7 +93,7 @@ def by_id(asked: MetadataRequestTopic) -> bool:
 
 
 def refused(asked: list[MetadataRequestTopic]) -> MetadataResponse:
-    """A request that makes no sense: every topic bears the error, and nothing else is told."""
+    """The answer to a request that is not allowed: every topic has the error, and nothing else is answered."""
     rows = [MetadataRequestTopic(name=topic.name or "", topic_id=topic.topic_id) for topic in asked]
     return MetadataResponse(
         brokers=[], cluster_id=None, topics=[error_row(row, ErrorCode.INVALID_REQUEST) for row in rows]
@@ -101,7 +101,7 @@ def refused(asked: list[MetadataRequestTopic]) -> MetadataResponse:
 
 
 async def create_missing(services: Services, request: MetadataRequest) -> dict[str, ErrorCode]:
-    """Create the topics that were named and do not exist; what became of each that is not there yet."""
+    """Create the topics that were named and do not exist. Returns name -> error of those that are not there yet."""
     outcome: dict[str, ErrorCode] = {}
     if not services.settings.auto_create_topics_enable:
         return outcome
@@ -147,7 +147,7 @@ def answer(
 
 
 def error_row(asked: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTopic:
-    """A topic about which there is nothing to tell."""
+    """The row of a topic that is refused."""
     return MetadataResponseTopic(
         error_code=code,
         name=asked.name,
@@ -158,7 +158,7 @@ def error_row(asked: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseT
 
 
 def topic_row(ctx: RequestContext, image: ClusterImage, topic: TopicImage) -> MetadataResponseTopic:
-    """Everything about one topic."""
+    """The row of a topic."""
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
@@ -177,7 +177,10 @@ def topic_row(ctx: RequestContext, image: ClusterImage, topic: TopicImage) -> Me
 
 
 def partition_row(ctx: RequestContext, image: ClusterImage, partition: PartitionImage) -> MetadataResponsePartition:
-    """One partition; without a live leader it keeps its leader epoch, so that clients can tell old news from new."""
+    """The row of a partition.
+
+    Without a live leader it keeps its leader epoch, so that clients see which answer is newer.
+    """
     live = image.brokers
     leader, code = partition.leader, ErrorCode.NONE
     if leader not in live:

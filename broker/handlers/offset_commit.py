@@ -59,7 +59,7 @@ async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Of
 
 
 def value_of(asked: OffsetCommitRequestPartition, retention_ms: int, now_ms: int) -> CommittedOffset:
-    """What is to be remembered."""
+    """The value that the coordinator stores."""
     return CommittedOffset(
         offset=asked.committed_offset,
         leader_epoch=asked.committed_leader_epoch,

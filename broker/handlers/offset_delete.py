@@ -39,7 +39,7 @@ async def offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> Of
 
 
 def rows(errors: dict[TopicPartition, ErrorCode]) -> list[OffsetDeleteResponseTopic]:
-    """By topic."""
+    """The rows of the answer, by topic."""
     topics: dict[str, list[OffsetDeleteResponsePartition]] = {}
     for (topic, index), error in errors.items():
         topics.setdefault(topic, []).append(OffsetDeleteResponsePartition(partition_index=index, error_code=error))

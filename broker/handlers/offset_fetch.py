@@ -1,7 +1,7 @@
 """OffsetFetch: how far a group is (KIP-320, KIP-447, KIP-709).
 
 Versions 0 to 9. From v8 one request asks for several groups; null topics (v2 on) mean all that were committed. A
-partition or group that nobody has heard of is not an error: its offset is -1. With `require_stable` (v7 on) a partition
+partition or group that does not exist is not an error: its offset is -1. With `require_stable` (v7 on) a partition
 with an open transactional commit is UNSTABLE_OFFSET_COMMIT. v1 has no place for a group's error but the partitions. v0
 reads from ZooKeeper (`zookeeper_offsets`).
 """

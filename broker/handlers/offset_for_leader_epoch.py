@@ -1,6 +1,6 @@
-"""OffsetForLeaderEpoch: where did this leader epoch end?  (KIP-101, KIP-320; rule R7 finds boundaries with it)
+"""OffsetForLeaderEpoch: the offset at which a leader epoch ended (KIP-101, KIP-320; rule R7 finds boundaries with it).
 
-Answers only as leader, and only to those who know the present epoch, if they name one: a leader that has not
+A broker answers only as leader, and only if the request names the present epoch, or none: a leader that has not
 adopted a resize yet answers UNKNOWN_LEADER_EPOCH instead of an end that may still move. Ends are exclusive.
 Versions 0 to 4.
 """

@@ -1,4 +1,4 @@
-"""What becomes of a Fetch answer before v10: message sets instead of batches before v4, and no zstd.
+"""Converts Fetch answers for versions before v10: message sets instead of batches before v4, and no zstd.
 
 Consumers before v10 cannot know zstd, so a topic that demands it is not served to them (KIP-110). Consumers before v4
 get messages of format v0 (v0, v1) or v1 (v2, v3) if the topic allows it, and zstd that a producer chose is refused
@@ -36,7 +36,7 @@ FIRST_VERSION_WITH_TIMESTAMPS: Final = 2
 LAST_VERSION_WITHOUT_STORAGE_ERRORS: Final = 5
 STEP_BYTES: Final = 128 * 1024
 INCOMPLETE: Final = struct.pack(">qi", -1, HEADER_BYTES)
-"""Offset and size of a message that is not there."""
+"""Offset and size of a message whose bytes are left out."""
 
 log: Final = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ async def downgrade(ctx: RequestContext, request: FetchRequest, answer: list[Fet
 
 
 def settings_of(ctx: RequestContext, topic: str, index: int) -> LogSettings | None:
-    """How a partition is stored, if it is here."""
+    """The settings of a partition's log; None if this broker has none."""
     try:
         return ctx.services.replicas.partition(topic, index).log.settings
     except KafkaError:
@@ -76,7 +76,7 @@ def settings_of(ctx: RequestContext, topic: str, index: int) -> LogSettings | No
 
 
 def check(ctx: RequestContext, replica_id: int, settings: LogSettings | None) -> None:
-    """Whether this version may read from a topic at all. Raises KafkaError."""
+    """Raise KafkaError if this version cannot read from the topic at all."""
     if settings is None:
         return
     if settings.codec is Compression.ZSTD:
@@ -119,7 +119,7 @@ async def converted(records: Buffer, magic: int, first_offset: int) -> bytes:
 
 
 def whole_messages(messages: bytes, size_bytes: int) -> bytes:
-    """As many of them as have room."""
+    """The first messages, as many as fit whole."""
     end = 0
     for position, header in iter_headers(messages[:size_bytes]):
         end = position + header.size_bytes

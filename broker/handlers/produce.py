@@ -120,7 +120,7 @@ async def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceRespon
 
 
 def check(ctx: RequestContext, acks: int, topic: str, data: PartitionProduceData) -> None:
-    """What can be refused without looking at the log; the first objection is Kafka's first one too."""
+    """Raise KafkaError for what can be refused without the log; the checks are in Kafka's order."""
     try:
         if ctx.version >= FIRST_VERSION_WITH_BATCHES:  # before, any format may come: the log converts it
             check_format(ctx.version, data.records)
@@ -135,7 +135,7 @@ def check(ctx: RequestContext, acks: int, topic: str, data: PartitionProduceData
 
 
 def check_format(version: int, records: Buffer | None) -> None:
-    """Whether this version may bring such records; the log looks at the rest."""
+    """Raise KafkaError for records of a format that this version cannot carry."""
     if not records:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
     if len(records) > FLAGS_POSITION:
@@ -184,7 +184,7 @@ def append(
 
 
 async def replicated(replicas: ReplicaManager, waiting: Waiting, timeout_ms: int) -> None:
-    """Wait until other replicas have what was appended, and say where they have not."""
+    """Wait until other replicas have what was appended; set the error of the rows where they have not in time."""
     await replicas.rooms.wait_replicated([wait for wait, _ in waiting], timeout_ms)
     for wait, row in waiting:
         if wait.code is not ErrorCode.NONE:
@@ -195,7 +195,7 @@ async def replicated(replicas: ReplicaManager, waiting: Waiting, timeout_ms: int
 def refuse_all(
     ctx: RequestContext, request: ProduceRequest, hints: LeaderHints, error: KafkaError
 ) -> ProduceResponse | None:
-    """The answer when nothing of a request may be looked at."""
+    """The answer to a request that is refused as a whole."""
     responses = [
         TopicProduceResponse(
             name=topic.name,

@@ -1,6 +1,6 @@
 """SaslAuthenticate: the next step of an authentication (KIP-152, KIP-368).
 
-Versions 0 to 2. Listeners here are PLAINTEXT: whoever connects is authenticated already.
+Versions 0 to 2. Listeners here are PLAINTEXT, on which every client counts as authenticated already.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """SaslHandshake: begin to authenticate (KIP-43, KIP-152).
 
-Versions 0 and 1, the same bytes. Listeners here are PLAINTEXT: whoever connects is authenticated already, so a
+Versions 0 and 1, the same bytes. Listeners here are PLAINTEXT, on which every client counts as authenticated, so a
 handshake comes at the wrong time, and no mechanism is named.
 """
 

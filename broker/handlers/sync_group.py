@@ -1,4 +1,4 @@
-"""SyncGroup: the leader brings everybody's assignment, the others fetch theirs (KIP-345, KIP-559).
+"""SyncGroup: the group's leader brings the assignment of all members, the others fetch theirs (KIP-345, KIP-559).
 
 Versions 0 to 5; from v5 a member says which protocol it believes in. The answer comes when the leader's assignment is
 stored. While the group is being loaded the answer is REBALANCE_IN_PROGRESS, which makes the member join again.

@@ -1,4 +1,4 @@
-"""What Produce asks of transactional batches before it appends anything (KIP-98, KIP-890 part 1).
+"""Checks the transactional batches of a Produce request before any is appended (KIP-98, KIP-890 part 1).
 
 A request with such batches names its transactional id, and all of them are of one producer. The first batch of a
 transaction in a partition is let in only when the transaction's coordinator knows the partition as part of it; the
@@ -52,7 +52,7 @@ def is_transactional(records: Buffer | None) -> bool:
 
 
 def check_no_transaction(request: ProduceRequest) -> None:
-    """A request without a transactional id carries no transactional batch. Raises KafkaError for the whole request."""
+    """Raise KafkaError for the whole request if it has no transactional id and carries a transactional batch."""
     for topic in request.topic_data:
         for data in topic.partition_data:
             if is_transactional(data.records):

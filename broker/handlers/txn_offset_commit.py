@@ -59,7 +59,7 @@ async def txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest
 async def commit(
     ctx: RequestContext, request: TxnOffsetCommitRequest, staged: dict[TopicPartition, CommittedOffset]
 ) -> ErrorCode:
-    """What the coordinator says, in the words of the version."""
+    """The coordinator's error code, as the version of the request knows it."""
     try:
         await ctx.services.groups.transactions.commit(
             request, staged, abortable=ctx.version >= FIRST_VERSION_THAT_MAY_ABORT
@@ -72,7 +72,7 @@ async def commit(
 
 
 def objection(ctx: RequestContext, topic: str, asked: TxnOffsetCommitRequestPartition) -> ErrorCode:
-    """What is wrong with this one partition."""
+    """The error of one partition; NONE if its offset can be committed."""
     if ctx.services.metadata.partition(topic, asked.partition_index) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if len(asked.committed_metadata or "") > ctx.services.settings.offset_metadata_max_bytes:
@@ -81,7 +81,7 @@ def objection(ctx: RequestContext, topic: str, asked: TxnOffsetCommitRequestPart
 
 
 def value_of(asked: TxnOffsetCommitRequestPartition, now_ms: int) -> CommittedOffset:
-    """What is to be remembered."""
+    """The value that the coordinator stores."""
     return CommittedOffset(
         offset=asked.committed_offset,
         leader_epoch=asked.committed_leader_epoch,

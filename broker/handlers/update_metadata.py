@@ -20,7 +20,7 @@ async def update_metadata(ctx: RequestContext, request: UpdateMetadataRequest) -
 
 
 def carry_out(ctx: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-    """Apply the update to the metadata image, whole."""
+    """Apply the update to the metadata image as a whole."""
     services = ctx.services
     try:
         services.fence.admit(controller_epoch=request.controller_epoch, broker_epoch=request.broker_epoch)

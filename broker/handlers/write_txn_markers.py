@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 ACKS_ALL = -1
 Outcomes = dict[int, dict[tuple[str, int], ErrorCode]]
-"""Producer id -> partition -> how it went."""
+"""Producer id -> partition -> error code."""
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ async def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest
 
 
 def control_batch(marker: WritableTxnMarker, now_ms: int) -> bytes:
-    """What is appended for a marker, the same in each partition."""
+    """The control batch of a marker, the same in each partition."""
     return build_end_transaction(
         commit=marker.transaction_result,
         producer_id=marker.producer_id,

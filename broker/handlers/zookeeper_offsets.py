@@ -1,6 +1,6 @@
 """OffsetCommit and OffsetFetch v0: offsets of consumers of 2013, kept in ZooKeeper, apart from those of groups.
 
-Any broker answers, without a coordinator, a generation or an expiry. An offset that nobody has committed is
+Any broker answers, without a coordinator, a generation or an expiry. An offset that was never committed is
 UNKNOWN_TOPIC_OR_PARTITION, and metadata is checked and forgotten, as in Kafka. Imported with the first such request.
 Source: `KafkaApis.commitOffsetsToZookeeper`.
 """
@@ -102,5 +102,5 @@ async def _fetch_one(ctx: RequestContext, group: str, topic: str, index: int) ->
 
 
 def _is_path(group: str) -> bool:
-    """Whether a group's name can stand in a path; Kafka lets ZooKeeper's client object."""
+    """Whether a group's name can be part of a path; in Kafka ZooKeeper's client refuses it."""
     return group.isprintable() and not any(part in ("", ".", "..") for part in group.split("/"))
