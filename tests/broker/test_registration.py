@@ -10,7 +10,6 @@ import pytest
 from anabranch.broker import registration
 from anabranch.broker.config import BrokerSettings
 from anabranch.broker.producer_ids import ProducerIds
-from anabranch.broker.topic_configs import TopicConfigs
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -85,19 +84,3 @@ async def test_without_zookeeper_there_are_no_new_producer_ids() -> None:
     with pytest.raises(KafkaError) as caught:
         await ids.draw()
     assert caught.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-
-
-async def test_topic_configs_are_read_once_and_forgotten_on_demand() -> None:
-    session = await MemoryZooKeeper().connect()
-    configs = TopicConfigs(BrokerSettings(min_insync_replicas=2), lambda: session)
-    path = paths.topic_config("t")
-    await session.create(path, znodes.encode_config({"retention.ms": "5"}), make_parents=True)
-    assert configs.get("t").retention_ms != 5, "not loaded yet"
-    assert (await configs.load("t")).retention_ms == 5
-    assert (configs.get("t").min_insync_replicas, configs.properties("t")) == (2, {"retention.ms": "5"})
-    await session.set(path, znodes.encode_config({"retention.ms": "6"}))
-    assert (await configs.load("t")).retention_ms == 5
-    configs.forget("t")
-    assert (await configs.load("t")).retention_ms == 6
-    await session.set(path, znodes.encode_config({"retention.ms": "soon"}))
-    assert (await configs.load("t", again=True)).min_insync_replicas == 2, "nonsense means the defaults"

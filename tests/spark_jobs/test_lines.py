@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 
 from anabranch.spark_jobs import columns
-from anabranch.spark_jobs.columns import ForeignState, Ragged
 from anabranch.spark_jobs.lines import PLACE, SKIPPED, HashCollision, Lines, hashes, line_hash
 
 KEYS = [b"a", b"", None, b"bb", b"a"]
@@ -81,17 +80,3 @@ def test_two_lines_with_one_hash_end_the_audit() -> None:
     lines, first, second = made([0] * 5)
     with pytest.raises(HashCollision):
         lines.find(first[:1], second[:1] + np.uint64(1))
-
-
-def test_rows_under_keys_can_be_replaced_and_emptied() -> None:
-    ragged = Ragged(np.array([3, 3, 9], np.uint64), np.array([[1], [2], [3]], np.int64))
-    assert (ragged.get(3), ragged.get(4), ragged.get(9)) == ([(1,), (2,)], [], [(3,)])
-    ragged.put(3, [])
-    ragged.put(4, [(8,), (7,)])
-    assert ragged.items() == [(4, (8,)), (4, (7,)), (9, (3,))]
-    assert ragged.has(np.array([3, 4, 9], np.uint64)).tolist() == [False, True, True]
-
-
-def test_the_state_of_another_version_is_refused() -> None:
-    with pytest.raises(ForeignState, match="another version"):
-        columns.unpack(b"\x80\x05pickle")

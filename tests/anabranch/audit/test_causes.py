@@ -6,7 +6,7 @@ from anabranch.audit.causes import cause_of, in_lines, lines_of
 from anabranch.clients.group_admin import Group, Member
 from anabranch.clients.group_gates import Blocker, ClosedGate
 from anabranch.protocol.topic_partition import TopicPartition
-from anabranch.spark_jobs.verdict import Unread, unread_of
+from anabranch.spark_jobs.verdict import Unread
 
 FIVE, ONE = TopicPartition("orders", 5), TopicPartition("orders", 1)
 READER = Member("m-1", "reader", "/127.0.0.1", (ONE,))
@@ -48,8 +48,3 @@ def test_places_with_one_cause_stand_in_one_line() -> None:
 def test_without_a_cluster_the_places_are_told_alone() -> None:
     assert in_lines(None, [LOST]) == ["12 records that group billing was not given: orders-1 from 4,000"]
     assert in_lines("127.0.0.1:1", []) == []
-
-
-def test_what_many_buckets_tell_of_a_partition_is_one_place() -> None:
-    found = [LOST, LOST._replace(offset=3998, records=2), LOST._replace(partition=0)]
-    assert unread_of(found) == [LOST._replace(partition=0), LOST._replace(offset=3998, records=14)]

@@ -1,0 +1,28 @@
+"""What a demonstration has to show in order not to have failed."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.demo.scenario import failures
+from tests.anabranch.demo.test_story import judged
+
+
+def test_the_job_passes_only_if_nothing_was_violated_and_the_control_was_caught() -> None:
+    assert failures(judged("job"), judged("control", out_of_order=3)) == []
+
+
+@pytest.mark.parametrize("change", [{"out_of_order": 1}, {"lost": 1}, {"repeated": 1}, {"delivered": 9}])
+def test_any_violation_fails_the_demonstration(change: dict[str, int]) -> None:
+    assert len(failures(judged("job", **change), judged("control", out_of_order=3))) == 1
+
+
+def test_an_audit_without_bite_fails_the_demonstration() -> None:
+    (reason,) = failures(judged("job"), judged("control"))
+    assert "no bite" in reason
+
+
+def test_an_unjudged_job_fails_the_demonstration() -> None:
+    story = judged("job")
+    story.verdict = {}
+    assert len(failures(story, judged("control", out_of_order=3))) == 4

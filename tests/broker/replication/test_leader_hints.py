@@ -1,0 +1,24 @@
+"""Who leads is told to those who asked somebody else."""
+
+from __future__ import annotations
+
+from anabranch.broker.metadata_cache import BrokerImage, ClusterImage, MetadataCache, PartitionImage, TopicImage
+from anabranch.broker.replication.leader_hints import LeaderHints
+
+
+def partition(index: int, leader: int) -> PartitionImage:
+    return PartitionImage(index, leader, 7, isr=(1, 2), replicas=(1, 2), offline_replicas=(), partition_epoch=0)
+
+
+def test_leaders_are_named_with_their_epochs_and_the_live_ones_with_their_addresses() -> None:
+    metadata = MetadataCache()
+    one = BrokerImage(1, "h", 9, None, 3)
+    metadata.image = ClusterImage(
+        brokers={1: one}, topics={"t": TopicImage("t", bytes(16), {0: partition(0, 1), 1: partition(1, 2)})}
+    )
+    hints = LeaderHints(metadata)
+    assert hints.leader_of("t", 1) == (2, 7), "one that is not alive is named, but nobody knows where it is"
+    assert not hints.brokers
+    assert hints.leader_of("t", 0) == hints.leader_of("t", 0) == (1, 7)
+    assert hints.brokers == {1: one}
+    assert hints.leader_of("t", 5) == hints.leader_of("no", 0) == (-1, -1)

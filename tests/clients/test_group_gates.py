@@ -1,0 +1,46 @@
+"""Which partitions a group may not read on, and who has to commit what until it may."""
+
+from __future__ import annotations
+
+from anabranch.clients.group_admin import Group, Member
+from anabranch.clients.group_gates import ClosedGate, closed_gates
+from anabranch.clients.metadata import Partition, Topic
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.topic_partition import TopicPartition
+
+ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
+OWNER = Member("m", "c", "/h", (ZERO,))
+GROUP = Group("g", "Stable", "range", (OWNER,))
+END = {Segment(0, 0): 40}
+"""Partition 0 was split at 40: what is behind that, and all of partition 1, is of generation 1."""
+
+
+def topic() -> Topic:
+    def partition(index: int, *starts: tuple[int, int]) -> Partition:
+        return Partition(index, 1, 5, replicas=(1,), isr=(1,), error=ErrorCode.NONE, gen_start=starts)
+
+    lineage = Lineage(1, [(0, 1), (1, 2)])
+    return Topic("t", b"", {0: partition(0, (0, 0), (1, 3)), 1: partition(1, (1, 0))}, lineage=lineage)
+
+
+def gates(committed: dict[TopicPartition, int], group: Group | None = GROUP) -> list[ClosedGate]:
+    return closed_gates(topic(), END, committed, group)
+
+
+def test_what_a_split_made_waits_for_what_came_before() -> None:
+    (closed,) = gates({ZERO: 30})
+    assert (closed.partition, closed.generation, closed.offset, closed.owner) == (ONE, 1, 0, None)
+    (blocker,) = closed.blockers
+    assert (blocker.partition, blocker.end, blocker.committed, blocker.owner) == (ZERO, 40, 30, OWNER)
+    assert blocker.remaining == 10
+
+
+def test_a_group_that_has_committed_nothing_has_all_to_read() -> None:
+    (closed,) = gates({}, None)
+    (blocker,) = closed.blockers
+    assert (blocker.committed, blocker.remaining, blocker.owner) == (-1, 40, None)
+
+
+def test_the_gate_opens_at_the_commit_of_the_end() -> None:
+    assert [len(gates({ZERO: offset})) for offset in (39, 40, 41)] == [1, 0, 0]

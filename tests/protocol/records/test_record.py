@@ -1,0 +1,52 @@
+"""Records are read from a batch, and from one that is damaged as far as it makes sense."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.records.batch import (
+    HEADER_BYTES,
+)
+from anabranch.protocol.records.record import NAME_BYTES_MAX, NAMES_MAX, Record, _names, iter_records
+from tests.protocol.records.test_batch import THREE, build
+
+
+def test_header_keys_that_are_always_new_are_read_and_not_all_remembered() -> None:
+    names = [f"name-{number}" for number in range(2 * NAMES_MAX)] + ["x" * 65, "ü", ""]
+    batch = build([Record(0, 0, None, None, tuple((name, None) for name in names))])
+    for _ in range(2):
+        [found] = iter_records(batch)
+        assert [name for name, _ in found.headers] == names
+    assert len(_names) <= NAMES_MAX
+    assert all(len(raw) <= NAME_BYTES_MAX for raw in _names)
+
+
+def test_record_count_and_records_must_agree() -> None:
+    batch = build(THREE)
+    for count, complaint in ((2, "bytes after the last record"), (4, "cut off")):
+        lying = bytearray(batch)
+        struct.pack_into(">i", lying, 57, count)
+        with pytest.raises(DecodeError, match=complaint):
+            list(iter_records(lying))
+
+
+def test_cut_off_batches() -> None:
+    batch = build(THREE)
+    with pytest.raises(DecodeError, match="cut off"):
+        iter_records(batch[:-1])
+
+
+@given(st.data())
+def test_damaged_records_raise_nothing_but_decode_errors(data: st.DataObject) -> None:
+    batch = bytearray(build(THREE * 3))
+    for _ in range(data.draw(st.integers(1, 4))):
+        batch[data.draw(st.integers(HEADER_BYTES, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(DecodeError):
+        for record in iter_records(batch):
+            assert len(record.value or b"") <= len(batch)

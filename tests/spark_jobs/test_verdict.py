@@ -1,0 +1,11 @@
+"""What many buckets found is one verdict."""
+
+from __future__ import annotations
+
+from anabranch.spark_jobs.verdict import unread_of
+from tests.anabranch.audit.test_causes import LOST
+
+
+def test_what_many_buckets_tell_of_a_partition_is_one_place() -> None:
+    found = [LOST, LOST._replace(offset=3998, records=2), LOST._replace(partition=0)]
+    assert unread_of(found) == [LOST._replace(partition=0), LOST._replace(offset=3998, records=14)]
