@@ -1,5 +1,4 @@
-"""One node, put together: session, server, replicas, coordinators, controller; started and stopped in the order that
-works.
+"""One node, from start to stop: session, listener, replicas, coordinators, registration, controller candidacy.
 
 Starting: ZooKeeper session, listener, replicas, registration, candidacy. The listener comes before the registration,
 because the registration invites the controller to connect. Stopping, when there is time for it: ask the controller
@@ -27,6 +26,7 @@ from anabranch.broker.config_changes import DEFAULT_ENTITY, read_config
 from anabranch.broker.coordinators.coordinator_failpoints import crashing_at
 from anabranch.broker.dispatch import Dispatcher
 from anabranch.broker.lasting import lasting
+from anabranch.broker.meta_properties import claim_directories
 from anabranch.broker.metadata_cache import ClusterImage
 from anabranch.broker.server import Server
 from anabranch.broker.services import Services
@@ -48,7 +48,6 @@ log: Final = logging.getLogger(__name__)
 RENEWAL_PAUSE_S: Final = 0.5
 STEP_S: Final = 5.0
 CONTROLLED_SHUTDOWN_S: Final = 15.0
-META_PROPERTIES: Final = "meta.properties"
 Connect = Callable[[], Awaitable["ZkSession"]]
 
 
@@ -121,7 +120,8 @@ class Node:
     async def _start(self) -> None:
         session, cluster_id = await self._find_cluster()
         try:
-            self._check_meta_properties(cluster_id)
+            if self.settings.is_broker:
+                claim_directories(self._files_by_path, self.settings.node_id, cluster_id)
             self.services = self._assemble(session, cluster_id)
             self.server = Server(self.settings, Dispatcher(self.services))
             await self.server.start()
@@ -333,24 +333,6 @@ class Node:
 
     def _fresh_cluster_id(self) -> str:
         return base64.urlsafe_b64encode(self._rng.randbytes(16)).rstrip(b"=").decode()
-
-    def _check_meta_properties(self, cluster_id: str) -> None:
-        """A data directory belongs to one node of one cluster: refuse to mix them up."""
-        if not self.settings.is_broker:
-            return
-        mine = {"version": "0", "broker.id": str(self.settings.node_id), "cluster.id": cluster_id}
-        for path, files in self._files_by_path.items():
-            content = files.read_file(META_PROPERTIES)
-            if content is None:
-                files.write_file(META_PROPERTIES, "".join(f"{k}={v}\n" for k, v in mine.items()).encode())
-                continue
-            found = dict(line.split("=", 1) for line in content.decode().splitlines() if "=" in line)
-            for name in ("broker.id", "cluster.id"):
-                if found.get(name) != mine[name]:
-                    raise ConfigError(
-                        f"the data in {path} belongs to {name} {found.get(name)}, but this node has {name} "
-                        f"{mine[name]}; use another --data-dir, or empty this one if its data is no longer needed"
-                    )
 
     # --- session loss
 
