@@ -5,7 +5,7 @@ output as 1, 2, 3, ... with nothing left out, repeated or out of order, up to th
 and output are one. Instances are the real `Streams`, with their stores in a real directory; killing one leaves there
 what its last write left.
 
-    python -m tests.sim.streaming [SEED] [--schedules 300] [--no-resizes | --removals | --joins]
+    python -m tests.sim.streaming [SEED] [--schedules 300] [--no-resizes | --removals | --joins | --repeats]
 """
 
 from __future__ import annotations
@@ -316,12 +316,19 @@ class Streaming:
 
 
 def play(
-    seed: int, *, resizes: bool = True, removals: bool = False, joins: bool = False, tell: bool = False
+    seed: int,
+    *,
+    resizes: bool = True,
+    removals: bool = False,
+    joins: bool = False,
+    repeats: bool = False,
+    tell: bool = False,
 ) -> tuple[int, list[str], Counter[str]]:
     """One schedule: what is wrong, and what happened."""
     from tests.sim.resizing import removals_soon
     from tests.sim.streaming_joins import Joins
     from tests.sim.streaming_removals import Removals
+    from tests.sim.streaming_repeats import Repeats
 
     with tempfile.TemporaryDirectory(prefix="streaming-") as directory, contextlib.ExitStack() as settings:
         if removals or (joins and seed % 2):
@@ -330,6 +337,8 @@ def play(
         schedule: Streaming
         if joins:
             schedule = Joins(seed, where)
+        elif repeats:
+            schedule = Repeats(seed, where, resizes=resizes)
         else:
             schedule = Removals(seed, where) if removals else Streaming(seed, where, resizes=resizes)
         violations = schedule.run()
@@ -356,8 +365,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--no-resizes", dest="resizes", action="store_false", help="leave the input as wide as it is")
     parser.add_argument("--removals", action="store_true", help="merge and remove partitions that never got a record")
     parser.add_argument("--joins", action="store_true", help="join two topics, and resize one after the other")
+    parser.add_argument("--repeats", action="store_true", help="process at least once, instead of exactly once")
     options = parser.parse_args(arguments)
-    kind = {"resizes": options.resizes, "removals": options.removals, "joins": options.joins}
+    kind = {name: getattr(options, name) for name in ("resizes", "removals", "joins", "repeats")}
     logging.getLogger().setLevel(logging.CRITICAL)
     if options.seed is not None:
         _, violations, fired = play(options.seed, **kind, tell=True)

@@ -1,6 +1,7 @@
 """A Streams application through kills, crashes and cuts: each key is counted 1, 2, 3, nothing left out or repeated.
 
-The long forms are `python -m tests.sim.streaming`, with resizes of the input, `--removals`, and `--joins`.
+The long forms are `python -m tests.sim.streaming`, with resizes of the input, `--removals`, `--joins`, and
+`--repeats`.
 """
 
 from __future__ import annotations
@@ -78,4 +79,10 @@ def test_a_schedule_with_removals_is_without_violation() -> None:
 def test_joined_topics_that_are_resized_meet_as_one_history() -> None:
     _, violations, happened = play(9, joins=True)  # one that finds it when nothing waits, or for the fastest topic
     assert not violations, "python -m tests.sim.streaming --joins 9"
+    assert happened["keys moved"]
+
+
+def test_at_least_once_loses_nothing_through_crashes_and_resizes() -> None:
+    _, violations, happened = play(1, repeats=True)  # one that finds it when nothing waits for state
+    assert not violations, "python -m tests.sim.streaming --repeats 1"
     assert happened["keys moved"]
