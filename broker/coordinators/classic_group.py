@@ -162,11 +162,6 @@ class Group:
             member.assignment = accepted.get(member.member_id, b"")
         self.move(STABLE, now_ms)
 
-    def withdraw_assignments(self) -> None:
-        """The generation ends before it became Stable: no member has acted on its assignment, and none will."""
-        for member in self.members:
-            member.assignment = b""
-
     def close(self, now_ms: int) -> None:
         """Nothing can time out any more; the group is Dead."""
         for member in self.members:

@@ -20,12 +20,11 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 def start(group: Group, now_ms: int) -> None:
-    """Begin a join phase, unless one is on."""
+    """Begin a join phase, unless one is on. The caller has to look whether it is complete already."""
     if group.state is PREPARING:
         return
     if group.state is COMPLETING:
         answer_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
-        group.withdraw_assignments()
     group.assignment_phase.end()
     if group.state is EMPTY:
         group.join_phase.begin_delayed(
@@ -35,7 +34,6 @@ def start(group: Group, now_ms: int) -> None:
         group.join_phase.begin(now_ms, group.members.rebalance_timeout_ms)
     group.move(PREPARING, now_ms)
     group.disturb(ErrorCode.REBALANCE_IN_PROGRESS)
-    end_join_phase_if_complete(group, now_ms)
 
 
 def continue_after_loss(group: Group, size_before: int, now_ms: int) -> None:
