@@ -29,7 +29,7 @@ INDEXED_TOPICS_SINCE: Final = 5
 
 
 class AssignorError(enum.IntEnum):
-    """Why an assignment is none."""
+    """Why the leader gives no assignment, as it says it to the members."""
 
     NONE = 0
     INCOMPLETE_SOURCE_TOPIC_METADATA = 1
@@ -46,7 +46,9 @@ class Host(NamedTuple):
 
     @classmethod
     def parse(cls, end_point: str) -> Host | None:
-        """`host:port` as configured in `application.server`; None for none. ValueError when it is not that."""
+        """Parse `host:port`, as configured in `application.server`; None for an empty text. ValueError when it is not
+        that.
+        """
         if not end_point:
             return None
         name, _, port = end_point.rpartition(":")
@@ -85,7 +87,9 @@ class AssignmentInfo:
 
 
 class WrittenHosts(NamedTuple):
-    """The maps of hosts as a version writes them. Everybody gets the same, and they are most of the bytes."""
+    """The maps of hosts as a version writes them: encoded once, as every member gets the same and they are most of the
+    bytes.
+    """
 
     hosts: list[wire.HostPartitions]
     topics: list[wire.TopicIndex]

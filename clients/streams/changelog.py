@@ -36,12 +36,12 @@ def changelog_topic(application_id: str, store: str) -> str:
 
 
 def arrived_mark(source: int, generation: int) -> tuple[bytes, bytes]:
-    """All keys that partition `source` had to give to this one at `generation` stand before this record."""
+    """The mark which says: all keys that partition `source` had to give to this one at `generation` stand before it."""
     return _ARRIVED + b"%d" % source, b"%d" % generation
 
 
 def departed_mark(generation: int) -> tuple[bytes, bytes]:
-    """All keys that left this partition up to `generation` have been passed on."""
+    """The mark which says: all keys that left this partition up to `generation` have been passed on."""
     return _DEPARTED, b"%d" % generation
 
 
@@ -63,7 +63,7 @@ class Marks:
 
     @classmethod
     def read(cls, rows: Mapping[bytes, bytes]) -> Marks:
-        """From the mark records that a store has collected."""
+        """Read the mark records that a store has collected, by key."""
         arrived = {int(key.removeprefix(_ARRIVED)): int(to) for key, to in rows.items() if key.startswith(_ARRIVED)}
         return cls(arrived, int(rows.get(_DEPARTED, b"%d" % NOTHING)), rows.get(MISPLACED, b"").decode())
 
@@ -80,7 +80,7 @@ class Checkpoint:
         self._own_marker_due = False
 
     def read_to(self, offset: int) -> None:
-        """Everything below was read and stored."""
+        """The store has been given every record below this offset."""
         if offset < self.offset:
             return
         if offset > self.offset:
@@ -88,7 +88,7 @@ class Checkpoint:
         self.offset, self.gap = offset, False
 
     def wrote(self, offsets: Sequence[int], *, transactional: bool) -> None:
-        """The store holds these own records, which are committed now."""
+        """The store holds the records that its task wrote at these offsets; they are committed now."""
         if not offsets:
             return
         first, last = min(offsets), max(offsets)

@@ -76,7 +76,7 @@ class ChangelogReader:
         self._poke()
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on elsewhere."""
+        """Read a partition from another offset on."""
         if partition in self._assignment:
             self._assignment[partition].begin(offset)
             self._poke()

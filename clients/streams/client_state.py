@@ -36,7 +36,7 @@ class ClientState:
         return len(self.active) / self.capacity
 
     def holds(self, task: TaskId) -> bool:
-        """Whether it has the task in any way."""
+        """Whether the client has the task, active or as a standby."""
         return task in self.active or task in self.standby
 
     def lag(self, task: TaskId) -> int:
@@ -59,7 +59,7 @@ def states_of(clients: Iterable[Client]) -> list[ClientState]:
 
 
 def placement_of(states: Sequence[ClientState], *, probing: bool) -> Placement:
-    """What has been decided."""
+    """The placement that these states have come to."""
     return Placement(
         active={state.client.process_id: frozenset(state.active) for state in states},
         standby={state.client.process_id: frozenset(state.standby) for state in states},
@@ -73,7 +73,11 @@ def least_loaded(states: Iterable[ClientState], may: Callable[[ClientState], boo
 
 
 def improves(source: tuple[int, int], target: tuple[int, int]) -> bool:
-    """Whether it is more even to move a task, and does not only turn the difference around; of each: tasks, threads."""
+    """Whether moving a task from source to target makes the load more even, and does not only turn the difference
+    around.
+
+    Each is given as its number of tasks and of threads.
+    """
     count, threads = source
     target_count, target_threads = target
     after = (count - 1) / threads - (target_count + 1) / target_threads

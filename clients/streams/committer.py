@@ -124,7 +124,11 @@ class Committer:
         return self._begun
 
     async def send(self, outputs: Sequence[Output]) -> None:
-        """Send what a task has put out. `TasksMigrated` when it would not count, or must not be seen any more."""
+        """Send what tasks have put out.
+
+        Raises `TasksMigrated` when the transaction is aborted, or, without transactions, when the group went on without
+        this instance: then other instances process the same records.
+        """
         try:
             producer = await self._begin()
             if not self.exactly_once:

@@ -18,7 +18,11 @@ TASK_ASSIGNORS: Final = ("high_availability", "sticky")
 
 @dataclass(frozen=True, kw_only=True)
 class StreamsConfig:
-    """How one instance runs. `state_dir` is its own: no two instances share one."""
+    """How one instance runs.
+
+    `state_dir` holds its stores and who it is; no two instances share one. A setting that makes no sense is a
+    ValueError.
+    """
 
     application_id: str
     bootstrap_servers: str | Sequence[str]

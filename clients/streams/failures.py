@@ -31,11 +31,11 @@ KEY_LENGTH_MAX: Final = 100
 
 
 class RecordFailed(Exception):
-    """An instance ended over this record; the cause is what was raised."""
+    """A record could not be decoded or processed, and the instance ends; the cause is what was raised."""
 
 
 class Failures:
-    """What becomes of such records in one instance."""
+    """Decides for one instance what becomes of records that fail."""
 
     def __init__(
         self, *, deserialization_handler: str = FAIL, processing_handler: str = FAIL, dead_letter_topic: str = ""
@@ -72,7 +72,7 @@ class Failures:
 
 
 def place_of(record: ConsumerRecord) -> str:
-    """Where a record is, and whose."""
+    """Say where a record is, and its key."""
     key = repr(record.key)
     if len(key) > KEY_LENGTH_MAX:
         key = f"{key[:KEY_LENGTH_MAX]}..."
@@ -80,12 +80,12 @@ def place_of(record: ConsumerRecord) -> str:
 
 
 def said(error: BaseException) -> str:
-    """An exception in one line."""
+    """Say in one line what an exception says."""
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def headers_of(record: ConsumerRecord, error: Exception) -> Headers:
-    """What KIP-1034 has a record say that was put aside; all of it text."""
+    """The headers, all text, that KIP-1034 has a record carry which was put aside."""
     facts = {
         "exception": said(error),
         "message": str(error),

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class Process:
-    """One process: its members, and what they had."""
+    """One process of the application: its members, which are its threads, and the tasks that they had."""
 
     def __init__(self, process_id: bytes, info: SubscriptionInfo) -> None:
         self.process_id = process_id
@@ -50,13 +50,13 @@ class Process:
         self._racks: set[str | None] = set()
 
     def add(self, member: MemberView, info: SubscriptionInfo) -> None:
-        """One more thread."""
+        """Take up one more member."""
         self.sums_by_member[member.member_id] = info.task_offset_sums
         self.owner |= dict.fromkeys(member.owned, member.member_id)
         self._racks.add(member.rack)
 
     def client(self, task_of: Mapping[TopicPartition, TaskId], end_sums: Mapping[TaskId, int]) -> Client:
-        """What task assignors see of it."""
+        """The process as task assignors see it."""
         sums: dict[TaskId, int] = {}
         for offset_sums in self.sums_by_member.values():
             sums |= offset_sums
@@ -88,7 +88,7 @@ class Process:
 
 
 class Group:
-    """All members, decoded."""
+    """All members of a group, their subscriptions decoded and put together by process."""
 
     def __init__(self, members: Sequence[MemberView], latest_version: int = LATEST_VERSION) -> None:
         """Raises DecodeError for a member whose subscription makes no sense."""
@@ -130,7 +130,7 @@ class Group:
 
 
 def lag_of(offset_sum: int, end_sum: int) -> int:
-    """How much is missing. State that claims to be beyond the end is broken, and will have to be built again."""
+    """How much of a task's changelogs is missing. State that claims to be beyond their end has to be built again."""
     if offset_sum in (RUNNING, UNKNOWN_SUM):
         return offset_sum
     return end_sum if end_sum < offset_sum else end_sum - offset_sum

@@ -53,7 +53,7 @@ class GroupAssignment:
 
     @property
     def stable(self) -> bool:
-        """Whether nothing more is to happen by itself."""
+        """Whether the group need not join again by itself to come to its final assignment."""
         return not self.waiting and self.probing_at_ms is None
 
 
@@ -69,7 +69,7 @@ def assign_group(
     racks: Mapping[TopicPartition, Collection[str]] | None = None,
     removed: Mapping[TaskId, TaskId] | None = None,
 ) -> GroupAssignment:
-    """The whole assignment.
+    """Decide what every member of a group is given, and encode it.
 
     `leader` is the leader's process; no `end_offsets` means that they could not be had; `racks` are those of replicas;
     `removed` are tasks whose partition is gone, each with the task that it goes along with.

@@ -62,7 +62,7 @@ def make_assignor(
     on_tasks: Callable[[AssignedTasks], None],
     clock_ms: Callable[[], int] | None,
 ) -> StreamsPartitionAssignor:
-    """The assignor of one instance."""
+    """Make the assignor of one instance."""
     kind = EagerStreamsAssignor if config.rebalance_protocol == "eager" else StreamsPartitionAssignor
     return kind(
         StreamsMember(process_id=process_id, end_point=config.application_server, tags=config.client_tags),

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class InternalTopicManager:
-    """The internal topics of one application."""
+    """Makes and widens the topics that one application has for itself."""
 
     def __init__(self, admin: Admin, application_id: str, built: Built, replication_factor: int) -> None:
         self._admin = admin
@@ -44,7 +44,7 @@ class InternalTopicManager:
             await self.prepare(name, count)
 
     async def must_exist(self, topic: str) -> None:
-        """`StreamsError` unless there is a topic that is not ours to make."""
+        """`StreamsError` if a topic does not exist that the application writes to but does not make."""
         if await self._described(topic) is None:
             raise StreamsError(f"the topic {topic} for records that fail does not exist: create it first")
 
@@ -101,7 +101,7 @@ class InternalTopicManager:
 
 
 def topics_of(built: Built, application_id: str) -> list[TopicsInfo]:
-    """The topics of each subtopology, as those see them who assign."""
+    """The topics of each subtopology, as the assignor needs them."""
     return [_topics_of(built, one, application_id) for one in built.subtopologies]
 
 

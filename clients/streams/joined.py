@@ -54,7 +54,7 @@ def _counts(lineage: Lineage | None) -> str:
 
 
 def slowest(inputs: Iterable[Reading | None]) -> Reading | None:
-    """How far all inputs of a task are; None while one of them is not there, or not known."""
+    """The segment of the input that is furthest behind; None while one of them does not exist, or is not known."""
     found: list[Reading] = []
     for one in inputs:
         if one is None:
@@ -64,6 +64,6 @@ def slowest(inputs: Iterable[Reading | None]) -> Reading | None:
 
 
 def removed(lineage: Lineage, partition: int, present: Collection[int]) -> Reading | None:
-    """What a partition that was merged away and is gone ended with; None for any other."""
+    """The last segment of a partition that was merged away and removed; None for any other partition."""
     segments = lineage.segments(partition)
     return (lineage, segments[-1]) if segments and not lineage.live(partition) and partition not in present else None

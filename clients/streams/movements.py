@@ -18,7 +18,7 @@ from anabranch.clients.streams.task_id import TaskId
 
 
 class Movements:
-    """What has to be lent, within one assignment."""
+    """Finds the tasks that have to be lent to another client than the ideal one, within one assignment."""
 
     def __init__(self, states: Sequence[ClientState], config: AssignorConfig) -> None:
         self._states = states
@@ -27,7 +27,7 @@ class Movements:
         self._warming: set[tuple[bytes, TaskId]] = set()
 
     def lend_active(self) -> int:
-        """Let caught-up clients run what their ideal clients cannot yet; how many tasks that is."""
+        """Let caught-up clients run tasks whose ideal clients cannot run them yet; returns how many tasks."""
         todo = self._needed(lambda state: state.active)
         for _, task, _, target in todo:
             source = least_loaded(self._states, lambda one: task in one.standby and self._caught_up(one, task))  # noqa: B023

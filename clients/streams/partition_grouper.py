@@ -31,7 +31,7 @@ class MissingSourceTopic(Exception):
 
 
 class TaskAssignmentError(Exception):
-    """There is no assignment of this application to this group."""
+    """The topics or the members of the group do not allow any assignment."""
 
 
 @value(kw_only=True)

@@ -58,13 +58,14 @@ def spare_traffic(
 
 
 class _Exchange:
-    """Who holds which tasks, by what they cost."""
+    """The tasks that each client holds, by what they cost on every client."""
 
     def __init__(self, clients: int) -> None:
         self.holds: list[dict[Costs, list[TaskId]]] = [{} for _ in range(clients)]
 
     def negative_cycle(self) -> list[int]:
-        """Clients each of which gives a task to the next, for less than nothing; none when there is no such cycle.
+        """Clients each of which can give a task to the next so that the total cost falls; empty when there is no such
+        cycle.
 
         Bellman and Ford: after as many rounds as there are clients, whatever still gets cheaper hangs on a cycle.
         """
@@ -94,7 +95,7 @@ class _Exchange:
         return cycle[::-1]
 
     def turn(self, cycle: Sequence[int]) -> None:
-        """Everybody in the cycle gives its cheapest task to the next: as many as all have of the kind."""
+        """Let each client in the cycle give its cheapest tasks to the next: as many as all of them have of the kind."""
         steps = []
         for giver, taker in zip(cycle, [*cycle[1:], cycle[0]], strict=True):
             costs = min(self.holds[giver], key=lambda one: (one[taker] - one[giver], one))

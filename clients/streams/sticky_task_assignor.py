@@ -31,12 +31,12 @@ log = logging.getLogger(__name__)
 
 
 def assign_sticky(clients: Sequence[Client], tasks: Tasks, config: AssignorConfig) -> Placement:
-    """A `TaskAssignor`: what was, within equal shares."""
+    """A `TaskAssignor`: tasks stay where they were, within equal shares."""
     return _Sticky(clients, tasks).place(config, probing=False)
 
 
 def assign_as_before(clients: Sequence[Client], tasks: Tasks, config: AssignorConfig) -> Placement:
-    """A `TaskAssignor`: what was, and another look soon."""
+    """A `TaskAssignor`: active tasks stay where they were, and the group is to look again soon."""
     return _Sticky(clients, tasks, unlimited=True).place(config, probing=True)
 
 

@@ -25,7 +25,9 @@ _HALVES: Final = struct.Struct(">qq")
 
 
 def process_order(process_id: bytes) -> tuple[int, int]:
-    """Java compares the two halves of a UUID as signed numbers; all that says "by process" means this."""
+    """The order of processes wherever something is done "by process": Java compares the halves of a UUID as signed
+    numbers.
+    """
     halves: tuple[int, int] = _HALVES.unpack(process_id)
     return halves
 
@@ -49,7 +51,7 @@ class Client:
 
 @value(kw_only=True)
 class Tasks:
-    """What there is to do."""
+    """The tasks that have to be placed."""
 
     every: frozenset[TaskId]
     stateful: frozenset[TaskId] = frozenset()
@@ -86,7 +88,7 @@ class AssignorConfig:
             raise ValueError(f"{self.rack_aware_assignment_strategy!r} is another strategy than {STRATEGIES}")
 
     def rack_costs(self, traffic: int, non_overlap: int) -> tuple[int, int]:
-        """What traffic and moving cost, given what an assignor finds right."""
+        """What traffic and moving cost: as configured, otherwise what the task assignor gives as its defaults."""
         return (
             traffic if self.rack_aware_assignment_traffic_cost is None else self.rack_aware_assignment_traffic_cost,
             non_overlap

@@ -94,7 +94,7 @@ class TaskDisk:
         return found
 
     def write(self, write: Write) -> None:
-        """All of it or nothing."""
+        """Store all of it, or nothing."""
         self._reading.abort()
         try:
             self._in_room(lambda: self._write(write))
@@ -102,7 +102,9 @@ class TaskDisk:
             self._reading = self._env.begin()
 
     def clear(self, store: str) -> None:
-        """Forget a store, its marks and its checkpoint: the changelog says otherwise."""
+        """Delete the entries of a store, its marks and its checkpoint, so that it is restored from its changelog's
+        start.
+        """
         stale = [_MARK + store.encode() + b"/" + key for key in self.marks(store)]
         self._reading.abort()
         with self._env.begin(write=True) as transaction:

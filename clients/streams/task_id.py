@@ -20,7 +20,7 @@ class TaskId(tuple[str, int, int]):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """What `str` made. ValueError when it is not that."""
+        """Read a name of this form. ValueError when it is not one."""
         named_topology, separator, numbers = text.rpartition("__")
         subtopology, _, partition = numbers.partition("_")
         if not (subtopology.isdecimal() and partition.isdecimal()) or (separator and not named_topology):
@@ -29,7 +29,7 @@ class TaskId(tuple[str, int, int]):
 
     @property
     def named_topology(self) -> str:
-        """Which of several applications in one; empty in most."""
+        """The named topology that the task is part of; empty in applications that have only one topology."""
         return self[0]
 
     @property

@@ -22,7 +22,7 @@ from anabranch.clients.streams.topology_graph import Built
 
 
 class TaskRunner:
-    """The hands of one instance."""
+    """Carries out the effects of one instance's machine, on its stores, its consumer and its changelog reader."""
 
     def __init__(
         self,

@@ -50,7 +50,7 @@ class Output(NamedTuple):
 
 
 class _Unchanged(enum.Enum):
-    """Stands for a key that was as on the disk."""
+    """Stands for the value of a key that was not changed since the last commit."""
 
     UNCHANGED = 0
 
@@ -86,7 +86,7 @@ class StateStore:
         self.changes[key] = value
 
     def begin(self) -> None:
-        """From now on changes can be undone."""
+        """Note from now on what is changed, so that `undo` can take it back."""
         self._undo = {}
 
     def undo(self) -> None:
@@ -98,7 +98,7 @@ class StateStore:
                 self.changes[key] = before
 
     def keep(self) -> None:
-        """What was changed since `begin` stands."""
+        """Keep what was changed since `begin`."""
         self._undo = None
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
@@ -245,7 +245,7 @@ class Task:
         return any(store.changes for store in self.stores.values())
 
     def committed(self, written: Mapping[str, Sequence[int]], *, transactional: bool) -> None:
-        """What is in memory is in the changelogs, at these offsets: now it may be on disk."""
+        """What is in memory was committed to the changelogs, at these offsets: write it to the disk."""
         for name, store in self.stores.items():
             store.checkpoint.wrote(written.get(name, ()), transactional=transactional)
         self.disk.write(
@@ -259,7 +259,9 @@ class Task:
             store.changes = {}
 
     def aborted(self) -> None:
-        """What is in memory never happened. The changelogs are read again: what stands in them is not known."""
+        """Forget what is in memory: it was not committed. The changelogs are read again, as what stands in them is not
+        known.
+        """
         self.outputs = []
         for store in self.stores.values():
             store.changes = {}
@@ -283,7 +285,7 @@ class Task:
         self.targets = None
 
     def restore(self, store: str, records: Iterable[Record], position: int) -> int:
-        """Take what stands in a changelog before `position`; how many records of the application's there were."""
+        """Store records of a changelog, all that stand below `position`; returns how many, marks not counted."""
         changes: dict[bytes, bytes | None] = {}
         kept = self.stores[store]
         marks: dict[bytes, bytes] = {}
@@ -319,20 +321,22 @@ class Task:
         return True
 
     def aim(self, targets: Mapping[str, int]) -> None:
-        """Where the changelogs end. A store that is there has nothing to read that could clear up what was in doubt."""
+        """Restore up to these offsets, where the changelogs end. A store that is there has nothing left to be read, and
+        no doubt.
+        """
         self.targets = dict(targets)
         for name, store in self.stores.items():
             if store.checkpoint.offset >= targets[name]:
                 store.checkpoint.read_to(store.checkpoint.offset)
 
     def run(self) -> None:
-        """Everything is there: process."""
+        """Begin to process: all state is there."""
         for store in self.stores.values():
             store.checkpoint.read_to(store.checkpoint.offset)
         self.state = State.RUNNING
 
     def start_over(self, store: str) -> None:
-        """The changelog no longer has what comes next: forget what is on disk."""
+        """Forget a store on disk: its changelog no longer has the records that come next."""
         self.disk.clear(store)
         self.stores[store].checkpoint = Checkpoint()
         self.stores[store].marks = {}
@@ -351,7 +355,7 @@ class Task:
 
     @property
     def progress(self) -> Progress:
-        """For people."""
+        """How far the task is, for people."""
         return Progress(
             self.id, self.state, self.checkpoint_sum, -1 if self.targets is None else sum(self.targets.values())
         )

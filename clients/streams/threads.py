@@ -27,7 +27,7 @@ class Threads:
         self._load = dict.fromkeys(self._members, 0)
 
     def share(self, tasks: Collection[TaskId], *, stateful: bool) -> Shares:
-        """One round."""
+        """Share out one kind of tasks; the counts of earlier rounds are taken into account."""
         least = (sum(self._load.values()) + len(tasks)) // len(self._members)
         left = dict.fromkeys(sorted(tasks))
         shares: Shares = {member: [] for member in self._members}

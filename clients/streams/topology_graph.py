@@ -72,7 +72,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Subtopology:
-    """What one kind of task does. Internal topics carry the application's prefix here."""
+    """A part of the graph that runs as one task per partition. Internal topics carry the application's prefix here."""
 
     index: int
     sources: tuple[str, ...]
