@@ -165,7 +165,7 @@ class ClusterState:
         return self.replica_phases.get(partition, {}).get(replica, ReplicaPhase.NON_EXISTENT)
 
     def delete_from_now_on(self, name: str) -> None:
-        """A topic is to go: nobody is elected for its partitions any more."""
+        """Begin the deletion of a topic: its partitions get no leader any more."""
         self.deleting.add(name)
         for index in self.indices.get(name, ()):
             self.leaderless.pop(TopicPartition(name, index), None)

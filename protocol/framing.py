@@ -2,7 +2,7 @@
 
 The reader owns the receive buffer, so that a `BufferedProtocol` can read from the socket straight into it
 (`get_buffer`, `buffer_updated`); others hand bytes over (`feed`). A finished frame is copied out once, as bytes that
-nobody else holds: decoded records may keep slices of it for as long as they like.
+no other object holds: decoded records may keep slices of it for as long as they like.
 
 Memory is bounded by what really arrived: a length is a claim, so the buffer only doubles as the bytes come in, hardly
 beyond the frame in progress, and it shrinks again when a large frame is gone. A negative or oversized length is

@@ -1,6 +1,6 @@
 """Requests that wait for a condition: acks=all Produce for replication, Fetch for bytes.
 
-A parked request watches some keys. Whoever changes a key calls `check(key)`; the request finishes when its own
+A parked request watches some keys. Code that changes a key calls `check(key)`; the request finishes when its own
 condition says so, or when its deadline passes. There is no clock and no timer here: `expire(now)` is told the time,
 and `next_deadline` says when it should be called next, so that one timer serves all requests.
 
@@ -81,7 +81,7 @@ class DelayedRequests(Generic[Key]):
         return expired
 
     def discard(self, parked: Parked[Key]) -> None:
-        """Forget a request that nobody waits for any more; harmless when it has finished."""
+        """Forget a request whose client is gone; harmless when it has finished."""
         if not parked.done:
             self._remove(parked)
 

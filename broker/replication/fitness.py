@@ -1,11 +1,11 @@
 """Whether a replica still has what its place in the in-sync set promises, as far as its own disk can tell.
 
 It has not when its log went further once than it goes now, or when a flush has failed. Such a replica refuses to lead,
-and says so of an in-sync set that names it, as long as somebody else is in it: the controller then takes it out and
+and says so of an in-sync set that names it, as long as another replica is in it: the controller then takes it out and
 elects another one. Alone it leads with what it has, as in Kafka, and says what that means.
 
-What was lost is forgotten as soon as the set does not count on it: whoever is taken in again has proved that it has
-everything. A failed disk is one until the log is opened again.
+What was lost is forgotten as soon as the set does not count on it: a replica that is taken in again has proved that it
+has everything. A failed disk is one until the log is opened again.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class Inspector:
 
     @contextlib.asynccontextmanager
     async def unpacked(self, records: Buffer, header: BatchHeader, settings: LogSettings) -> AsyncIterator[Buffer]:
-        """The records of a batch, uncompressed, for as long as somebody looks at them. Raises KafkaError."""
+        """The records of a batch, uncompressed, for as long as the block runs. Raises KafkaError."""
         if _unpacks_at_once(records, header):
             yield content_of(records, header, settings)
             return
@@ -182,7 +182,7 @@ class Inspector:
 
 
 def looks_sound(records: Buffer, header: BatchHeader, settings: LogSettings) -> bool:
-    """Whether it is worth while to look at the records; if not, whoever appends the batch refuses it for its header."""
+    """Whether the records have to be looked at; not if the append will refuse the batch for its header."""
     return (
         HEADER_BYTES <= header.size_bytes <= min(len(records), settings.max_message_bytes)
         and header.codec <= max(Compression)

@@ -1,17 +1,17 @@
 """Producers that know nothing of generations, and what a topic that was resized lets them do (R16).
 
 They hash with the count that they see, and nothing keeps what they send after a resize behind what they sent before. So
-where somebody asks for order they are kept out. `reshard.legacy.producers` says what that means for a topic:
+where a producer asks for order they are kept out. `reshard.legacy.producers` says what that means for a topic:
 
-    auto      they are refused once the topic holds stamped batches: until then nobody has asked for order, and it grows
+    auto      they are refused once the topic holds stamped batches: until then no producer asked for order: it grows
               as in Kafka. `enable.ordered.delivery` set on the topic asks for it (true), or for none (false)
     refuse    they are refused
-    allow     they are let in, and nobody answers for the order of their keys
+    allow     they are let in, and the order of their keys is not kept
     verify    a batch is let in if all its keys lie in this partition in the topic's present generation
 
 That holds for all partitions of the topic, those that no resize has touched too: their old keys may be hashed elsewhere
-from now on. A partition that was merged away takes nothing from anybody. Where `verify` meets a resize that is not
-published yet, nobody can say where a key belongs: the client is asked to try again.
+from now on. A partition that was merged away takes no records. Where `verify` meets a resize that is not
+published yet, it is unknown where a key belongs: the client is asked to try again.
 
 The text names the property that lets such a producer in, because the error code of the answer cannot; and as few
 clients show texts, and none gets one with acks=0, the broker's log says the same, once for each topic and client.

@@ -5,8 +5,8 @@
                         +--+ the log was cut or lost its beginning: the copy follows it
 
 The copy follows its log as a follower follows a leader: where their epochs part it is cut back, and what is gone from
-the beginning of the log goes from the copy. Whoever appends meanwhile is not hindered: the last piece and the swap are
-one step, in which nobody else has a turn. A restart takes a move up where its copy ends. A disk that refuses is tried
+the beginning of the log goes from the copy. Appends go on meanwhile: the last piece and the swap are
+one step, in which no other task runs. A restart takes a move up where its copy ends. A disk that refuses is tried
 again; a swap that cannot be made leaves the log where it was. Source: Kafka's `ReplicaAlterLogDirsThread`.
 """
 

@@ -8,8 +8,8 @@ returned as values.
     follower --LeaderAndIsr names me, higher epoch--> leader --names another, higher epoch--> follower
     ISR: committed --propose--> pending --answer--> committed        (at most one pending; a new leader epoch drops it)
 
-Invariants: the leader epoch only grows; a leader's high watermark only grows; it never passes the log end of a
-member of the *maximal* ISR (committed plus whoever is about to join); generation, its epoch and the seal change in
+Invariants: the leader epoch only grows; a leader's high watermark only grows; it never passes the log end of a member
+of the *maximal* ISR (committed plus the replicas that are about to join); generation, its epoch and the seal change in
 one step (R2).
 
 Sources: Kafka's `Partition` and `Replica`; KIP-497 (AlterPartition), KIP-903 (broker epochs), KIP-966 (no advance under
@@ -122,7 +122,7 @@ class Partition:
         """Lead from `state.leader_epoch` on. Followers in the ISR get a fresh chance to prove that they are in sync."""
         known, me = self.followers, self._rules.broker_id
         continues = self.role is Role.LEADER
-        # Nobody can have led in between, so nobody has got records from another leader since.
+        # No other broker can have led in between, so no replica has records of another leader since.
         self._led_before = continues and state.leader_epoch == self.leader_epoch + 1 and self.unchallenged
         self._adopt(state, Role.LEADER)
         self.isr = tuple(state.isr)
@@ -138,7 +138,7 @@ class Partition:
         self.advance_high_watermark(now_ms)
 
     def become_follower(self, state: LeaderAndIsrPartitionState) -> None:
-        """Follow `state.leader` (-1: nobody leads; wait)."""
+        """Follow `state.leader` (-1: there is no leader; wait)."""
         self._adopt(state, Role.FOLLOWER)
         self.isr = ()
         self.followers = {}
@@ -281,7 +281,7 @@ class Partition:
 
     @property
     def maximal_isr(self) -> Iterable[int]:
-        """The committed ISR and whoever a pending change would add: both must have a record before it is safe."""
+        """The committed ISR and the replicas that a pending change adds: all must have a record before it is safe."""
         if self.pending is None or len(self.pending.isr) <= len(self.isr):
             return self.isr
         return self.pending.isr

@@ -221,7 +221,7 @@ class Reading:
                 asked.fetch_offset, asked.partition_max_bytes, limit_offset=limit, min_one_batch=True
             )
         except KafkaError:
-            return True  # reading again says why, to whoever waits and not to whoever has changed the partition
+            return True  # reading again raises the error in the request that waits
         self.sizes[partition] = len(records)
         return sum(self.sizes.values()) >= self.request.min_bytes
 

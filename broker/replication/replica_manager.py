@@ -249,7 +249,8 @@ class ReplicaManager:
     ) -> AppendResult:
         """Append on behalf of this broker itself, and wait as `acks` demands. Raises KafkaError.
 
-        `appended(first offset)` is called as soon as the records are in the log, before anybody else can see them.
+        `appended(first offset)` is called as soon as the records are in the log, before a consumer or follower can read
+        them.
         """
         partition = self.leader_of(topic, index)
         info = self.append_local(

@@ -2,8 +2,8 @@
 
 A stamped batch is appended only by a leader that knows that its topic's znode says so (R16): from LeaderAndIsr, from
 UpdateMetadata, or by the answer to its own question, an AlterPartition. Not the acknowledgement waits but the append: a
-batch that stood in the log before would be as good as acknowledged to whoever reads it, and a resize planned in between
-would let producers without generations in beside it.
+batch that stood in the log before would be as good as acknowledged to a consumer that reads it, and a resize planned in
+between would let producers without generations in beside it.
 
 One request is in flight per broker and carries all topics that wait. What cannot be delivered, or was lost to another
 write, is asked again after a short pause, for as long as this broker leads a partition that it was asked for.

@@ -1,6 +1,6 @@
 """Asks the coordinators of transactions whether partitions are part of them, before anything is appended there.
 
-A batch that comes after its transaction has ended would open one that nobody ends, and hold up every read_committed
+A batch that comes after its transaction has ended would open one that is never ended, and hold up every read_committed
 consumer (KIP-890 part 1). Only the first batch of a transaction in a partition is asked about; what a log has to do
 with the answer is in `storage.producer_state`.
 
@@ -121,7 +121,7 @@ class Lane:
         return mine
 
     async def close(self) -> None:
-        """Ask nothing more; whoever waits is told to try again."""
+        """Ask nothing more; requests that wait are answered that they should be sent again."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         for question in (*self._asked.values(), *self._waiting.values()):

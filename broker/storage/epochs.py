@@ -44,7 +44,7 @@ class LeaderEpochCache:
         self._entries = list(entries)
         self._save = save
         self._flush = flush
-        self._unflushed = bool(entries)  # whoever saved them may not have come to that
+        self._unflushed = bool(entries)  # the process that saved them may have ended before it flushed them
         self.unsaved = False
         """Whether memory knows more than the checkpoint, because the disk refused it."""
 

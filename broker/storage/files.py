@@ -73,7 +73,7 @@ class Files(Protocol):
         """Move a file or directory; an existing target file is replaced."""
 
     def space_bytes(self) -> tuple[int, int]:
-        """The size of the volume and what is free of it; -1 where nobody knows."""
+        """The size of the volume and its free bytes; -1 where the system does not tell."""
 
     def lock(self) -> None:
         """Keep every other owner out until `unlock`, or until this process ends. Raises `DirectoryInUse`."""

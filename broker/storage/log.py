@@ -93,7 +93,7 @@ class PartitionLog:
         """How many segments had to be read to open the log."""
         self.cleaned_to = 0
         """Where compaction goes on."""
-        self._clock_ms = now_ms  # the latest time anybody told: segments made by a follower are dated with it
+        self._clock_ms = now_ms  # the latest time that a caller gave: segments made by a follower are dated with it
 
     @classmethod
     def open(

@@ -90,7 +90,7 @@ def finish_compaction(files: Files, directory: str, now_ms: int) -> None:
 
 
 def newest_snapshot(files: Files, directory: str, up_to: int) -> tuple[int, ProducerStates]:
-    """The producers at an offset that is not above another one; nobody at -1 if there is no sound snapshot."""
+    """The producers at an offset that is not above another one; none, at -1, if there is no sound snapshot."""
     states = ProducerStates()
     for offset in reversed(snapshot_offsets(files, directory)):
         if offset <= up_to:
@@ -131,7 +131,7 @@ def control_of(batch: Buffer, header: BatchHeader) -> ControlRecord | None:
 
 
 def stored_control_of(batch: Buffer, header: BatchHeader) -> ControlRecord | None:
-    """The same of a batch that is in some log already: one that cannot be read says nothing, and nobody can help it."""
+    """The same of a batch that is in some log already: one that cannot be read is passed over."""
     try:
         return control_of(batch, header)
     except DecodeError as reason:

@@ -41,7 +41,7 @@ class MemoryFile:
         """Nothing is held beside the content."""
 
     def drop(self) -> None:
-        """The file was removed: whoever still names it must not keep its content alive."""
+        """The file was removed: an object that still refers to it must not keep its content in memory."""
         self._content = bytearray()
         self.size_bytes = 0
 
@@ -130,7 +130,7 @@ class MemoryFiles:
         return -1, -1
 
     def lock(self) -> None:
-        """Nobody else can come here."""
+        """Nothing to lock: no other process can reach these files."""
 
     def unlock(self) -> None:
         """See `lock`."""

@@ -22,7 +22,7 @@ OPEN_DESCRIPTORS_MAX: Final = 512
 
 
 class OsFile:
-    """A file on disk. Its size is known without asking: nobody else appends to it."""
+    """A file on disk. Its size is known without asking, because only this process appends to it."""
 
     __slots__ = ("_files", "path", "size_bytes")
 

@@ -2,7 +2,7 @@
 
 Per producer id: its epoch, its last five batches, and where its open transaction began. A batch from a client must go
 on where the producer's last one ended; the same batch again is answered with the offsets it got the first time. What
-comes from a leader or from disk is taken as it is: somebody has checked it before.
+comes from a leader or from disk is taken as it is: the leader has checked it before.
 
 The rules (Kafka's `ProducerAppendInfo` and `ProducerStateEntry`; KIP-98, KIP-360):
 

@@ -1,7 +1,7 @@
 """Whether what stands behind the end of a log tells that the log was longer once.
 
-A process that is killed leaves part of one batch at most, and nobody was told that it is stored. A batch that is whole
-and not sound, or a sound one behind the damage, was stored and perhaps acknowledged: that log has lost something.
+A process that is killed leaves part of one batch at most, and no producer was told that it is stored. A batch that is
+whole and not sound, or a sound one behind the damage, was stored and perhaps acknowledged: that log has lost something.
 """
 
 from __future__ import annotations

@@ -40,7 +40,10 @@ class Segments:
         self._segments: list[Segment] = []
         self._bases: list[int] = []
         self.removals = 0
-        """Grows when batches go; whoever works on the segments in steps looks whether they are still the same."""
+        """Grows when batches go.
+
+        Code that works on the segments in steps sees by it whether they are still the same.
+        """
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -155,7 +158,7 @@ class Segments:
                         if timestamp_ms <= record.timestamp_ms <= INT64_MAX and start_offset <= record.offset <= last:
                             return TimestampedOffset(record.timestamp_ms, record.offset, epoch)
                 except DecodeError:
-                    # It may be any of them, and whoever begins at the first one misses nothing.
+                    # It may be any of them, and a reader that begins at the first one misses nothing.
                     return TimestampedOffset(header.max_timestamp, max(header.base_offset, start_offset), epoch)
         return None
 

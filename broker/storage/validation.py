@@ -1,4 +1,4 @@
-"""Whether a leader may append what somebody produced: one sound batch, within the topic's rules.
+"""Checks what a producer has sent before a leader appends it: one sound batch, within the topic's rules.
 
 A client's records are looked into by `inspection`; what coordinators of this cluster write is believed. A refusal is a
 KafkaError with the code Kafka gives (`LogValidator`, `ProduceRequest.validateRecords`); the order of the checks decides
@@ -105,7 +105,7 @@ def _incomplete(records: Buffer) -> KafkaError:
 
 
 def _check_rest(records: Buffer, position: int) -> None:
-    from anabranch.protocol.records.message_set import iter_headers  # hardly anybody sends this
+    from anabranch.protocol.records.message_set import iter_headers  # few clients send this
 
     try:
         if next(iter_headers(memoryview(records)[position:]), None) is not None:

@@ -60,7 +60,7 @@ def a4_unseen(history: History) -> Iterator[str]:
         if not history.deleted(send.place, send.offset):
             yield f"{where} is not in the log"
         elif send.value not in delivered and not {send.place[0]} & (history.unread | history.gone):
-            yield f"{where} was deleted before anybody got it"
+            yield f"{where} was deleted before it was delivered"
     for record in history.stored:
         if record.value not in delivered and record.place[0] not in history.unread:
             yield f"{record.value} at {at(record.place, record.offset)} was never delivered"
@@ -81,7 +81,7 @@ def a6_phantom(history: History) -> Iterator[str]:
     rows += [(one.place, one.offset, one.key, one.value) for one in history.deliveries]
     for place, offset, key, value in rows:
         if sent.get(value) != key:
-            yield f"{key}={value} at {at(place, offset)} is not what anybody sent"
+            yield f"{key}={value} at {at(place, offset)} was never sent"
 
 
 def a11_nonmonotonic_send(history: History) -> Iterator[str]:

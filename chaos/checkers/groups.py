@@ -99,7 +99,7 @@ def a23_skipped_delivery(history: History) -> Iterator[str]:
             start = done.get(place, 0)
             for one in there[bisect_left(there, start) : bisect_left(there, offset)]:
                 if first.get((place, one), commit.order + 1) > commit.order:
-                    yield f"{commit.consumer} commits {at(place, offset)}, and {one} was delivered to nobody"
+                    yield f"{commit.consumer} commits {at(place, offset)}, and {one} was never delivered"
             done[place] = max(start, offset)
 
 

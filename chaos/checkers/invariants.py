@@ -84,7 +84,7 @@ INVARIANTS: Final = (
     ),
     Invariant(
         "I7 monotone",
-        "generations, leader epochs and offsets never go back, for nobody, over all lives of an index",
+        "generations, leader epochs and offsets never go back, for any process, over all lives of an index",
         ("B6 regress", "C6 epochs", "B17 index-reused", "A1 inconsistent-offsets"),
         lambda h: len(h.seen) + len(h.resizes.retired),
     ),
@@ -96,7 +96,7 @@ INVARIANTS: Final = (
     ),
     Invariant(
         "I9 metadata coupling",
-        "nobody is shown a leader epoch of a generation that is not published (R12)",
+        "no client is shown a leader epoch of a generation that is not published (R12)",
         ("B18 shown-too-early",),
         lambda h: len(h.resizes.shown),
     ),

@@ -116,7 +116,7 @@ def b9_illegal_replay(history: History) -> Iterator[str]:
         there = offsets.get(event.place, [])
         skipped = [one for one in there[: bisect_left(there, event.offset)] if one not in delivered[event.place]]
         if skipped:
-            yield f"{event.consumer} begins at {at(event.place, event.offset)}, and {skipped[:5]} went to nobody"
+            yield f"{event.consumer} begins at {at(event.place, event.offset)}, and {skipped[:5]} were never delivered"
 
 
 def b12_callbacks(history: History) -> Iterator[str]:

@@ -351,7 +351,9 @@ class GroupSession:
                 continue  # an eager one has nothing meanwhile, and its join is in the way
             idle_s = 0 if self._asking else self._clock_s() - self._worked_at_s
             if not joining and idle_s > self._rebalance_timeout_ms / 1000:
-                log.warning("%s leaves: nobody asked for records for so long", self.membership.describe())
+                log.warning(
+                    "%s leaves: the application has not asked for records for so long", self.membership.describe()
+                )
                 await self._go()
                 continue
             try:

@@ -1,4 +1,4 @@
-"""Everything a producer has accepted and not yet settled: taken in, transmitted, told the outcome of, given up.
+"""The records that a producer has accepted and that are not stored yet, and what becomes of each batch of them.
 
 Pure: time comes as `now` (seconds, any origin), nodes as a function, waits as instants to be woken at. The sender calls
 `drain`, transmits what it gets (`batch_turns` says which batches), and reports each outcome with `complete` or `lost`;
@@ -64,13 +64,13 @@ _STORED: Final = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER}
 
 
 class Accumulator:
-    """See the module."""
+    """The batches of one producer, by topic and partition."""
 
     def __init__(self, config: ProducerConfig, backoff: Backoff, rng: random.Random) -> None:
         self.config = config
         self.marks: Marks | None = None
         self.partitioner: OwnPartitioner | None = None
-        """Where the application wants records to go, if it has a mind of its own."""
+        """The application's own partitioner, if it has one."""
         self.topics: dict[str, TopicQueues] = {}
         self.statistics = Statistics()
         self.stalls = Stalls()
@@ -79,10 +79,10 @@ class Accumulator:
         self.outstanding = 0
         self.buffered_bytes = 0
         self.hurry = 0
-        """While positive, waiting batches do not linger: somebody waits for them."""
+        """While positive, waiting batches do not linger: a flush or an end of a transaction waits for them."""
         self.on_settled: Callable[[Sequence[Record]], None] = lambda records: None
         self.obstacle: Callable[[str, int], str] = lambda topic, index: ""
-        """Told a partition, says what keeps its leader from being asked, for the errors of records that are late."""
+        """(topic, partition) -> why its leader cannot be reached, in words, for the errors of records that expire."""
         self._backoff = backoff
         self._rng = rng
         self._stickies: dict[str, Sticky] = {}
@@ -165,7 +165,7 @@ class Accumulator:
         self._settle(topic, force=True)
 
     def note_condition(self, name: str, *, leaderless: Collection[int], starved: Collection[int]) -> None:
-        """Which partitions could not take a record now. What has no key and waits for one of them goes elsewhere."""
+        """Note which partitions could not take a record now. Waiting records without a key leave those partitions."""
         topic = self.topics[name]
         topic.note_condition(
             leaderless=leaderless, starved=starved, refusing=self.config.refuse_below_min_insync_replicas
@@ -174,7 +174,7 @@ class Accumulator:
             self._settle(topic, force=True)
 
     def note_gone(self, name: str, listed: Collection[int]) -> None:
-        """Which partitions exist. One that was merged away and then removed answers nothing any more.
+        """Note which partitions exist. One that was merged away and then removed answers no request any more.
 
         What it was seen to refuse is partitioned again. A batch whose outcome is unknown may have been stored there,
         and read, before it was removed: sent elsewhere it would come twice, so its delivery timeout decides (K504).
@@ -191,7 +191,7 @@ class Accumulator:
     # what to send
 
     def drain(self, now: float, leader_of: Callable[[str, int], int], may_send_to: Callable[[int], bool]) -> Drained:
-        """Take what may be transmitted now. Each batch returned counts as on the wire until its outcome is told."""
+        """Take what may be transmitted now. Each batch returned counts as on the wire until `complete` or `lost`."""
         self._expire(now)
         drained = Drained()
         self.stalls.look(self.topics.values(), now)
@@ -297,7 +297,10 @@ class Accumulator:
         self.drop_doomed()
 
     def lost(self, batch: Batch, now: float) -> None:
-        """Nobody knows what became of a batch: it is sent again as it is, and the leader recognises duplicates."""
+        """A batch was transmitted and its outcome is unknown: send it again as it is.
+
+        The leader recognises duplicates.
+        """
         batch.on_wire = False
         batch.last_error = None
         batch.doubtful = True
@@ -356,7 +359,7 @@ class Accumulator:
         self._resolved(queue, batch.records)
 
     def _missing(self, topic: TopicQueues, records: Sequence[Record], error: KafkaError) -> None:
-        """They will not be stored, or nobody knows: a transaction without them must not be committed."""
+        """Note records that are not stored, or whose outcome is unknown: their transaction must not be committed."""
         if self.marks is not None:
             self.marks.missing(topic.name, records)
         if self.numbering.transactions is not None:
@@ -390,11 +393,14 @@ class Accumulator:
         return self._give_up_at(oldest.created_at)
 
     def _give_up_at(self, created_at: float) -> float:
-        """When something is too old. Computed in one way only: a rounding apart, and who is woken finds nothing due."""
+        """When a record or batch expires.
+
+        Computed in this one place: a different rounding would wake the sender too early.
+        """
         return created_at + self.config.delivery_timeout_ms / 1000
 
     def _expire(self, now: float) -> None:
-        """Give up on what is older than the delivery timeout (K510); its outcome may remain unknown."""
+        """Fail what is older than the delivery timeout (K510); whether it was stored may remain unknown."""
         for queue in list(self._active):
             for batch in [one for one in queue.unresolved if self._give_up_at(one.created_at) <= now]:
                 reason = self._why_late(queue, batch, now)

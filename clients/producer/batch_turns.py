@@ -1,9 +1,9 @@
-"""Which batch of a partition may be transmitted now. One travels per request and partition, as Kafka demands.
+"""Chooses the batch of a partition that may be transmitted now: one per request and partition, as Kafka demands.
 
 In this order:
 
     1. the oldest unresolved batch that is not on the wire, once its backoff is over; nothing younger overtakes it
-    2. the oldest waiting batch, when it is full, has lingered, or somebody waits for it (flush, close, full buffer);
+    2. the oldest waiting batch, when it is full, has lingered, or is waited for (flush, close, full buffer);
        not while the partition is closed or fenced (`switch`), five are unresolved, or the first one ever is (K506)
 
 Pure; what waits for an instant or for metadata says so in `Drained`.
@@ -20,7 +20,7 @@ from anabranch.clients.producer.queues import Batch, PartitionQueue
 
 @dataclass(slots=True)
 class Drained:
-    """What to transmit now, per node, and when to ask again if nothing happens before."""
+    """The batches to transmit now, per node, and when to ask again if nothing happens before."""
 
     requests: dict[int, list[Batch]] = field(default_factory=dict)
     wake_at: float | None = None
@@ -73,5 +73,5 @@ class Turns:
 
 
 def first_contact(queue: PartitionQueue) -> bool:
-    """Whether only one batch may be unresolved: a leader that does not know us accepts any first sequence (K506)."""
+    """Whether only one batch may be unresolved: a leader accepts any first sequence of a producer new to it (K506)."""
     return not queue.established

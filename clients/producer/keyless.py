@@ -1,9 +1,9 @@
-"""Records without a key follow the partitions that are ready: what waits where nothing is taken now, moves on.
+"""Moves waiting records without a key from partitions that take none now to partitions that are ready.
 
 Only what is known not to be in a log: records that were never transmitted, and batches that their leader refused
 without appending them, the youngest first, because the sequence numbers of a partition may not get holes. A batch that
 holds a record with a key stays whole once it has been transmitted: that one has no other place. Their order is
-nobody's promise, but they are placed by their age all the same.
+not promised, but they are placed by their age all the same.
 
 Pure. KIP-480 leaves such batches where they are, to the delivery timeout; ours is the reading of "route to ready
 partitions" that does not depend on when metadata came.
@@ -16,7 +16,7 @@ from anabranch.clients.producer.routes import UNKEYED
 
 
 def withdraw_keyless(topic: TopicQueues) -> bool:
-    """Take back what can go to a ready partition instead, into `topic.returned`; whether there was anything."""
+    """Move records that can go to a ready partition instead into `topic.returned`. Returns whether there were any."""
     if not topic.ready:
         return False
     before = len(topic.returned)

@@ -1,10 +1,10 @@
-"""The audit's numbers: which of its key a record is, told in a header (`protocol.audit`).
+"""The audit's numbers: each record's number among those of its key, in a header (`protocol.audit`).
 
 Numbers are given when records are accepted, so that an audit also sees what the producer itself would bring out of
 order. But not every record that is accepted is there to be read: its transaction is aborted, it is refused for good, or
 it becomes too old. Rule: behind a record that may not be stored, or is not committed, its key begins again. Those that
-are transmitted from then on count from 0 under another identity, like the records of another producer. So neither who
-reads committed records only, nor who reads all, finds a hole or a number twice.
+are transmitted from then on count from 0 under another identity, like the records of another producer. So neither a
+consumer that reads committed records only, nor one that reads all, finds a hole or a number twice.
 
 What that costs: an audit compares the order of what came before with what came after no more than that of two
 producers, and counts the key once more. What it does not cover: records of the key that may be in the log already when
@@ -23,7 +23,7 @@ from anabranch.clients.producer.queues import Batch, Record
 from anabranch.protocol import audit
 
 BREAKS_MAX: Final = 16
-"""Remembered per key: no more can have records behind them that are still on their way."""
+"""How many breaks are remembered per key: no more can have records behind them that are not stored yet."""
 
 KeyOf = tuple[str, bytes]
 """A topic, and a key in it."""
@@ -35,11 +35,11 @@ class _Break(NamedTuple):
     after: int
     identity: int = audit.NO_PRODUCER
     first: int = -1
-    """The number that was the first one: it travels as 0."""
+    """The number that is sent as 0."""
 
 
 class Marks:
-    """The numbers that one producer gives."""
+    """Gives the numbers of one producer."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -48,39 +48,39 @@ class Marks:
         self._uncommitted: set[KeyOf] = set()
         """Keys of the records that were accepted since the last commit."""
         self._breaks: dict[KeyOf, list[_Break]] = {}
-        """By rising numbers."""
+        """The breaks of each key, by rising numbers."""
 
     def next_header(self, topic: str, key: bytes) -> tuple[str, bytes]:
         """The header of a key's next record, which need not be accepted."""
         return audit.HEADER, audit.encode_header(self._identity, self._numbers.get((topic, key), 0))
 
     def accepted(self, topic: str, key: bytes, *, transactional: bool) -> None:
-        """It is: only now is its number taken."""
+        """The record of the last header was accepted: only now is its number used up."""
         of_key = topic, key
         self._numbers[of_key] = self._numbers.get(of_key, 0) + 1
         if transactional:
             self._uncommitted.add(of_key)
 
     def committed(self) -> None:
-        """Everything that was accepted is there to be read."""
+        """The transaction is committed, so that all accepted records can be read."""
         self._uncommitted.clear()
 
     def begin_transaction(self) -> None:
-        """What was not committed by now never will be."""
+        """A new transaction begins: records that were not committed by now never will be."""
         for of_key in self._uncommitted:
             self._break(of_key, self._numbers[of_key] - 1)
         self._uncommitted.clear()
 
     def missing(self, topic: str, records: Iterable[Record]) -> None:
-        """These will not be stored, or nobody knows."""
+        """Note records that will not be stored, or whose outcome is unknown."""
         for record in records:
             if record.key is not None:
                 self._break((topic, record.key), _number(record))
 
     def apply(self, batch: Batch) -> None:
-        """A batch is about to be transmitted, and is in no log: how its records travel.
+        """Set the headers of a batch that is about to be transmitted, and is in no log yet.
 
-        They keep the numbers that they were given, because they may come by again.
+        The records keep the numbers that they were given, because they may be transmitted again.
         """
         if self._breaks:
             topic = batch.queue.topic.name
@@ -121,5 +121,5 @@ def _after(one: _Break) -> int:
 
 
 def _number(record: Record) -> int:
-    """What a record with a key was given: the header that was added last."""
+    """The number that a record with a key was given, from the header that was added last."""
     return audit.decode_header(record.headers[-1][1] or b"")[1]

@@ -1,4 +1,4 @@
-"""What a producer tells of itself, and how long its switches to newer generations make records wait.
+"""The metrics of a producer, and how long its switches to newer generations make records wait.
 
 A topic *stalls* from the moment at which records of it have no partition to go to, or must not overtake older ones of
 their keys (`switch`, steps c and d), until none is left. Only keys that a resize moves stall. Looked at when batches
@@ -40,28 +40,28 @@ class ProducerMetrics:
     """A producer at one moment; counts are since its start."""
 
     records_sent: int
-    """Accepted by `send`."""
+    """How many records `send` has accepted."""
     records_acknowledged: int
-    """Stored, as far as `acks` asks for it."""
+    """How many of them are stored, as far as `acks` asks for it."""
     records_failed: int
-    """Refused, given up or aborted; the rest is under way."""
+    """How many of them were refused, expired or aborted; the rest is under way."""
     records_rehashed: int
-    """Partitioned again because, before they were stored, their topic was resized, or, without a key, their partition
-    could not take them."""
+    """How many were partitioned again because, before they were stored, their topic was resized or, without a key,
+    their partition could not take them."""
     batches_refused: int
     """Refused by a leader because their partition had moved to a newer generation."""
     switches: int
-    """Newer generations taken up that changed the keys of a partition in use."""
+    """How many newer generations have changed the keys of a partition in use."""
     stalls: int
-    """Times that records of a topic had to wait for a switch."""
+    """How many times records of a topic had to wait for a switch."""
     last_stall_ms: float
     longest_stall_ms: float
     buffered_bytes: int
-    """Of records that are under way."""
+    """How many bytes the records that are under way take in memory."""
 
 
 class Stalls:
-    """Which topics stall, and how long others did."""
+    """Finds the topics that stall, and measures for how long."""
 
     def __init__(self) -> None:
         self.over = Durations()
@@ -77,7 +77,7 @@ class Stalls:
 
 
 def metrics_of(statistics: Statistics, stalls: Durations, *, records_sent: int, buffered_bytes: int) -> ProducerMetrics:
-    """What is told of a producer that has counted so much."""
+    """The metrics of a producer from its counters."""
     return ProducerMetrics(
         records_sent=records_sent,
         records_acknowledged=statistics.acknowledged_records,

@@ -1,4 +1,4 @@
-"""Whose sequence numbers a partition's batches get: who the producer is, and when it begins again with another epoch.
+"""The producer id, epoch and sequence numbers of each partition's batches, and when an epoch begins anew.
 
 An idempotent producer raises the epoch itself, per partition, because leaders track it per partition too. The epoch of
 a transactional one belongs to the coordinator: all partitions share it, and begin again when it has changed, which only
@@ -67,7 +67,7 @@ class Numbering:
         return self._out_of_memory(queue, queue.transmitted)
 
     def must_wait(self, queue: PartitionQueue, batch: Batch) -> bool:
-        """The same for one that is sent again: batches that were split are more than were once let through."""
+        """The same for a batch that is sent again: splitting makes more batches of those that were once allowed."""
         return self._out_of_memory(queue, batch.ordinal)
 
     def _out_of_memory(self, queue: PartitionQueue, ordinal: int) -> bool:

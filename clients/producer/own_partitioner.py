@@ -1,4 +1,4 @@
-"""An application's own partitioner at work: asked for every record that names no partition, and held to its answer.
+"""Asks an application's own partitioner for every record that names no partition, and checks its answer.
 
 What it may answer: any live partition for a record without a key; for one with a key the partition that the key belongs
 in by linear hashing, because otherwise the key's records would be in two places and in no order. A topic with
@@ -19,7 +19,7 @@ from anabranch.clients.producer.routes import UNKEYED, explicit_route
 
 
 class OwnPartitioner:
-    """See the module. `waits_for_replicas`: acks=all."""
+    """One application's partitioner. `waits_for_replicas`: whether the producer has acks=all."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class OwnPartitioner:
     def place(
         self, topic: TopicQueues, route: int, key: bytes | None, value: bytes | None, size_bytes: int
     ) -> tuple[int, int]:
-        """Where a record goes, and its route from now on. `ValueError` when it cannot go there."""
+        """The partition of a record, and its route from now on. Raises ValueError for an answer that is not allowed."""
         index = self._choose(topic, key, value)
         if self._on_new_batch is not None and topic.queue(index).begins_batch(size_bytes, self._batch_bytes):
             self._on_new_batch(topic.name, self._cluster, index)

@@ -33,7 +33,7 @@ NO_LIMIT: Final = 1 << 62
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record was stored. With acks=0 nobody knows: the offset is -1."""
+    """Where a record was stored. With acks=0 the leader does not answer, and the offset is -1."""
 
     topic: str
     partition: int
@@ -56,7 +56,7 @@ class Receipt(Protocol):
         """The record is stored."""
 
     def set_exception(self, error: Exception, /) -> None:
-        """The record will not be stored, or nobody knows."""
+        """Fail a record that will not be stored, or whose outcome is unknown."""
 
 
 class Record(NamedTuple):
@@ -129,7 +129,7 @@ class Batch:
         self.on_wire = False
         self.done = False
         self.doubtful = False
-        """Whether a transmission of it had an outcome that nobody told us, so that it may be in the log."""
+        """Whether a transmission of it had no answer, so that it may be in the log."""
 
     def bytes_with(self, compression: str, *, transactional: bool = False) -> bytes:
         """The batch as it travels. Built once, unless its sequence numbers change."""

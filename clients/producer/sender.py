@@ -148,7 +148,7 @@ class Sender:
             self._accumulator.abandon(error)
 
     def _wake_at(self, told: float | None) -> float | None:
-        """When to look again. Whoever lacks a producer id asks again soon: nothing that happens would remind him."""
+        """When to look again. Without a producer id it is soon, because no event would wake the sender."""
         if not self._accumulator.numbering.wants_producer_id:
             return told
         soon = self._loop.time() + self._network.config.retry_backoff.wait_ms(1, self._rng) / 1000
@@ -211,7 +211,7 @@ class Sender:
         answer.add_done_callback(partial(self._answered, node_id, batches))
 
     def _fire(self, connection: Connection, request: ProduceRequest, batches: list[Batch]) -> None:
-        """acks=0: nobody answers; what was written counts as stored."""
+        """Send a batch with acks=0: there is no answer, and what was written counts as stored."""
         try:
             connection.send_oneway(request)
         except (ConnectionError, KafkaError):

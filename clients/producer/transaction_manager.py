@@ -1,4 +1,4 @@
-"""One transactional id's side of the protocol: what may be done now, and what is to be asked of which coordinator.
+"""The state of one transactional id: what the application may do now, and what to ask which coordinator.
 
     begin       nothing is asked: a transaction exists for its coordinator from the first partition on
     a record    its partition is added to the transaction before the first batch leaves (`admits`)
@@ -51,7 +51,7 @@ UNKNOWN_ATTEMPTS: Final = 6
 
 
 class State(enum.Enum):
-    """Where the producer is in its transactions."""
+    """The state of the producer between and within transactions."""
 
     UNINITIALIZED = "not initialized"
     INITIALIZING = "waiting for a producer id"
@@ -87,14 +87,14 @@ class _Offsets(NamedTuple):
 
 
 class TransactionManager:
-    """See the module. The shell asks `next`, transmits, and reports with `answered`."""
+    """The transactions of one producer. The shell asks `next`, transmits, and reports with `answered`."""
 
     def __init__(self, transactional_id: str, timeout_ms: int) -> None:
         self.transactional_id = transactional_id
         self.timeout_ms = timeout_ms
         self.state = State.UNINITIALIZED
         self.failure: TransactionError | None = None
-        """Why the transaction cannot be committed, until it is aborted; or why nothing works any more."""
+        """Why the transaction cannot be committed, until it is aborted; or the fatal error."""
         self.producer_id = -1
         self.producer_epoch = -1
         self._bump = False
@@ -102,7 +102,7 @@ class TransactionManager:
         self._lost = False
         """Whether a request of this transaction may still arrive."""
         self._untold: State | None = None
-        """What the application asked the transaction to end with, until it has heard that it did."""
+        """The end that the application has asked for (commit or abort), until it has been told that it happened."""
         self._known = False
         """Whether the coordinator knows of the transaction, so that it has to be ended."""
         self._wanted: dict[TopicPartition, None] = {}
@@ -116,7 +116,7 @@ class TransactionManager:
     # what the application wants
 
     def initialize(self) -> None:
-        """Take the transactional id over from whoever had it."""
+        """Take the transactional id over from the producer that had it."""
         self._move(State.INITIALIZING)
 
     def begin(self) -> None:
@@ -126,7 +126,7 @@ class TransactionManager:
         self._move(State.IN_TRANSACTION)
 
     def commit(self) -> None:
-        """Nothing more is added to the transaction; it ends once everything in it is stored. May be said again."""
+        """End the transaction with a commit once everything in it is stored; nothing more is added. May be repeated."""
         if self._untold is State.COMMITTING and self.failure is None:
             return
         self._require(State.IN_TRANSACTION, "commit")
@@ -134,7 +134,7 @@ class TransactionManager:
         self._move(State.COMMITTING)
 
     def abort(self) -> None:
-        """Give the transaction up. May be said again."""
+        """End the transaction with an abort. May be repeated."""
         if self._untold is State.ABORTING and self.failure is None:
             return
         if self.state not in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
@@ -146,7 +146,7 @@ class TransactionManager:
         self._offsets.clear()
 
     def told(self) -> None:
-        """The application knows how its transaction ended: only until then may it ask again."""
+        """The application was told how its transaction ended; from now on it may not ask for that end again."""
         self._untold = None
 
     def add_offsets(self, offsets: Mapping[TopicPartition, int], group: ConsumerGroupMetadata) -> None:
@@ -156,7 +156,7 @@ class TransactionManager:
             self._offsets.append(_Offsets(group, dict(offsets)))
 
     def check_open(self) -> None:
-        """Refuse what only makes sense within a transaction."""
+        """Raise RuntimeError outside of a transaction, and the failure of one that has failed."""
         if self.state is not State.IN_TRANSACTION:
             self._require(State.IN_TRANSACTION, "add to a transaction")
 
@@ -195,7 +195,7 @@ class TransactionManager:
         return False
 
     def batch_failed(self, code: ErrorCode, why: str) -> None:
-        """Records of the transaction are not stored, or nobody knows: it can only be aborted, and the epoch raised."""
+        """Records of the transaction are not stored, or may not be: it can only be aborted, and the epoch raised."""
         if code in FATAL_FOR_BATCHES:
             self._fail(FatalError(code, why))
             return
@@ -238,7 +238,7 @@ class TransactionManager:
         return self._choose(settled)
 
     def lost(self, question: Question) -> None:
-        """Nobody knows what became of a question that was sent: it is asked again, and may arrive twice."""
+        """A question was sent and has no answer: it is asked again, and may arrive twice."""
         assert question is self._open, "one question is open at a time"
         self._lost = self._lost or question.step is not Step.INITIALIZE
 

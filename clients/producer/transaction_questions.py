@@ -1,4 +1,4 @@
-"""What a transactional producer asks its coordinators: the five requests, who each is for, and how it was answered.
+"""The five requests of a transactional producer: the coordinator that each is for, and the outcome of its answer.
 
 Pure. When something is asked, and what follows from the answer, is decided in `transaction_manager`; what an error
 code means, in `transaction_verdicts`. Requests about many partitions have one outcome here: the error that cannot be
@@ -31,7 +31,7 @@ ADD_PARTITIONS_VERSION_MAX: Final = 3
 
 
 class Asker(NamedTuple):
-    """As whom a producer asks; id and epoch are -1 before it was given any."""
+    """The identity of a producer in its requests; id and epoch are -1 before it was given any."""
 
     transactional_id: str
     producer_id: int

@@ -2,8 +2,8 @@
 
 Beside the sender, because adding partitions must not wait for records to be stored, nor they for it. One question at a
 time; a lost connection or a coordinator that moved only means that it is asked again. What the application asks for
-(begin, commit, abort, offsets) changes the state at once and then waits; whoever stops waiting may ask again, and finds
-things further on.
+(begin, commit, abort, offsets) changes the state at once and then waits; a caller that stops waiting may ask again, and
+finds things further on.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class TransactionTask:
     # what the application asks for
 
     async def start(self) -> None:
-        """Take the transactional id over. `KafkaError` when its coordinator will not have us, or cannot be found."""
+        """Take the transactional id over. Raises KafkaError when its coordinator refuses it, or cannot be found."""
         self._sender.on_enlisting = self.wake
         self._task = self._loop.create_task(self._run(), name="producer transactions")
         self._task.add_done_callback(lambda task: self._tell())
@@ -120,7 +120,7 @@ class TransactionTask:
         self._transactions.check_open()
 
     def wake(self) -> None:
-        """Something has changed: look again at what is to be asked, and at what is waited for."""
+        """Look again at what is to be asked and what is waited for, because something has changed."""
         self._news.set()
         self._tell()
 
@@ -142,7 +142,7 @@ class TransactionTask:
                 await asyncio.sleep(wait_s)
 
     async def _ask(self, question: Question) -> float:
-        """Ask once; how long to wait before the next question."""
+        """Ask once. Returns for how many seconds to wait before the next question."""
         try:
             node_id = await self._network.coordinator(question.key, key_type=question.key_type)
             response = await self._call(node_id, question)
@@ -189,7 +189,7 @@ class TransactionTask:
         return self._transactions.state in (State.READY, State.INITIALIZING)
 
     async def _until(self, reached: Callable[[], bool], otherwise: str) -> None:
-        """Wait for something to come true; raises what makes that impossible, and REQUEST_TIMED_OUT after a while."""
+        """Wait until `reached()`. Raises the failure that prevents it, or REQUEST_TIMED_OUT after `max_block_ms`."""
         assert self._task is not None, "a transaction task is started before it is asked for anything"
         self.wake()
         try:

@@ -15,11 +15,11 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 class TransactionError(KafkaError):
-    """Something is wrong with a transaction."""
+    """A transaction has failed: `AbortableError` or `FatalError` says how far."""
 
 
 class AbortableError(TransactionError):
-    """This transaction cannot be committed: abort it; the producer can be used further."""
+    """This transaction cannot be committed: abort it. The producer can go on with the next one."""
 
 
 class FatalError(TransactionError):
@@ -35,7 +35,7 @@ class TransactionAborted(TransactionError):
 
 
 class Step(enum.Enum):
-    """What can be asked of a coordinator."""
+    """The requests to a coordinator."""
 
     INITIALIZE = "InitProducerId"
     ADD_PARTITIONS = "AddPartitionsToTxn"
@@ -45,7 +45,7 @@ class Step(enum.Enum):
 
 
 class Verdict(enum.Enum):
-    """What an answer means."""
+    """The meanings of an answer."""
 
     DONE = "done"
     LATER = "refused for now: ask again"
@@ -53,7 +53,7 @@ class Verdict(enum.Enum):
     MOVED = "another node is the coordinator: look for it, and ask again"
     ABORTABLE = "the transaction must be aborted"
     UNMAPPED = "the coordinator has forgotten our producer id: abort without asking, and take a new epoch"
-    FENCED = "somebody else has the transactional id"
+    FENCED = "another producer has the transactional id"
     FATAL = "nothing will succeed any more"
 
 
@@ -103,7 +103,7 @@ FATAL_FOR_BATCHES: Final = frozenset(
         ErrorCode.UNSUPPORTED_VERSION,
     }
 )
-"""What a leader may answer to a batch that no other transaction would be spared."""
+"""Errors of a leader for a batch that would hit every other transaction, too."""
 
 
 def verdict_of(step: Step, code: ErrorCode) -> Verdict:

@@ -25,9 +25,9 @@ class Entrance:
 
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait for room, behind whoever waits already.
+        """Wait for room, behind the calls that wait already.
 
-        Whoever has the turn keeps its place until its record is in: nobody slips past, and one enters at a time.
+        A call that has the turn keeps it until its record is accepted, so no other call overtakes it.
         """
         place: asyncio.Future[None] | None = None
         try:

@@ -250,7 +250,7 @@ class Committer:
                 topic, rows = changelog_topic(self._application_id, name), []
                 marks = store.marks.items() - task.disk.marks(name).items()
                 if store.changes or marks:
-                    # Somebody else may have made the topic wider, who handed over what this task began with.
+                    # Another instance may have made the topic wider, which handed over what this task began with.
                     await producer.wait_for_partitions(topic, 1 + task.id.partition)
                 for key, value in store.changes.items():
                     rows.append(await producer.send(topic, value, key, partition=task.id.partition))
