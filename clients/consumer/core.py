@@ -176,7 +176,7 @@ class ConsumerCore:
         return Flush(tuple(due)) if due else None
 
     def _find_positions(self) -> Step | None:
-        if not self.assignment.begun and FindStarts not in self._put_off:
+        if not self.assignment.positioned and FindStarts not in self._put_off:
             return FindStarts()
         starts = self._starts_to_commit()
         if starts:
@@ -253,8 +253,8 @@ class ConsumerCore:
         """The application was told, or its callback has failed."""
         self._being_flushed -= _ends(step)
 
-    def begun(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The numbers of the beginnings that offsets of these partitions are from, for `committed`."""
+    def beginnings(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The numbers of the last beginnings in these partitions, which offsets sent now are from: for `committed`."""
         rows = (self.assignment.get(partition) for partition in partitions)
         return {row.partition: row.begun for row in rows if row is not None}
 
@@ -303,10 +303,11 @@ class ConsumerCore:
     def starts_looked_up(self, partitions: Collection[TopicPartition]) -> None:
         """Positions of these were looked for: reading has begun if all are known that exist."""
         rows = [(partition, self.assignment.get(partition)) for partition in partitions]
-        self.assignment.begun = not any(
+        missing = any(
             row is not None and row.position == UNKNOWN and self.ownership.metadata.partition(*partition) is not None
             for partition, row in rows
         )
+        self.assignment.note_positioned(complete=not missing)
 
     def carried_out(self, step: Step) -> None:
         """A step was taken, to its end. What has changed since it was decided on counts, not what it was about."""

@@ -109,8 +109,7 @@ class Gatekeeper:
             cut = gate.cut(segment) if gate is not None else None
             partition = metadata.partition(topic, segment.partition)
             if partition is None:
-                # Gone, and so are those that waited for it; a gate that still needs to know will say so again.
-                self._gates.ends_wanted.discard((topic, segment))
+                self._gates.drop_end(topic, segment)
                 continue
             if cut is None or partition.leader_epoch < cut or partition.leader not in metadata.nodes:
                 self._network.request_refresh()

@@ -38,7 +38,7 @@ class OffsetCommitter:
         """Commit offsets (the next ones to read). KafkaError if the group has moved on, or refuses."""
         if not offsets:
             return
-        begun = self._core.begun(offsets)
+        begun = self._core.beginnings(offsets)
         async with self._storing:
             await self.flush_audit()
             if self._session is not None:

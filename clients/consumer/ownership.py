@@ -294,7 +294,7 @@ class Ownership:
 
     def _remember(self, shapes: dict[str, TopicShape]) -> None:
         self._made_from = shapes
-        self._assignment.generations = {name: shape.generation for name, shape in shapes.items()}
+        self._assignment.note_generations({name: shape.generation for name, shape in shapes.items()})
 
     def _take_everything(self) -> None:
         """Without a group: every partition of every topic, those that go on where they are included."""

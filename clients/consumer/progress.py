@@ -284,7 +284,7 @@ class Assignment:
         self._progress: dict[TopicPartition, PartitionProgress] = {}
         self._first = 0
         self._beginnings = itertools.count()
-        self.begun = True
+        self.positioned = True
         """Whether every partition has been given a position since the last change."""
         self.generations: Mapping[str, int] = {}
         """Of each topic, the generation that the assignment was made from."""
@@ -310,13 +310,21 @@ class Assignment:
         self._progress = {
             partition: PartitionProgress(partition, beginnings=self._beginnings) for partition in sorted(partitions)
         }
-        self.begun = False
+        self.positioned = False
 
     def adjust(self, partitions: Collection[TopicPartition]) -> None:
         """Other partitions, of which those that stay go on where they are."""
         kept = self._progress
         self.replace(partitions)
         self._progress.update({partition: kept[partition] for partition in self._progress.keys() & kept.keys()})
+
+    def note_positioned(self, *, complete: bool) -> None:
+        """Positions were looked for; `complete` says whether there is one in every partition that exists."""
+        self.positioned = complete
+
+    def note_generations(self, generations: Mapping[str, int]) -> None:
+        """The assignment was made from these generations of its topics."""
+        self.generations = generations
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
         """These are not assigned any more."""

@@ -114,6 +114,10 @@ class Gates:
             self.ends_wanted.add((topic, segment))
             self.asks = True
 
+    def drop_end(self, topic: str, segment: Segment) -> None:
+        """The partition is gone: it has no end to ask for. A gate that still needs it will say so again."""
+        self.ends_wanted.discard((topic, segment))
+
     def note_end(self, topic: str, segment: Segment, end_offset: int, *, leader_epoch: int) -> bool:
         """A leader of `leader_epoch` said where a segment ends; False if that is not wanted any more."""
         if (topic, segment) not in self.ends_wanted or topic not in self._gates:

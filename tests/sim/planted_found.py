@@ -178,8 +178,7 @@ def commit_at_a_late_end(planter: Planter) -> None:
     from anabranch.clients.consumer.delivery import Deliveries
 
     def short(deliveries: Any) -> Any:
-        unsure = {one.progress.partition for one in deliveries.boundaries(maybe=True) if one.maybe}
-        return {progress.partition for progress in deliveries._assignment} - unsure
+        return {progress.partition for progress in deliveries._assignment}
 
     planter.replace(Deliveries, "short_of_boundaries", short)
 

@@ -119,7 +119,7 @@ async def test_keys_that_were_elsewhere_wait_for_the_rebalance(rule: bool, monke
 
         def forgetful(self: Ownership, shapes: Any) -> None:
             remember(self, shapes)
-            self._assignment.generations = {}
+            self._assignment.note_generations({})
 
         monkeypatch.setattr(Ownership, "_remember", forgetful)
     async with cluster_and_admin(brokers=1) as (cluster, admin):

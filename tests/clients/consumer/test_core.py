@@ -49,6 +49,7 @@ CUT = 10
 """Where the first partition was cut: the second one took keys from it."""
 SESSION_TIMEOUT_S = 6.0
 REBALANCE_TIMEOUT_S = 60.0
+COMMIT_INTERVAL_S = 5.0
 STEPS_MAX = 40
 STRATEGIES = ("range", "cooperative-sticky")
 
@@ -79,7 +80,7 @@ class Member:
             [TOPIC],
             self.membership,
             ordered=True,
-            auto_commit_s=5.0 if automatic else None,
+            auto_commit_s=COMMIT_INTERVAL_S if automatic else None,
             audited=False,
             holds_back=lambda partition, generation: False,
         )
@@ -117,7 +118,7 @@ class Member:
         raise AssertionError(f"no end of steps: {self.taken[-3:]}")
 
     def carry_out(self, step: Step) -> None:
-        begun = self.core.begun(step.offsets) if isinstance(step, Commit) else {}
+        begun = self.core.beginnings(step.offsets) if isinstance(step, Commit) else {}
         match step:
             case JoinMeanwhile():
                 self.core.ownership.begin_join()
@@ -240,6 +241,18 @@ def test_a_boundary_that_another_call_flushes_is_neither_flushed_nor_crossed_mea
     member.core.carried_out(flush)
     member.ask()
     assert member.kinds() == [Commit]
+
+
+def test_an_automatic_commit_leaves_out_what_may_be_the_end_of_a_segment() -> None:
+    """It would open the gates of others, and the application has not flushed: the end has to be known first."""
+    member = Member()
+    assert isinstance(member.ask(), HandOut)
+    member.read()
+    member.now_s += COMMIT_INTERVAL_S
+    member.ask()
+    assert member.kinds() == []
+    assert member.committed[FIRST] == 0
+    assert member.core.gates.ends_wanted == {(TOPIC, Segment(0, 0))}
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -130,7 +130,7 @@ def test_an_assignment_is_replaced_adjusted_and_taken_in_turn() -> None:
     assignment.replace([b, a])
     assignment[a].begin(7)
     assert assignment.positions() == {a: 7}
-    assert not assignment.begun
+    assert not assignment.positioned
     firsts = [assignment.in_turn()[0].partition for _ in range(4)]
     assert firsts == [b, a, b, a]
     assignment.adjust([a, c])
