@@ -142,8 +142,11 @@ async def test_a_resize_that_is_held_up_is_seen() -> None:
         assert later.total("anabranch_reshard_published_total") == 0
         deafen_after_bump(cluster)
         turn.release()
-        seen = await scrape_until(endpoint, lambda seen: seen.total("anabranch_reshard_published_total") == 1)
-        assert seen.of("anabranch_reshard_fenced_partitions") == {"1": 0, "2": 1}
+        fenced = "anabranch_reshard_fenced_partitions"
+        published = "anabranch_reshard_published_total"
+        seen = await scrape_until(
+            endpoint, lambda seen: seen.total(published) == 1 and seen.of(fenced) == {"1": 0, "2": 1}
+        )
         assert seen.of("anabranch_reshard_fence_seconds_count") == {"1": 1, "2": 0}
         async with Endpoint("127.0.0.1", 0) as late:
             late.show(cluster.nodes[2])
