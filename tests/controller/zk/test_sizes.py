@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import struct
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kazoo.protocol import serialization
+from kazoo.security import OPEN_ACL_UNSAFE
 
 from anabranch.controller.zk.session import Check, Create, Delete, Set, TooLarge
 from anabranch.controller.zk.sizes import REQUEST_BYTES_MAX, bytes_of, check_multi, check_write, multi_bytes, pieces
@@ -18,6 +21,19 @@ def test_bytes_are_counted_with_the_root_and_in_utf_8() -> None:
         assert bytes_of(longer) == bytes_of(op) + 1
         assert bytes_of(op, "/root") == bytes_of(op) + 5
     assert bytes_of(Create("/a", b"123")) == bytes_of(Create("/a", b"12")) + 1
+
+
+def test_a_multi_takes_the_bytes_that_kazoo_writes() -> None:
+    ops = [Create("/a", b"12"), Set("/b", b"345", 7), Delete("/c", 1), Check("/d", 2)]
+    written = serialization.Transaction(
+        [
+            serialization.Create("/a", b"12", OPEN_ACL_UNSAFE, 0),
+            serialization.SetData("/b", b"345", 7),
+            serialization.Delete("/c", 1),
+            serialization.CheckVersion("/d", 2),
+        ]
+    ).serialize()
+    assert multi_bytes(ops) == len(written) + len(struct.pack("!ii", 1, 14))
 
 
 def vars_of(op: object) -> dict[str, object]:

@@ -1,0 +1,83 @@
+"""Requests wait for a partition to change, and no longer than their time."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from anabranch.broker.replication.partition import Role
+from anabranch.broker.replication.waiting import ReplicationWait, WaitingRooms
+from anabranch.protocol.errors import ErrorCode
+
+
+class Partition(SimpleNamespace):
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+def partition(**changes: Any) -> Any:
+    state = {"role": Role.LEADER, "high_watermark": 5, "maximal_isr": (1, 2), "effective_min_isr": 2}
+    return Partition(**{**state, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "required", "code"),
+    [
+        ({}, 5, ErrorCode.NONE),
+        ({}, 6, None),
+        ({"role": Role.FOLLOWER}, 5, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        ({"maximal_isr": (1,)}, 5, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND),
+        ({"maximal_isr": (1,)}, 6, None),
+    ],
+)
+def test_what_becomes_of_an_append(changes: dict[str, Any], required: int, code: ErrorCode | None) -> None:
+    wait = ReplicationWait(partition(**changes), required)
+    assert wait.settled() is (code is not None)
+    assert wait.code is code
+
+
+def test_an_outcome_stays_what_it_was() -> None:
+    one = partition()
+    wait = ReplicationWait(one, 5)
+    assert wait.settled()
+    one.role = Role.FOLLOWER
+    assert wait.settled() and wait.code is ErrorCode.NONE
+
+
+async def test_all_appends_of_a_request_are_waited_for() -> None:
+    rooms, first, second = WaitingRooms(), partition(high_watermark=0), partition(high_watermark=0)
+    waits = [ReplicationWait(one, 5) for one in (first, second, first)]
+    waiting = asyncio.ensure_future(rooms.wait_replicated(waits, 60_000))
+    await asyncio.sleep(0)
+    first.high_watermark = 5
+    rooms.produces.check(first)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    second.high_watermark = 5
+    rooms.produces.check(second)
+    await asyncio.wait_for(waiting, 60)
+    assert {wait.code for wait in waits} == {ErrorCode.NONE}
+    rooms.close()
+
+
+async def test_a_request_waits_no_longer_than_its_time_and_is_forgotten_then() -> None:
+    rooms, one = WaitingRooms(), partition(high_watermark=0)
+    wait = ReplicationWait(one, 5)
+    async with asyncio.timeout(60):
+        await rooms.wait_replicated([wait], 0)
+        await rooms.wait_replicated([wait], 5)
+    assert wait.code is None and len(rooms.produces) == 0
+    rooms.close()
+
+
+async def test_a_broker_that_stops_lets_everybody_go() -> None:
+    rooms, one = WaitingRooms(), partition()
+    parked = [
+        asyncio.ensure_future(rooms.park(room, (one,), 60_000, lambda _: False))
+        for room in (rooms.produces, rooms.fetches, rooms.deletions)
+    ]
+    await asyncio.sleep(0)
+    rooms.close()
+    await asyncio.wait_for(asyncio.gather(*parked), 60)

@@ -1,0 +1,37 @@
+"""Settings of an instance that make no sense are refused before it does anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch.clients.streams.config import AT_LEAST_ONCE, StreamsConfig
+
+
+def config(**settings: Any) -> StreamsConfig:
+    return StreamsConfig(application_id="a", bootstrap_servers="b:1", state_dir=Path("s"), **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"processing_guarantee": "twice"}, "processing_guarantee is one of .*'twice'"),
+        ({"task_assignor": "none"}, "task_assignor is one of"),
+        ({"rack_aware_assignment_strategy": "x"}, "rack_aware_assignment_strategy is one of"),
+        ({"rebalance_protocol": "lazy"}, "eager or cooperative, not 'lazy'"),
+        ({"processing_handler": "ignore"}, "processing_handler is one of .*'ignore'"),
+        ({"deserialization_handler": "ignore"}, "deserialization_handler is one of"),
+        ({"processing_handler": "dead-letter"}, "if, and only if"),
+        ({"errors_dead_letter_queue_topic_name": "dead"}, "if, and only if"),
+    ],
+)
+def test_what_is_refused(settings: dict[str, str], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        config(**settings)
+
+
+def test_what_goes_together_is_taken() -> None:
+    assert config().exactly_once and not config(processing_guarantee=AT_LEAST_ONCE).exactly_once
+    config(deserialization_handler="dead-letter", errors_dead_letter_queue_topic_name="dead")

@@ -1,0 +1,113 @@
+"""The coordinator of a key is looked up once, and again when it is another one or dead."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from anabranch.clients.coordinators import Coordinators
+from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+
+class Nodes:
+    """Two nodes; `coordinator` is what any of them names, `codes` how the coordinator answers."""
+
+    def __init__(self) -> None:
+        self.metadata: Any = SimpleNamespace(nodes={1: None, 2: None})
+        self.coordinator, self.looked_up = 1, 0
+        self.codes: list[ErrorCode | Exception] = []
+        self.asked: list[int] = []
+        self.lookup_code = ErrorCode.NONE
+
+    async def refresh(self) -> Any:
+        return self.metadata
+
+    async def call(self, node_id: int, request: Any, *, timeout_ms: float | None, channel: int) -> Any:
+        self.asked.append(node_id)
+        code = self.codes.pop(0) if self.codes else ErrorCode.NONE
+        if isinstance(code, Exception):
+            raise code
+        return HeartbeatResponse(error_code=code)
+
+    async def call_any(self, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+        self.looked_up += 1
+        return FindCoordinatorResponse(error_code=self.lookup_code, node_id=self.coordinator)
+
+    async def retry(self, operation: Callable[[], Awaitable[Any]]) -> Any:
+        for _ in range(3):
+            try:
+                return await operation()
+            except (KafkaError, ConnectionError, TimeoutError) as error:
+                last = error
+        raise last
+
+
+async def beat(coordinators: Coordinators) -> ErrorCode:
+    request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+    answer = await coordinators.call("g", request, lambda one: one.error_code, key_type=0, timeout_ms=None, channel=0)
+    return ErrorCode(answer.error_code)
+
+
+async def test_it_is_looked_up_once_for_each_key() -> None:
+    nodes = Nodes()
+    coordinators = Coordinators(nodes)
+    assert [await coordinators.find("g", 0) for _ in range(3)] == [1, 1, 1]
+    assert nodes.looked_up == 1
+    await coordinators.find("g", 1)
+    assert nodes.looked_up == 2, "a transactional id of that name is another key"
+    coordinators.forget("g", 0)
+    nodes.coordinator = 2
+    assert (await coordinators.find("g", 0), await coordinators.find("g", 1)) == (2, 1)
+
+
+async def test_one_that_is_no_node_any_more_is_looked_up_again() -> None:
+    nodes = Nodes()
+    coordinators = Coordinators(nodes)
+    await coordinators.find("g", 0)
+    del nodes.metadata.nodes[1]
+    nodes.coordinator = 2
+    assert await coordinators.find("g", 0) == 2
+    nodes.metadata.nodes, nodes.coordinator = {}, 3
+    with pytest.raises(KafkaError) as unknown:
+        await coordinators.find("g", 0)
+    assert unknown.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ConnectionResetError(),
+        TimeoutError(),
+    ],
+)
+async def test_one_that_moved_or_died_is_followed(moved: ErrorCode | Exception) -> None:
+    nodes = Nodes()
+    coordinators = Coordinators(nodes)
+    await coordinators.find("g", 0)
+    nodes.codes, nodes.coordinator = [moved], 2
+    assert await beat(coordinators) is ErrorCode.NONE
+    assert nodes.asked == [1, 2]
+
+
+async def test_one_that_is_loading_is_asked_again_and_other_errors_are_the_callers() -> None:
+    nodes = Nodes()
+    coordinators = Coordinators(nodes)
+    nodes.codes = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID]
+    assert await beat(coordinators) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert (nodes.asked, nodes.looked_up) == ([1, 1], 1)
+
+
+async def test_a_lookup_that_is_refused_is_an_error() -> None:
+    nodes = Nodes()
+    nodes.lookup_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    with pytest.raises(KafkaError) as refused:
+        await Coordinators(nodes).find("g", 0)
+    assert refused.value.code is ErrorCode.GROUP_AUTHORIZATION_FAILED

@@ -1,0 +1,71 @@
+"""Which level of a feature an admin may finalize, and what a resize needs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from anabranch.controller import features
+from anabranch.controller.effects import WriteFeatures
+from anabranch.controller.features import RESHARD, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE
+from anabranch.controller.model import Features
+from anabranch.controller.settings import ControllerSettings
+from anabranch.controller.state import ClusterState
+from anabranch.protocol.apis.update_features import FeatureUpdateKey
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from tests.controller.world import broker
+
+
+def state(level: int | None = None, *, old_broker: bool = False) -> ClusterState:
+    known = ClusterState(ControllerSettings(node_id=1), 1)
+    known.features = Features({} if level is None else {RESHARD: level}, 0)
+    known.brokers = {1: broker(1, 1), 2: replace(broker(2, 2), features=() if old_broker else broker(2, 2).features)}
+    return known
+
+
+def update(level: int, kind: int = UPGRADE, name: str = RESHARD) -> FeatureUpdateKey:
+    return FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)
+
+
+@pytest.mark.parametrize(
+    ("present", "asked", "reason"),
+    [
+        (None, update(1, name=""), "can not be empty"),
+        (None, update(1, kind=9), "unknown upgrade type"),
+        (1, update(0), "without a downgrade type"),
+        (None, update(0, SAFE_DOWNGRADE), "non-existing"),
+        (1, update(1), "Can not upgrade .* to the same value"),
+        (1, update(1, SAFE_DOWNGRADE), "Can not downgrade .* to the same value"),
+        (2, update(1, UNSAFE_DOWNGRADE), "without a downgrade type of SAFE"),
+        (1, update(2, SAFE_DOWNGRADE), "would be an upgrade of 1"),
+        (None, update(1, name="unheard.of"), "not supported"),
+        (None, update(2), "outside the supported levels 1 to 1"),
+    ],
+)
+def test_what_is_refused(present: int | None, asked: FeatureUpdateKey, reason: str) -> None:
+    with pytest.raises(KafkaError, match=reason) as refused:
+        features.judged(state(present), asked)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_what_is_allowed() -> None:
+    assert features.judged(state(), update(1)) == 1
+    assert features.judged(state(1), update(0, SAFE_DOWNGRADE)) is None
+    assert features.judged(state(2), update(1, SAFE_DOWNGRADE)) == 1
+
+
+def test_a_broker_that_does_not_support_a_level_keeps_it_from_being_finalized() -> None:
+    behind = state(old_broker=True)
+    with pytest.raises(KafkaError, match=r"incompatible versions for the feature: \[2\]"):
+        features.judged(behind, update(1))
+    assert features.bootstrap(behind) == [WriteFeatures({}, -1)]
+    assert features.bootstrap(state()) == [WriteFeatures({RESHARD: 1}, -1)]
+
+
+def test_r17_a_resize_needs_every_broker_and_the_finalized_level() -> None:
+    features.check_reshard(state(1))
+    for known, says in ((state(), "is not finalized"), (state(1, old_broker=True), r"Brokers \[2\] do not support")):
+        with pytest.raises(KafkaError, match=says) as refused:
+            features.check_reshard(known)
+        assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
