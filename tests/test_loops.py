@@ -1,9 +1,11 @@
-"""Each way in which a test can be wrong behind its own back is caught by the loop that it runs on."""
+"""Each way in which a test can be wrong behind its own back is caught by the loop that it runs on, if it runs on it."""
 
 from __future__ import annotations
 
+import ast
 import asyncio
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,3 +83,35 @@ async def test_a_test_that_expects_it_listens_itself() -> None:
     asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(str(context["exception"])))
     await a_task_that_dies_unobserved()
     assert heard == ["oops"]
+
+
+def brings_its_own_loop(test: ast.stmt) -> bool:
+    """Whether it is a test that makes a coroutine only to run it there and then, on a loop that is not strict."""
+    if not isinstance(test, ast.FunctionDef) or not test.name.startswith("test"):
+        return False
+    inner = {node.name for node in test.body if isinstance(node, ast.AsyncFunctionDef)}
+    return any(
+        isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "asyncio.run"
+        and isinstance(node.args[0], ast.Call)
+        and ast.unparse(node.args[0].func) in inner
+        for node in ast.walk(test)
+    )
+
+
+def test_who_awaits_is_a_coroutine() -> None:
+    files = (path for path in Path(__file__).parent.rglob("test_*.py") if "asyncio.run(" in path.read_text())
+    found = [
+        f"{path}: {test.name}"  # type: ignore[attr-defined]
+        for path in files
+        for test in ast.parse(path.read_text()).body
+        if brings_its_own_loop(test)
+    ]
+    assert not found, f"write `async def test_...`: {found}"
+
+
+def test_what_is_found() -> None:
+    nested = "def test_a():\n    async def story(): ...\n    asyncio.run(story())"
+    assert brings_its_own_loop(ast.parse(nested).body[0])
+    assert not brings_its_own_loop(ast.parse(nested.replace("test_a", "helper")).body[0])
+    assert not brings_its_own_loop(ast.parse("def test_a():\n    asyncio.run(fill())").body[0])

@@ -131,7 +131,7 @@ def test_clients_are_shown_a_broker_that_can_reach_the_controller(
     assert admin.controller_to_show(image) == shown
 
 
-def test_who_waits_for_many_topics_looks_at_each_until_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_waits_for_many_topics_looks_at_each_until_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: a request for thousands of topics, of which each comes with an update of its own, stays in proportion."""
     looked: list[str] = []
     has_leaders = admin.has_leaders
@@ -143,18 +143,14 @@ def test_who_waits_for_many_topics_looks_at_each_until_it_is_there(monkeypatch: 
     monkeypatch.setattr(admin, "has_leaders", noted)
     metadata = MetadataCache()
     names = [f"topic-{number}" for number in range(100)]
-
-    async def scenario() -> None:
-        waiting = asyncio.ensure_future(
-            admin.settle(SimpleNamespace(metadata=metadata), dict.fromkeys(names, 1), 60_000)  # type: ignore[arg-type]
-        )
-        for name in names:
-            await asyncio.sleep(0)
-            assert not waiting.done()
-            metadata.apply(told(name))
-        assert await waiting
-
-    asyncio.run(scenario())
+    waiting = asyncio.ensure_future(
+        admin.settle(SimpleNamespace(metadata=metadata), dict.fromkeys(names, 1), 60_000)  # type: ignore[arg-type]
+    )
+    for name in names:
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        metadata.apply(told(name))
+    assert await waiting
     assert len(looked) <= 2 * len(names) + 1
 
 
