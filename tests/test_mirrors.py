@@ -85,6 +85,10 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "what the leader of a group decides is played with all its members",
         "clients/streams/: group group_assignment group_member internal_topic_manager",
     ),
+    "clients/streams/test_task_machine.py": (
+        "a hand-over that is due is part of what the machine decides to commit",
+        "clients/streams/: departures",
+    ),
     "clients/streams/test_streams.py": (
         "an application is put together of them, and seen from outside",
         "clients/streams/: changelog_reader committer restorer task_inputs task_manager task_runner",

@@ -22,22 +22,19 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from anabranch.clients.consumer.delivery import ConsumerRecord
-from anabranch.clients.streams import state_handover
 from anabranch.clients.streams.assignment_info import AssignorError
 from anabranch.clients.streams.changelog import changelog_topic
 from anabranch.clients.streams.config import StreamsConfig
-from anabranch.clients.streams.joined import Reading
-from anabranch.clients.streams.misplaced_keys import check_state_may_move
+from anabranch.clients.streams.departures import Departures
 from anabranch.clients.streams.removed_tasks import RemovedTasks
 from anabranch.clients.streams.streams_errors import StreamsError
 from anabranch.clients.streams.streams_partition_assignor import AssignedTasks
 from anabranch.clients.streams.subscription_info import RUNNING
-from anabranch.clients.streams.task_effects import Close, Commit, Departure, Effect, Follow, Open, Pause, Rejoin, Resume
+from anabranch.clients.streams.task_effects import Close, Commit, Effect, Follow, Open, Pause, Rejoin, Resume
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_inputs import ConsumerView, TaskInputs
 from anabranch.clients.streams.tasks import Output, State, Task
 from anabranch.clients.streams.topology_graph import Built
-from anabranch.protocol.lineage import Segment
 from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -56,6 +53,7 @@ class TaskMachine:
         self._built = built
         self._inputs = TaskInputs(built)
         self.removed = RemovedTasks(built)
+        self._departures = Departures(self._inputs, self.removed)
         self.tasks: dict[TaskId, Task] = {}
         self._assigned = AssignedTasks()
         self._suspended: set[TaskId] = set()
@@ -184,11 +182,11 @@ class TaskMachine:
         `sent`: whether output was sent since the last commit. If there is a commit, it is under way from here until
         `committed` or `commit_failed` is told.
         """
-        departures, member = self._departures(view), None
+        departures, member = self._departures.due(view, self.tasks.values()), None
         leaving = {departure.task.id for departure in departures}
         if any(task in self.removed for task in leaving):
             member = self.removed.member(view)
-            leaving |= self._witness(view)
+            leaving |= self._departures.witness(view, self.tasks.values())
         tasks = [task for task in self.tasks.values() if task.state is State.RUNNING or task.id in leaving]
         offsets = self._progressed(view, tasks, leaving)
         self._committed_at = now
@@ -251,41 +249,6 @@ class TaskMachine:
                 self._expected.discard(task.id)
                 task.catch_up()
         return [Follow()] if len(self._expected) < before else []
-
-    def _departures(self, view: ConsumerView) -> list[Departure]:
-        """The hand-overs that are due, of tasks whose state is complete up to the cut."""
-        found: list[Departure] = []
-        for task in self.tasks.values():
-            if not task.stores or not _complete(task):
-                continue
-            marks = task.marks()
-            read_to = self._read_to(view, task)
-            if read_to is None:
-                continue
-            lineage, segment = read_to
-            check_state_may_move(task.id, marks, lineage)
-            for generation in state_handover.due(lineage, segment, min(one.departed for one in marks)):
-                opened = Segment(task.id.partition, generation)
-                before = lineage.previous(opened)
-                assert before is not None, "keys leave where a segment ends"
-                if any(state_handover.missing(lineage, before, one) for one in marks):
-                    break
-                found.append(Departure(task, lineage, opened))
-        return found
-
-    def _read_to(self, view: ConsumerView, task: Task) -> Reading | None:
-        """The segment that a task's input is in; a removed partition's last one, if its task may be finished now."""
-        if task.id not in self.removed:
-            return self._inputs.read_to(view, task) if self._inputs.present(view, task) else None
-        agreeable = self.removed.member(view) is not None and self._witness(view)
-        return self.removed.read_to(view, task.id) if agreeable else None
-
-    def _witness(self, view: ConsumerView) -> set[TaskId]:
-        """A task, if there is one, whose offset can be committed once more, so that the group is asked to agree."""
-        for task in self.tasks.values():
-            if _complete(task) and any(view.position(one) >= 0 for one in self._inputs.present(view, task)):
-                return {task.id}
-        return set()
 
     def _progressed(
         self, view: ConsumerView, tasks: Collection[Task], leaving: Collection[TaskId]
@@ -402,8 +365,3 @@ class TaskMachine:
         task = self.tasks.pop(task_id)
         self._parked[task_id] = task.checkpoint_sum
         return Close(task)
-
-
-def _complete(task: Task) -> bool:
-    """Whether a task's stores hold all that was committed up to its position."""
-    return task.state is State.RUNNING or (task.state is State.CATCHING_UP and task.restored)

@@ -1,0 +1,68 @@
+"""Which hand-overs are due now: the part of `TaskMachine` that looks at marks, lineages and how far input is read.
+
+A hand-over is due when the input of a task has been read to a cut, the task's stores hold all that was committed up to
+there, and all state has arrived that was to come to the task before the cut. State whose keys lie elsewhere than the
+topic places them is not moved; then the instance ends (`misplaced_keys`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from anabranch.clients.streams import state_handover
+from anabranch.clients.streams.joined import Reading
+from anabranch.clients.streams.misplaced_keys import check_state_may_move
+from anabranch.clients.streams.removed_tasks import RemovedTasks
+from anabranch.clients.streams.task_effects import Departure
+from anabranch.clients.streams.task_id import TaskId
+from anabranch.clients.streams.task_inputs import ConsumerView, TaskInputs
+from anabranch.clients.streams.tasks import State, Task
+from anabranch.protocol.lineage import Segment
+
+
+class Departures:
+    """Finds the hand-overs that are due among the tasks of one instance."""
+
+    def __init__(self, inputs: TaskInputs, removed: RemovedTasks) -> None:
+        self._inputs = inputs
+        self._removed = removed
+
+    def due(self, view: ConsumerView, tasks: Collection[Task]) -> list[Departure]:
+        """The hand-overs of these tasks that are due. `StreamsError` if state of misplaced keys would have to move."""
+        found: list[Departure] = []
+        for task in tasks:
+            if not task.stores or not _complete(task):
+                continue
+            marks = task.marks()
+            read_to = self._read_to(view, task, tasks)
+            if read_to is None:
+                continue
+            lineage, segment = read_to
+            check_state_may_move(task.id, marks, lineage)
+            for generation in state_handover.due(lineage, segment, min(one.departed for one in marks)):
+                opened = Segment(task.id.partition, generation)
+                before = lineage.previous(opened)
+                assert before is not None, "keys leave where a segment ends"
+                if any(state_handover.missing(lineage, before, one) for one in marks):
+                    break
+                found.append(Departure(task, lineage, opened))
+        return found
+
+    def witness(self, view: ConsumerView, tasks: Collection[Task]) -> set[TaskId]:
+        """A task, if there is one, whose offset can be committed once more, so that the group is asked to agree."""
+        for task in tasks:
+            if _complete(task) and any(view.position(one) >= 0 for one in self._inputs.present(view, task)):
+                return {task.id}
+        return set()
+
+    def _read_to(self, view: ConsumerView, task: Task, tasks: Collection[Task]) -> Reading | None:
+        """The segment that a task's input is in; a removed partition's last one, if its task may be finished now."""
+        if task.id not in self._removed:
+            return self._inputs.read_to(view, task) if self._inputs.present(view, task) else None
+        agreeable = self._removed.member(view) is not None and self.witness(view, tasks)
+        return self._removed.read_to(view, task.id) if agreeable else None
+
+
+def _complete(task: Task) -> bool:
+    """Whether a task's stores hold all that was committed up to its position."""
+    return task.state is State.RUNNING or (task.state is State.CATCHING_UP and task.restored)
