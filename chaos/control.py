@@ -62,4 +62,4 @@ class Control(Door):
         """Raise ValueError for a fault on a link that cannot exist."""
         for end, known in ((source, self._proxy.sources), (target, self._proxy.targets)):
             if end not in known:
-                raise Refused(f"nothing passes here that is called {end!r}; there are {', '.join(known)}")
+                raise Refused(f"no link passes here of which an end is called {end!r}; there are {', '.join(known)}")

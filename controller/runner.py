@@ -209,7 +209,7 @@ class Runner:
                 return events.DeletionsRead(await self._reader.deletions())
             case "controller":
                 if not await self._candidacy.holds_office(lambda _: self._read_again(Read("controller"))):
-                    raise Deposed("/controller is not ours any more")
+                    raise Deposed("/controller belongs to another node now")
                 return None
         assert_never(read.what)
 

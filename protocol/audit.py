@@ -304,7 +304,7 @@ def decode_delivery(data: bytes, key: bytes | None = None) -> Delivery:
         raise DecodeError(f"audit event: {len(data)} bytes where at least {FIXED.size} belong")
     version, *numbers = FIXED.unpack_from(data)
     if version != VERSION:
-        raise DecodeError(f"audit event: version {version}, and only {VERSION} is known")
+        raise DecodeError(f"audit event: version {version} is unknown; known is {VERSION}")
     (group, member, topic), _ = decode_names(data, FIXED.size)
     generation, partition, offset, producer, sequence, payload, time_ms, incarnation = numbers
     return Delivery(

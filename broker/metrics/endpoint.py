@@ -99,9 +99,11 @@ class Endpoint:
                 writer.write(self._answer(await reader.readuntil(b"\r\n\r\n")))
                 await writer.drain()
         except (ConnectionError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-            log.info("a scrape that came to nothing: %r", error)
+            log.info("a scrape failed: %r", error)
         except asyncio.CancelledError:
-            log.info("a scrape that was given up")  # not raised: of a cancelled task asyncio's streams log a traceback
+            log.info(
+                "a scrape was not answered: the endpoint stops"
+            )  # not raised: of a cancelled task asyncio's streams log a traceback
         finally:
             self._answering.discard(task)
             writer.close()

@@ -35,7 +35,7 @@ def judge(partition: Partition, state: LeaderAndIsrPartitionState, broker_id: in
     counted = broker_id in state.isr and any(one != broker_id for one in state.isr)
     if not (news or again) or not counted or not (known.reached or known.failure):
         return verdict
-    reason = f"the log went to {known.reached} once" if known.reached else known.failure
+    reason = f"the log had reached offset {known.reached}" if known.reached else known.failure
     log.warning("%r: not in sync, unlike others of %s: %s", partition, list(state.isr), reason)
     return ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -45,7 +45,7 @@ def _forget_what_does_not_count(partition: Partition, state: LeaderAndIsrPartiti
     another_life = state.is_new or partition.is_of_an_earlier_life(state)
     alone = set(state.isr) == {broker_id}
     if alone and not another_life:
-        text = "%r: it counts with what is left, because no other replica is in sync; the log went to %d once"
+        text = "%r: it counts with what is left, because no other replica is in sync; the log had reached offset %d"
         log.error(text, partition, known.reached)
     if alone or another_life or broker_id not in state.isr:
         known.reached = 0

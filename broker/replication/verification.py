@@ -147,7 +147,7 @@ class Lane:
                 response = await connection.call(request_for(questions.values()))
                 if response.error_code == ErrorCode.NONE:
                     return answers_of(response, questions)
-                log.warning("broker %d verifies nothing: error %d", self._broker_id, response.error_code)
+                log.warning("broker %d has verified no transaction: error %d", self._broker_id, response.error_code)
                 code = ErrorCode(response.error_code)
                 if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                     code = ErrorCode.INVALID_TXN_STATE  # what brokers may do is not the client's business

@@ -131,12 +131,21 @@ class LogDirectory:
         reached = max(opened.durability.reached, *(one.offsets.get(key, 0) for one in told))
         opened.durability.reached = 0 if reached <= opened.log_end_offset else reached
         if opened.durability.reached:
-            log.error("%s ends at %d and went to %d once", opened.directory, opened.log_end_offset, reached)
+            log.error(
+                "%s ends at offset %d and had reached %d: records are lost",
+                opened.directory,
+                opened.log_end_offset,
+                reached,
+            )
             self.lost_ends.offsets[key] = reached
             try:
                 self.lost_ends.write()
             except OSError as reason:
-                log.warning("that %s has lost something may be forgotten: %s", opened.directory, reason)
+                log.warning(
+                    "that %s has lost records cannot be written down, a restart may forget it: %s",
+                    opened.directory,
+                    reason,
+                )
 
     def watch(self, key: Key, opened: PartitionLog) -> None:
         """Write a log's recovery point at once whenever it goes back: it must not be believed any more."""

@@ -177,7 +177,7 @@ class GroupSession:
         return replace(assigned, shapes={name: shape_of(topic) for name, topic in topics.items()})
 
     async def leave(self) -> None:
-        """Stop the heart and say goodbye; a coordinator that cannot be reached will notice by itself.
+        """Stop the heartbeats and leave the group; a coordinator that cannot be reached notices when the session ends.
 
         A static member says nothing: its place is kept for when it comes back (KIP-345).
         """
@@ -199,7 +199,7 @@ class GroupSession:
             async with asyncio.timeout(2):
                 await self._call(request, _top_level)
         except (ConnectionError, TimeoutError, KafkaError) as error:
-            log.info("%s could not say goodbye: %s", request.member_id, error)
+            log.info("%s could not leave the group: %s", request.member_id, error)
 
     def check_not_lost(self) -> None:
         """KafkaError if the group has gone on without this member.

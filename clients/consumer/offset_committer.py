@@ -69,7 +69,7 @@ class OffsetCommitter:
         try:
             self._core.learned_commits(await self._session.committed(sorted(partitions)))
         except (ConnectionError, TimeoutError, KafkaError) as error:
-            log.info("not known how far the group is: %s", error)
+            log.info("the group's committed offsets could not be read: %s", error)
 
     async def _quietly(self, commit: Coroutine[Any, Any, None]) -> bool:
         try:

@@ -210,7 +210,7 @@ class LocalZooKeeper(Startable):
         with log.open("ab") as output:
             output.write(f"{runtime}\n".encode())
             output.flush()
-            # A session of its own: Ctrl-C at the terminal is for the nodes, which still need ZooKeeper to say goodbye.
+            # A session of its own: Ctrl-C at the terminal is for the nodes, which need ZooKeeper to leave the cluster.
             # The lock is the server's, which may outlive us.
             self._process = subprocess.Popen(
                 command,

@@ -79,7 +79,9 @@ class Wish:
         if self.replay is not None and self.backfill:
             raise BadWish("--replay is a backfill from a copy; leave --backfill out")
         if self.package is not None and self.serve:
-            raise BadWish("--package is of one audit; --serve takes commands from a standard input that a job has not")
+            raise BadWish(
+                "--package is for one audit: a submitted job has no standard input for the commands of --serve"
+            )
         if self.groups and not self.expect and not self.serve and self.replay is None:
             raise BadWish("--group goes with --expect: these groups must get what that topic stores")
         if self.isolation_level != READ_COMMITTED and (self.serve or self.replay is not None):

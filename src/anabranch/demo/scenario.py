@@ -243,7 +243,7 @@ class Demonstration:
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
-            raise ChildFailed(f"waited in vain for {what}") from None
+            raise ChildFailed(f"waited too long for {what}") from None
 
     async def _judge(self, story: Story) -> Story:
         assert self._audit is not None

@@ -30,7 +30,7 @@ def refused(*words: str) -> str:
         (("--serve", "--isolation-level", "read_uncommitted"), "--serve is told with each audit"),
         (("--topic", "t", "--conf", "spark.executor.memory"), "write NAME=VALUE"),
         (("--topic", "t", "--replay", "absent"), "does not exist"),
-        (("--package", "absent", "--serve"), "--package is of one audit"),
+        (("--package", "absent", "--serve"), "--package is for one audit"),
     ],
 )
 def test_what_makes_no_sense_is_said(words: tuple[str, ...], why: str) -> None:

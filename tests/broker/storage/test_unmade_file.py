@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.broker.storage.files import File, MemoryFiles
+from anabranch.broker.storage.files import File
+from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.broker.storage.unmade_file import UnmadeFile, now_or_later
 
 
