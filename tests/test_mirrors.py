@@ -50,7 +50,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "broker/test_server.py": (
         "what a server is put together of: a socket is needed to see any of it",
-        "broker/: app connection services throttling broker_properties",
+        "broker/: app connection services broker_properties",
     ),
     "broker/storage/test_log.py": (
         "parts of a log that nothing else uses",
@@ -58,7 +58,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "controller/test_machine.py": (
         "parts of the controller's machine: an event goes through most of them, and its world plays them as one",
-        "controller/: model outcomes shutdown",
+        "controller/: model outcomes",
     ),
     "contracts/test_zk_session.py": (
         "both ZooKeepers are held to one contract",
@@ -66,8 +66,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "clients/consumer/test_consumer.py": (
         "what a consumer is put together of, in front of a cluster",
-        "clients/consumer/: consumer_partition_assignor joiner metrics offset_committer progress_watch steps"
-        " topic_gates",
+        "clients/consumer/: consumer_partition_assignor joiner offset_committer progress_watch steps topic_gates",
     ),
     "clients/test_admin.py": (
         "answers of a cluster to an admin",
@@ -100,10 +99,6 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "chaos/test_run.py": (
         "what a run consists of needs processes to be seen at work",
         "chaos/: archive clients cluster companion crash history scene",
-    ),
-    "chaos/checkers/test_order.py": (
-        "what every checker uses",
-        "chaos/checkers/: shared",
     ),
     "spark_jobs/test_work.py": (
         "they need a Spark, and the tests of `tests/spark_jobs` share one",

@@ -8,11 +8,8 @@ from typing import Any
 from anabranch.controller import effects, events, machine
 from anabranch.controller.model import Endpoint, Partition, TopicPartition
 from anabranch.protocol.apis.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
-from anabranch.protocol.apis.controlled_shutdown import ControlledShutdownRequest
 from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrRequest
-from anabranch.protocol.apis.stop_replica import StopReplicaRequest
 from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
-from anabranch.protocol.errors import ErrorCode
 from tests.controller.world import Term, World, started
 
 T0 = TopicPartition("t", 0)
@@ -142,39 +139,6 @@ def test_the_periodic_check_hands_leadership_back_and_comes_again() -> None:
     assert term.timers["rebalance"] == 777
 
 
-def shut_down(world: World, term: Term, broker: int, epoch: int | None = None) -> Any:
-    known = world.brokers[broker].epoch if broker in world.brokers else 0
-    request = ControlledShutdownRequest(broker_id=broker, broker_epoch=known if epoch is None else epoch)
-    term.happen(events.ShutdownAsked(3, request))
-    return term.replies.pop(3)
-
-
-def test_controlled_shutdown_moves_leadership_and_shrinks_isrs_while_the_broker_still_answers() -> None:
-    world, term = started(partitions=3, replication=2)
-    begun = len(world.sent)
-    answer = shut_down(world, term, 1)
-    assert (answer.error_code, answer.remaining_partitions) == (0, [])
-    assert all(state.leader != 1 and 1 not in state.isr for state in world.states_of("t").values())
-    stopped = [one for one in sent_to(world, 1, begun) if isinstance(one, StopReplicaRequest)]
-    assert stopped and not stopped[0].topic_states[0].partition_states[0].delete_partition
-    assert 1 in world.images[2].brokers, "it is still listed, for it still serves"
-
-
-def test_controlled_shutdown_says_what_nobody_else_can_lead() -> None:
-    world, term = started(brokers=2, partitions=1, replication=2)
-    del world.brokers[2]
-    term.brokers_changed()
-    answer = shut_down(world, term, 1)
-    assert [(one.topic_name, one.partition_index) for one in answer.remaining_partitions] == [("t", 0)]
-    assert world.state("t", 0).leader == 1
-
-
-def test_controlled_shutdown_refuses_strangers() -> None:
-    world, term = started()
-    assert shut_down(world, term, 9).error_code == ErrorCode.BROKER_NOT_AVAILABLE
-    assert shut_down(world, term, 1, epoch=1).error_code == ErrorCode.STALE_BROKER_EPOCH
-
-
 def test_an_answer_from_an_earlier_life_of_a_broker_counts_for_nothing() -> None:
     world, term = started(partitions=4)
     leader = world.state("t", 0).leader
@@ -215,29 +179,3 @@ def test_brokers_that_are_told_the_same_are_told_the_same_rows() -> None:
             for row in request.topic_states[0].partition_states:
                 rows.setdefault((row.partition_index, row.leader_epoch), set()).add(id(row))
     assert rows and all(len(made) == 1 for made in rows.values()), "made once for all three"
-
-
-def test_a_broker_that_stops_as_the_last_one_in_sync_goes_on_leading() -> None:
-    """What only it has must not be given up: the partition goes down with it, and comes back with it."""
-    world, term = started(brokers=2, partitions=1, replication=2)
-    del world.brokers[2]
-    term.brokers_changed()
-    world.add_brokers(2)
-    term.brokers_changed()
-    answer = shut_down(world, term, 1)
-    assert [(one.topic_name, one.partition_index) for one in answer.remaining_partitions] == [("t", 0)]
-    assert (world.state("t", 0).leader, world.state("t", 0).isr) == (1, (1,))
-
-
-def test_a_broker_that_is_about_to_stop_is_given_nothing_until_it_is_back() -> None:
-    world, term = started(brokers=2, partitions=1, replication=2)
-    shut_down(world, term, 1)
-    epoch = world.state("t", 0).leader_epoch
-    term.join_isr(0, 1)
-    assert world.state("t", 0).isr == (2,), "INELIGIBLE_REPLICA"
-    assert term.elect([0]) == {0: 80} and world.state("t", 0).leader_epoch == epoch
-    assert [row.id for row in world.sent[-1][1].live_brokers] == [1, 2], "it is still listed"
-    world.add_brokers(1)
-    term.brokers_changed()
-    term.join_isr(0, 1)
-    assert term.elect([0]) == {0: 0} and world.state("t", 0).leader == 1

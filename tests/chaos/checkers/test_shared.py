@@ -1,0 +1,31 @@
+"""What checkers ask a history for."""
+
+from __future__ import annotations
+
+from anabranch.chaos.checkers.shared import at, first_deliveries, stored_offsets
+from anabranch.chaos.history import Delivery, History, Send, Stored
+from tests.chaos.checkers.story import P, Q
+
+
+def delivery(order: int, offset: int) -> Delivery:
+    return Delivery(order, "c", 0, P, offset, "k", "v", generation=0, group_generation=1)
+
+
+def test_a_place_as_it_is_written() -> None:
+    assert at(("t", 3), 7) == "t-3@7"
+
+
+def test_offsets_are_those_of_what_is_stored_in_order_and_once() -> None:
+    history = History(stored=[Stored(P, 4, 1, "k", "v"), Stored(Q, 0, 1, "k", "v"), Stored(P, 2, 1, "k", "v")])
+    history.deliveries = [delivery(0, 2), delivery(1, 9)]
+    history.sends = [Send(0, "p", "k", 0, "v", outcome="ok", place=P, offset=8), Send(1, "p", "k", 1, "w")]
+    assert stored_offsets(history) == {P: [2, 4], Q: [0]}, "nothing was deleted"
+    history.log_starts[P] = 9
+    assert stored_offsets(history) == {P: [2, 4, 8], Q: [0]}, "what was acknowledged and deleted stood there, too"
+    history.log_starts[P] = 10
+    assert stored_offsets(history) == {P: [2, 4, 8, 9], Q: [0]}
+
+
+def test_the_first_delivery_of_each_record() -> None:
+    history = History(deliveries=[delivery(3, 0), delivery(5, 1), delivery(8, 0)])
+    assert first_deliveries(history) == {(P, 0): 3, (P, 1): 5}
