@@ -25,27 +25,45 @@ class StreamsConfig:
     """
 
     application_id: str
+    """The name of the application: of its group, and the first part of the names of its own topics."""
     bootstrap_servers: str | Sequence[str]
+    """HOST:PORT of one or several brokers."""
     state_dir: Path
+    """Where the instance keeps its stores, in a directory named after the application."""
     processing_guarantee: str = EXACTLY_ONCE
+    """exactly_once_v2, or at_least_once: around a crash records may be processed twice then."""
     commit_interval_ms: int = 100
+    """How often to commit; with exactly_once_v2 output is seen by others after that time."""
     auto_offset_reset: str = "earliest"
+    """Where to begin in inputs of which the group has committed nothing: earliest or latest."""
     replication_factor: int = -1
-    """Of changelogs and repartition topics."""
+    """The replicas of changelogs and repartition topics that are made; -1 leaves it to the cluster."""
     group_instance_id: str | None = None
-    """With one, a restart within the session timeout goes unnoticed by the group (KIP-345)."""
+    """A name of the instance that lasts: a restart within the session timeout goes unnoticed by the group (KIP-345)."""
     session_timeout_ms: int = 10000
+    """After how long without a heartbeat the group gives this instance's tasks to others."""
     heartbeat_interval_ms: int = 500
+    """How often to tell the group that the instance lives."""
     rebalance_timeout_ms: int = 60000
+    """How long the group waits for this instance to commit and join again when tasks are assigned anew."""
     transaction_timeout_ms: int = 10000
+    """After how long the cluster aborts a transaction of an instance that does not end it."""
     max_poll_records: int = 1000
+    """How many records are processed at a time, before output is sent and the commit interval is looked at."""
     client_id: str = "anabranch-streams"
+    """How the instance is called in the logs and metrics of brokers."""
     task_assignor: str = "high_availability"
+    """high_availability moves a task when its state is where it goes (KIP-441); sticky moves as few as it can."""
     rebalance_protocol: str = "cooperative"
+    """cooperative keeps on processing during a rebalance what is not moved (KIP-429); eager stops everything."""
     num_standby_replicas: int = 0
+    """How many copies of each task's stores other instances keep up to date."""
     max_warmup_replicas: int = 2
+    """How many more copies may be built at a time, in the whole group, to move tasks to."""
     acceptable_recovery_lag: int = 10000
+    """A copy that misses no more than so many records is taken for complete."""
     probing_rebalance_interval_ms: int = 600000
+    """How often to look whether copies are complete, and tasks can be moved to them."""
     application_server: str = ""
     """HOST:PORT that other instances are told of."""
     client_tags: dict[str, str] = field(default_factory=dict)
