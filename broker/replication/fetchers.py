@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from anabranch.broker.replication.replica_fetcher import Fetcher
@@ -54,7 +55,8 @@ class Fetchers:
             return
         fetcher = self._by_leader.get(leader_id)
         if fetcher is None:
-            fetcher = self._by_leader[leader_id] = Fetcher(
+            make = partial(
+                Fetcher,
                 leader_id,
                 self._settings(),
                 address=lambda: self._address_of(leader_id),
@@ -62,6 +64,7 @@ class Fetchers:
                 progressed=self._progressed,
                 died=self._died,
             )
+            fetcher = self._by_leader[leader_id] = make(make_entrance=make)
         self._of[partition] = fetcher
         fetcher.follow(partition)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.replication.fetch_sessions import FIRST_EPOCH, NO_SESSION, next_epoch
+from anabranch.broker.replication.fetch_sessions import FIRST_EPOCH, NO_EPOCH, NO_SESSION, next_epoch
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
@@ -65,16 +65,18 @@ class Asked:
 class FollowerSession:
     """What the leader knows of our questions; `asked` is all of it, by the names that answers use."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, wanted: bool = True) -> None:
+        """`wanted`: whether the leader is to remember anything; otherwise each request is a full one, by itself."""
+        self._first_epoch = FIRST_EPOCH if wanted else NO_EPOCH
         self.id = NO_SESSION
-        self.epoch = FIRST_EPOCH
+        self.epoch = self._first_epoch
         """The next request's."""
         self.asked: dict[Position, Asked] = {}
         self._by_id = True
 
     def restart(self) -> None:
         """Ask in full next time, in place of the session that the leader may still remember."""
-        self.epoch = FIRST_EPOCH
+        self.epoch = self._first_epoch
 
     def request(
         self, following: list[Following], settings: BrokerSettings, *, by_id: bool, broker_epoch: int, max_wait_ms: int
@@ -83,7 +85,7 @@ class FollowerSession:
         if by_id != self._by_id:
             self.restart()
         self._by_id = by_id
-        known = {} if self.epoch == FIRST_EPOCH else self.asked
+        known = {} if self.epoch == self._first_epoch else self.asked
         self.asked = {}
         changed = []
         for one in following:
@@ -111,7 +113,7 @@ class FollowerSession:
         """Go on after an answer: whether it can be used. Raises KafkaError when asking anew would not help."""
         code = ErrorCode(response.error_code)
         if code is not ErrorCode.NONE:
-            if code not in REFUSALS or self.epoch == FIRST_EPOCH:
+            if code not in REFUSALS or self.epoch == self._first_epoch:
                 self.restart()
                 raise KafkaError(code, "the whole fetch was refused")
             if code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
@@ -119,7 +121,7 @@ class FollowerSession:
             self.restart()
             return False
         self.id = response.session_id
-        self.epoch = FIRST_EPOCH if self.id == NO_SESSION else next_epoch(self.epoch)
+        self.epoch = self._first_epoch if self.id == NO_SESSION else next_epoch(self.epoch)
         return True
 
 

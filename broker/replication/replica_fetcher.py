@@ -6,9 +6,13 @@ epoch, and we cut our log back (KIP-595's truncation on fetch, which replaces KI
 epoch travels in ReplicaState, so that the leader knows which life of this broker has the records (KIP-903).
 
 `FollowerSession` makes the requests, `take` and `realign` are plain functions over partitions and messages; `Fetcher`
-adds the connection and the waiting. A partition that begins to be followed ends a running long poll, because the
-leader would not wake it for that partition; but first the others have a moment to end it in good order. Under load they
-do, and a resize costs neither connections nor fetch sessions, which would hold up partitions that it does not touch.
+adds the connection and the waiting. The leader would not wake a running long poll for a partition that begins to be
+followed meanwhile. Such partitions begin in a fetcher of their own, the entrance, until the long poll has ended by
+itself: then the next one names them, too. So they are fetched at once, and cost the others neither a connection nor a
+fetch session. Whatever comes to the entrance during its own long poll ends that: it follows few partitions, and the
+leader remembers nothing of them.
+
+Invariant: one fetcher at a time follows a partition, and an answer about it counts if the fetcher that asked does.
 """
 
 from __future__ import annotations
@@ -37,8 +41,8 @@ log = logging.getLogger(__name__)
 FIRST_BACKOFF_MS: Final = 20
 POLL_ENDS_MS: Final = 2
 POLL_ENDS_TURNS: Final = 8
-"""How often, and how far apart, one looks whether a running long poll has ended by itself, before it is ended for the
-sake of partitions that have just begun to be followed. A loop that is busy has more to do between two looks."""
+"""How often, and how far apart, one looks whether the entrance's long poll has ended by itself, before it is ended for
+the sake of partitions that have just begun to be followed. A loop that is busy has more to do between two looks."""
 EARLIEST_TIMESTAMP: Final = -2
 LATEST_TIMESTAMP: Final = -1
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
@@ -152,7 +156,9 @@ class Fetcher:
         broker_epoch: Callable[[], int],
         progressed: Callable[[Partition], object],
         died: Died,
+        make_entrance: Callable[[], Fetcher] | None = None,
     ) -> None:
+        """`make_entrance`: what makes this fetcher's entrance when it first needs one; None for an entrance itself."""
         self._leader_id = leader_id
         self._settings = settings
         self._address = address
@@ -162,16 +168,19 @@ class Fetcher:
         self._following: dict[Partition, Following] = {}
         self._coming: dict[Partition, Following] = {}
         """What a request of the controller adds that is still being carried out."""
-        self._session = FollowerSession()
+        self._make_entrance = make_entrance
+        self._entrance: Fetcher | None = None
+        self._session = FollowerSession(wanted=make_entrance is not None)
         self._connection: Connection | None = None
         self._polling = False
         self._interrupted = False
         self._interruption: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
-        self._task = lasting(self._run(), f"fetcher-{settings.node_id}-from-{leader_id}", died)
+        kind = "entrance" if make_entrance is None else "fetcher"
+        self._task = lasting(self._run(), f"{kind}-{settings.node_id}-from-{leader_id}", died)
 
     def __len__(self) -> int:
-        return len(self._following) + len(self._coming)
+        return len(self._following) + len(self._coming) + (0 if self._entrance is None else len(self._entrance))
 
     def follow(self, partition: Partition) -> None:
         """Fetch this partition under its present leader epoch, from `begin` on."""
@@ -179,14 +188,28 @@ class Fetcher:
         self._coming[partition] = Following(partition, partition.leader_epoch)
 
     def begin(self) -> None:
-        """Fetch all that has come, together: each time the fetcher has to start over with everything it follows."""
+        """Fetch all that has come, together."""
         if not self._coming:
             return
-        self._following |= self._coming
+        if self._polling and self._make_entrance is not None:
+            if self._entrance is None:
+                self._entrance = self._make_entrance()
+            self._entrance.take_in(self._coming)
+        else:
+            self.take_in(self._coming)
         self._coming.clear()
+
+    def take_in(self, coming: Mapping[Partition, Following]) -> None:
+        """Fetch these, too: a long poll that is running has to end for it."""
+        self._following |= coming
         self._changed.set()
         if self._polling and self._interruption is None:
             self._interrupt_in(POLL_ENDS_TURNS)
+
+    def hand_over(self) -> dict[Partition, Following]:
+        """What this fetcher followed; it does so no more."""
+        handed, self._following = self._following, {}
+        return handed
 
     def _interrupt_in(self, turns: int) -> None:
         if turns:
@@ -199,11 +222,15 @@ class Fetcher:
         """Fetch this partition no more."""
         self._following.pop(partition, None)
         self._coming.pop(partition, None)
+        if self._entrance is not None:
+            self._entrance.forget(partition)
 
     async def close(self) -> None:
         """Stop fetching."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+        if self._entrance is not None:
+            await self._entrance.close()
 
     async def _run(self) -> None:
         failures = 0
@@ -228,6 +255,8 @@ class Fetcher:
 
     async def _fetch_once(self) -> None:
         self._changed.clear()
+        if self._entrance is not None:
+            self._following |= self._entrance.hand_over()
         now = self._now()
         due = [one for one in self._following.values() if one.resume_ms <= now and not one.fenced]
         later = min((one.resume_ms for one in self._following.values() if one.resume_ms > now), default=None)
@@ -268,6 +297,8 @@ class Fetcher:
                 if one is None:
                     raise ConnectionError(f"an answer about {key!r}-{row.partition_index}, which was not asked for")
                 following = one.following
+                if self._following.get(following.partition) is not following:
+                    continue
                 match take(one, row):
                     case Outcome.GO_ON:
                         following.failures = 0

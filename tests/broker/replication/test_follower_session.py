@@ -115,7 +115,7 @@ async def test_followers_ask_in_sessions_and_survive_the_loss_of_one() -> None:
         (session,) = sessions._sessions.values()
         await until(lambda: session.epoch > 2)
         assert session.is_follower
-        assert len(session.partitions) == 2
+        await until(lambda: len(session.partitions) == 2)
         sessions.close(session.id)
         assert (await cluster.produce(1, batch("b"))).error_code == 0
         assert log_values(cluster.partition(2)) == ["a", "b"]

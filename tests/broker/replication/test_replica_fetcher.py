@@ -9,7 +9,6 @@ import pytest
 
 from anabranch.broker.config import BrokerSettings
 from anabranch.broker.lasting import NodeBug
-from anabranch.broker.replication import replica_fetcher
 from anabranch.broker.replication.follower_session import Asked, Following
 from anabranch.broker.replication.partition import Partition, ReplicaRules
 from anabranch.broker.replication.replica_fetcher import (
@@ -24,11 +23,17 @@ from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.broker.storage.settings import LogSettings
 from anabranch.clients.connection import Connection
-from anabranch.protocol.apis.fetch import EpochEndOffset, PartitionData
+from anabranch.protocol.apis.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
 from anabranch.protocol.apis.list_offsets import ListOffsetsResponse
 from anabranch.protocol.errors import ErrorCode
-from tests.broker.replication.replica_cluster import batch, log_values, replica_cluster, until
+from tests.broker.replication.replica_cluster import Assigned, batch, log_values, replica_cluster, until
 from tests.clients.peer import serve
 
 TOPIC_ID = b"0123456789abcdef"
@@ -209,20 +214,77 @@ async def test_a_new_partition_is_fetched_at_once_though_a_long_poll_is_running(
         assert (await cluster.produce(1, batch("b"))).error_code == 0
 
 
-async def test_a_new_partition_costs_no_connection_where_the_long_poll_ends_by_itself(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(replica_fetcher, "POLL_ENDS_MS", 60_000)  # however slow the machine is
+async def test_a_new_partition_costs_the_others_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: one topic more is not a fetch that names all the others, nor a connection that they have to wait for.
+
+    Method: count what the requests name from the moment on when the new partition's leader is known.
+    """
+    async with replica_cluster(2, replica_fetch_wait_max_ms=60_000) as cluster:
+        for index in range(100):
+            cluster.assigned["t", index] = Assigned((1, 2), 1, 0, (1, 2))
+        await cluster.publish()
+        for broker in (cluster[1], cluster[2]):
+            request = cluster.leader_and_isr("t", 0)
+            for index in range(1, 100):
+                rows = cluster.leader_and_isr("t", index).topic_states[0].partition_states
+                request.topic_states[0].partition_states += rows
+            await cluster.call(broker, request)
+        await until(lambda: len(cluster[1].replicas.fetches) == 1)
+        from_1 = cluster[2].replicas.fetchers._by_leader[1]
+        connection, named = from_1._connection, []
+        sent = Connection.call
+
+        async def call(self: Connection, request: Any, **more: Any) -> Any:
+            if isinstance(request, FetchRequest):
+                named.append([(topic.topic, row.partition) for topic in request.topics for row in topic.partitions])
+            return await sent(self, request, **more)
+
+        monkeypatch.setattr(Connection, "call", call)
+        await cluster.lead(1, replicas=(1, 2), topic="u")
+        assert (await cluster.produce(1, batch("a"), topic="u")).error_code == 0
+        assert named[0] == [("u", 0)], "by itself, at once"
+        assert (await cluster.produce(1, batch("b"))).error_code == 0
+        await until(lambda: from_1._entrance is not None and not len(from_1._entrance))
+        assert (await cluster.produce(1, batch("c"), topic="u")).error_code == 0
+        assert from_1._connection is connection
+        assert all(set(one) <= {("u", 0), ("t", 0)} for one in named), "what has changed, and nothing else"
+        assert len(cluster[1].services.fetch_sessions) == 1
+        assert log_values(cluster.partition(2, "u")) == ["a", "c"]
+
+
+async def test_who_comes_during_the_long_poll_of_the_entrance_is_fetched_at_once_too() -> None:
     async with replica_cluster(2, replica_fetch_wait_max_ms=60_000) as cluster:
         await cluster.lead(1, replicas=(1, 2))
         await until(lambda: len(cluster[1].replicas.fetches) == 1)
-        from_1 = cluster[2].replicas.fetchers._by_leader[1]
-        connection = from_1._connection
-        await cluster.lead(1, replicas=(1, 2), topic="u")
-        # Acknowledged by all: the follower's poll came back, and the next one names the new partition.
-        assert (await cluster.produce(1, batch("b"))).error_code == 0
-        assert (await cluster.produce(1, batch("a"), topic="u")).error_code == 0
-        assert from_1._connection is connection
+        for topic in ("u", "v"):
+            await cluster.lead(1, replicas=(1, 2), topic=topic)
+            assert (await cluster.produce(1, batch("a"), topic=topic)).error_code == 0
+            await until(lambda: len(cluster[1].replicas.fetches) >= 2)
+        fetcher = cluster[2].replicas.fetchers._by_leader[1]
+        assert len(fetcher) == 3
+
+
+async def test_an_answer_to_a_fetcher_that_has_handed_a_partition_over_does_not_count() -> None:
+    partition = follower((1, 3))
+    following = Following(partition, 9)
+    one = Fetcher(
+        2,
+        BrokerSettings(),
+        address=lambda: None,
+        broker_epoch=lambda: 1,
+        progressed=lambda _: None,
+        died=lambda _: None,
+    )
+    response = FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[row(high_watermark=2)])])
+    asked = {(TOPIC_ID, 0): Asked(following, 3)}
+    one.take_in({partition: following})
+    assert one.hand_over() == {partition: following}
+    one._take_all(response, asked)
+    assert partition.high_watermark == 0
+    one.take_in({partition: following})
+    one._take_all(response, asked)
+    assert partition.high_watermark == 2
+    await one.close()
 
 
 @pytest.mark.parametrize("lost", [["lost 1"], ["lost 1", "lost 2", "lost 3"]])
