@@ -1,5 +1,7 @@
 """Run every benchmark in one go, and end with one table of the aims: `python -m benchmarks [NAME ...]`.
 
+One alone takes the options of its own: `python -m benchmarks scale --topics 1000 5000`.
+
 The exit code is 1 when a ratio that must hold anywhere is missed (generated codecs against the reference), or when a
 benchmark could not run; never because the machine was slow.
 """
@@ -25,7 +27,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Run what was asked for, in order."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones (default: all): {', '.join(NAMES)}")
-    names = parser.parse_args(arguments).names or NAMES
+    given = sys.argv[1:] if arguments is None else arguments
+    if given and given[0] in NAMES and any(one.startswith("-") for one in given[1:]):
+        alone: int = importlib.import_module(f"benchmarks.{given[0]}").main(given[1:])
+        return alone
+    names = parser.parse_args(given).names or NAMES
     if unknown := sorted(set(names) - set(NAMES)):
         parser.error(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(NAMES)}")
     figures: list[Figure] = []

@@ -58,6 +58,12 @@ def test_an_unknown_benchmark_is_named(capsys: pytest.CaptureFixture[str]) -> No
     assert "no benchmark is called speed" in capsys.readouterr().err
 
 
+def test_one_benchmark_takes_the_options_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["scale", "--topics", "many"])
+    assert "argument --topics: invalid int value: 'many'" in capsys.readouterr().err
+
+
 def test_percentiles() -> None:
     values = [float(value) for value in range(100, 0, -1)]
     assert (percentile(values, 50), percentile(values, 99), percentile([7.0], 99)) == (51.0, 100.0, 7.0)
