@@ -54,21 +54,17 @@ _DEFAULT = -1
 
 @dataclass(frozen=True, kw_only=True)
 class NewTopic:
-    """A topic to be created.
-
-    Args:
-        name: Its name.
-        partitions: How many partitions it begins with; -1: the cluster's `num.partitions`.
-        replication_factor: How many brokers hold each partition; -1: the cluster's `default.replication.factor`.
-        assignments: Partition -> broker ids, the preferred leader first, in place of the two counts.
-        configs: Settings of the topic by their Kafka names, such as {"cleanup.policy": "compact"}.
-    """
+    """A topic to be created with `Admin.create_topics`."""
 
     name: str
     partitions: int = _DEFAULT
+    """How many partitions it begins with; -1: the cluster's `num.partitions`."""
     replication_factor: int = _DEFAULT
+    """How many brokers hold each partition; -1: the cluster's `default.replication.factor`."""
     assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """Partition -> broker ids, the preferred leader first, in place of the two counts."""
     configs: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the topic by their Kafka names, such as {"cleanup.policy": "compact"}."""
 
 
 @dataclass(frozen=True, kw_only=True)

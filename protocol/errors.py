@@ -213,7 +213,8 @@ MESSAGE_CHARS_MAX: Final = 4000
 class KafkaError(Exception):
     """A request, or a part of it, is refused with an error code.
 
-    The message may repeat what the peer has written, of any length: on the wire it has room for 32,767 bytes.
+    `code` is the `ErrorCode`, `message` says what was refused and why; it may be empty. A message that repeats text of
+    the peer is cut, because on the wire it has room for 32,767 bytes.
     """
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class TopicPartition(NamedTuple):
-    """Orders by topic, then by partition; prints as Kafka's tools write it."""
+    """One partition of one topic. Sorts by topic, then by partition; prints as Kafka's tools write it: `orders-3`."""
 
     topic: str
     partition: int

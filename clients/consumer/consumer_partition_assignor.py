@@ -76,21 +76,21 @@ class TopicView:
 
 
 class PartitionAssignor(ABC):
-    """See the module. Nothing here may wait, except in a coroutine function `assign`."""
+    """The base of assignors, run by the group's leader. Only `assign` may wait, as a coroutine function."""
 
     name: str
-    """On the wire: the protocol name in JoinGroup."""
+    """The assignor's name in JoinGroup."""
     protocols: frozenset[RebalanceProtocol] = frozenset({RebalanceProtocol.EAGER})
 
     def subscription_user_data(self, topics: Collection[str]) -> bytes | None:
-        """What the leader should know of this member besides topics, owned partitions and generation."""
+        """Bytes that this member sends to the leader besides topics, owned partitions and generation; None for none."""
         return None
 
     @abstractmethod
     def assign(
         self, metadata: ClusterMetadata, members: Sequence[MemberView]
     ) -> Mapping[str, MemberAssignment] | Awaitable[Mapping[str, MemberAssignment]]:
-        """What each member, by id, is to read. `metadata` is fresh and has the topics of all members."""
+        """Assign the partitions. Returns member id -> assignment. `metadata` is fresh and has the topics of all."""
 
     def on_assignment(self, assignment: MemberAssignment, generation: int) -> int | None:
         """Take what the leader sent; REJOIN_NOW, the time (ms, by the consumer's clock) to join again, or None."""

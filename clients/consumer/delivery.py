@@ -25,16 +25,22 @@ NO_GENERATION = -1
 
 
 class ConsumerRecord(NamedTuple):
-    """A record as the application gets it. `generation` is that of its segment, -1 in a topic without lineage."""
+    """A record as the application gets it."""
 
     topic: str
     partition: int
     offset: int
     timestamp: int
+    """In milliseconds since 1970; set by the producer or, if the topic says so, by the broker."""
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+    """(name, value) pairs."""
     generation: int
+    """Which resize of the topic the record was partitioned by, 0 before the first.
+
+    -1 in a topic that is not ordered.
+    """
 
 
 class Boundary(NamedTuple):

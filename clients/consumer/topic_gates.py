@@ -54,7 +54,7 @@ class GateOpening:
 
 
 class Gates:
-    """See the module. Without `ordered` there are none, and every segment passes."""
+    """The gates of all topics that a consumer reads. Without `ordered` there are none, and every segment passes."""
 
     def __init__(self, *, ordered: bool) -> None:
         self._ordered = ordered

@@ -49,13 +49,15 @@ class ProducerMetrics:
     """How many were partitioned again because, before they were stored, their topic was resized or, without a key,
     their partition could not take them."""
     batches_refused: int
-    """Refused by a leader because their partition had moved to a newer generation."""
+    """How many batches a leader has refused because their partition had moved to a newer generation."""
     switches: int
     """How many newer generations have changed the keys of a partition in use."""
     stalls: int
     """How many times records of a topic had to wait for a switch."""
     last_stall_ms: float
+    """How long they waited the last time."""
     longest_stall_ms: float
+    """How long they waited at the most."""
     buffered_bytes: int
     """How many bytes the records that are under way take in memory."""
 

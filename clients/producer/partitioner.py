@@ -74,11 +74,21 @@ class Partitioner(Protocol):
         cluster: ClusterView,
         /,
     ) -> int:
-        """The partition of a record. This producer takes bytes: `key` is `key_bytes`, and `value` `value_bytes`.
+        """Choose the partition of a record. An exception that it raises comes out of `send`.
 
-        `require_min_in_sync_acks`: acks=all, so that a partition which is available may still refuse the record.
-        On an ordered topic a record with a key goes to `cluster.partition_for_key(topic, key_bytes)`; anything else is
-        a `ValueError` out of `send`. What it raises itself comes out of `send`, too.
+        Args:
+            topic: The topic's name.
+            key: The same as `key_bytes`: this producer takes bytes.
+            key_bytes: The record's key; None if it has none.
+            value: The same as `value_bytes`.
+            value_bytes: The record's value.
+            require_min_in_sync_acks: Whether the producer has acks="all", so that a partition that is available may
+                still refuse the record.
+            cluster: What the producer knows of the cluster.
+
+        Returns:
+            One of the partitions that records may be sent to. On an ordered topic a record with a key must go to
+            `cluster.partition_for_key(topic, key_bytes)`; any other answer is a ValueError out of `send`.
         """
 
 
@@ -86,7 +96,10 @@ class StickyPartitioner(Partitioner, Protocol):
     """A partitioner that is told when a batch ends, so that it can stay with one partition until then."""
 
     def on_new_batch(self, topic: str, cluster: ClusterView, prev_partition: int, /) -> None:
-        """The record would begin a batch in `prev_partition`: choose another one, and be asked once more for it."""
+        """Called when a record would begin a new batch in `prev_partition`: change the choice.
+
+        The producer asks once more for the partition of the record after this.
+        """
 
 
 PartitionerFunction = Callable[[str, Any, bytes | None, Any, bytes | None, bool, ClusterView], int]

@@ -33,12 +33,14 @@ NO_LIMIT: Final = 1 << 62
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record was stored. With acks=0 the leader does not answer, and the offset is -1."""
+    """Where a record was stored: what the future of `send` returns."""
 
     topic: str
     partition: int
     offset: int
+    """-1 with acks=0, as the leader does not answer then."""
     timestamp_ms: int
+    """The record's time in milliseconds since 1970: the producer's or, if the topic says so, the broker's."""
 
     @property
     def topic_partition(self) -> TopicPartition:
