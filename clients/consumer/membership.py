@@ -177,7 +177,8 @@ class Membership:
 
         `now_s` is of the clock of `Lease`. Certain for this moment only: ask after everything that was awaited.
         """
-        return now_s < self.lease.until and not self.lost and (self.cooperative or self.stable)
+        lost = self.keeps_lost or self.generation == NO_GENERATION  # asked for every record that is handed out alone
+        return now_s < self.lease.until and not lost and (self.cooperative or self.state is State.STABLE)
 
     def unsure(self, now_s: float) -> bool:
         """Whether this member has to ask before it may do anything in the group's name: it may have been replaced."""

@@ -285,6 +285,6 @@ def no_lease(planter: Planter) -> None:
     from anabranch.clients.consumer.lease import Lease
 
     def renew(lease: Any, asked_at_s: float, *, rebalancing: bool = False) -> None:
-        lease.until = math.inf
+        lease.until = lease.known_until = math.inf
 
     planter.replace(Lease, "renew", renew)
