@@ -54,3 +54,13 @@ def test_a_parked_member_has_no_session_and_gets_one_with_its_answer() -> None:
     drive.join(follower)
     member = drive.group.members.by_id[leader]
     assert member.session_deadline_ms == drive.now_ms + member.session_timeout_ms
+
+
+def test_a_sync_that_waits_ends_with_its_member() -> None:
+    drive = Driver()
+    leader, follower = drive.stable(2)
+    drive.join(leader)
+    drive.join(follower)
+    waiting = drive.sync(follower)
+    drive.leave((follower, None))
+    assert error(drive, waiting) is ErrorCode.UNKNOWN_MEMBER_ID
