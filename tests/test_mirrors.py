@@ -30,7 +30,7 @@ DECISIONS: Final = (
 ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "broker/coordinators/test_group_machine.py": (
         "one machine in several modules: an event of a group goes through most of them",
-        "broker/coordinators/: classic_group group_table rebalance",
+        "broker/coordinators/: group_table rebalance",
     ),
     "broker/coordinators/test_transaction_failover.py": (
         "what follows when leadership comes and goes needs brokers between which it does",
