@@ -37,7 +37,7 @@ ORDERED: Final = "enable.ordered.delivery"
 
 @value
 class Operation:
-    """What is to be done to one property."""
+    """One change of one property."""
 
     name: str
     kind: int

@@ -53,7 +53,7 @@ class ControllerFence:
         self._registered = asyncio.Event()
 
     def register(self, broker_epoch: int) -> None:
-        """This broker is registered with a (new) epoch."""
+        """Note the (new) epoch with which this broker is registered."""
         self.broker_epoch = broker_epoch
         if self._registered is not None:
             self._registered.set()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Spending:
-    """What one request changes."""
+    """The charges of one request."""
 
     def __init__(self, ctx: RequestContext, *, strict: bool) -> None:
         """`strict`: refuse a client that has changed too much, instead of making it wait after its answer."""

@@ -172,7 +172,7 @@ def headline(row: Served) -> str:
 
 
 def span(last_version: int) -> str:
-    """All versions up to this one."""
+    """The versions from 0 to this one as text: `0-11`."""
     return f"0-{last_version}" if last_version else "0"
 
 

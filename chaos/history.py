@@ -307,7 +307,7 @@ class History:
     isrs_answered: list[IsrAnswered] = field(default_factory=list)
     admitted: list[Admitted] = field(default_factory=list)
     answers: Counter[Answer] = field(default_factory=Counter)
-    """How often brokers answered what."""
+    """How many times brokers gave each answer."""
     seen: list[Seen] = field(default_factory=list)
     published: list[Published] = field(default_factory=list)
     stored: list[Stored] = field(default_factory=list)

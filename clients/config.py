@@ -19,7 +19,7 @@ IN_FLIGHT_REQUESTS_MAX: Final = 5
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkConfig:
-    """What every client needs to reach a cluster."""
+    """The settings with which any client reaches a cluster."""
 
     bootstrap_servers: tuple[tuple[str, int], ...]
     client_id: str = "anabranch"
@@ -33,7 +33,7 @@ class NetworkConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerConfig:
-    """How a producer batches, retries and partitions."""
+    """The settings of a producer."""
 
     acks: int = -1
     enable_idempotence: bool = True

@@ -22,7 +22,7 @@ class Nodes(Protocol):
 
     @property
     def metadata(self) -> ClusterMetadata:
-        """What is known of the cluster now."""
+        """The client's present metadata."""
 
     async def refresh(self) -> ClusterMetadata:
         """Ask for newer metadata, and wait for it. `ConnectionError` when no node answers."""

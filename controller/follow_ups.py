@@ -39,7 +39,7 @@ class Election:
     results: Mapping[TopicPartition, tuple[int, str]]
     """Partition -> (error code, message), for those that needed or allowed no election."""
     asked: tuple[TopicPartition, ...]
-    """In the order of the request."""
+    """The partitions in the order of the request."""
 
 
 Then = IsrChange | Shutdown | Election

@@ -177,7 +177,7 @@ def check_replicas(state: ClusterState, body: TopicBody, rows: list[tuple[int, .
 
 
 def check_shrink(topic: Topic, asked: CreatePartitionsTopic) -> None:
-    """What has to hold for a topic to lose partitions."""
+    """Raise KafkaError unless the topic may shrink to this count."""
     body, count = topic.body, asked.count
     current = body.undeleted_partition_count
     if not asked.allow_shrink:

@@ -45,7 +45,7 @@ class PendingReply:
         self.open_count = sum(one is None for one in self.results.values())
 
     def note(self, row: CreatePartitionsTopicResult) -> None:
-        """How it went for one topic."""
+        """Note the result of one topic."""
         self.open_count -= self.results[row.name] is None
         self.results[row.name] = row
 
@@ -97,7 +97,7 @@ class ClusterState:
     waiting: dict[str, deque[WaitingResize]] = field(default_factory=dict)
     replies: dict[int, PendingReply] = field(default_factory=dict)
     features: Features = field(default_factory=Features)
-    """What is finalized."""
+    """The finalized features."""
 
     @property
     def live(self) -> frozenset[int]:
@@ -128,7 +128,7 @@ class ClusterState:
                 yield partition
 
     def phase(self, partition: TopicPartition) -> PartitionPhase:
-        """Where the partition is in its life."""
+        """The phase of a partition; non-existent if it is unknown."""
         return self.phases.get(partition, PartitionPhase.NON_EXISTENT)
 
     def online_replicas(self, partition: TopicPartition) -> list[int]:
@@ -146,12 +146,12 @@ class ClusterState:
             self.at_work.discard(topic.name)
 
     def believe(self, partition: TopicPartition, committed: Partition) -> None:
-        """This is the committed state of a partition."""
+        """Remember the committed state of a partition."""
         self.partitions[partition] = committed
         self.touched.add(partition)
 
     def set_phase(self, partition: TopicPartition, phase: PartitionPhase) -> None:
-        """Where a partition is in its life now."""
+        """Set the phase of a partition."""
         self.phases[partition] = phase
         self.touched.add(partition)
         self.indices.setdefault(partition.topic, set()).add(partition.partition)

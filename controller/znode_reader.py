@@ -63,7 +63,7 @@ class ZnodeReader:
         return frozenset(await persistently(lambda: self._session.children(paths.DELETE_TOPICS, watch)))
 
     async def features(self) -> Features | None:
-        """What is finalized; None if nothing ever was."""
+        """The finalized features; None if none ever were."""
         try:
             data, stat = await persistently(lambda: self._session.get(paths.FEATURE))
             return Features(znodes.decode_feature(paths.FEATURE, data), stat.version)
@@ -112,7 +112,7 @@ class ZnodeReader:
             return None
 
     async def children(self, path: str) -> list[str]:
-        """What is below a znode; nothing if there is none."""
+        """The names of a znode's children; empty if there is no such znode."""
         try:
             return await persistently(lambda: self._session.children(path))
         except NoNode:

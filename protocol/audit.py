@@ -60,7 +60,7 @@ NO_PRODUCER: Final = 0
 NO_GENERATION: Final = -1
 NO_NUMBER: Final = -1
 NOT_COUNTED: Final = -1
-"""In place of `begun`, in version 1."""
+"""The value of `begun` for events of version 1."""
 
 _header: Final = struct.Struct(">QQ")
 MARK_BYTES: Final = _header.size

@@ -81,7 +81,7 @@ class ServerConnection:
 
     @property
     def missing(self) -> int:
-        """What has not come yet of the request that is next."""
+        """How many bytes are missing of the next request."""
         return self._frames.missing
 
     @property

@@ -45,7 +45,7 @@ class OffsetCommitKey:
 
 @dataclass(slots=True, kw_only=True)
 class OffsetCommitValue:
-    """How far the group is."""
+    """A committed offset of a group."""
 
     flexible_from: ClassVar[int] = 4
     offset: Int64
@@ -57,7 +57,7 @@ class OffsetCommitValue:
 
 @dataclass(slots=True, kw_only=True)
 class GroupMetadataKey:
-    """One group."""
+    """The key of a group's record."""
 
     group: Text
 
@@ -94,7 +94,7 @@ Key = OffsetCommitKey | GroupMetadataKey
 
 @dataclass(slots=True, kw_only=True)
 class TransactionKey:
-    """One transactional id."""
+    """The key of a transactional id's record."""
 
     transactional_id: Text
 

@@ -41,7 +41,7 @@ class KeyClass(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Of all keys, between 0 and 1."""
+        """The share of all keys that moves, between 0 and 1."""
         return len(self.residues) / self.modulus
 
 

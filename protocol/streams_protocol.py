@@ -106,7 +106,7 @@ class StandbyTask:
 
 @message
 class HostPartitions:
-    """What one instance works on, up to v4."""
+    """The tasks of one instance, up to v4."""
 
     host: Text
     port: Int32

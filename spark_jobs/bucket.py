@@ -73,7 +73,7 @@ class Bucket:
     places: dict[Where, Place] = field(default_factory=dict)
     pending: Pending = field(default_factory=Pending)
     tallies: dict[Where, dict[str, int]] = field(default_factory=dict)
-    """Per name and generation."""
+    """The counts of each name and generation."""
     keys: int = 0
     """How many numbered keys were ever seen, counted in each group."""
     forgotten: int = 0

@@ -20,7 +20,7 @@ class OffsetRange:
 
     @property
     def records(self) -> int:
-        """How many there are at most."""
+        """The most records that the range can hold."""
         return self.end - self.start
 
 

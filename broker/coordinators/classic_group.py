@@ -193,6 +193,6 @@ class Group:
         self._effects.append(Verdict(error, reason))
 
     def take_effects(self) -> list[Effect]:
-        """What was decided since this was last asked."""
+        """The effects that were decided since the last call."""
         effects, self._effects = self._effects, []
         return effects

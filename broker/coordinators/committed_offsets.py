@@ -35,7 +35,7 @@ class CommittedOffset:
     journal_offset: int = -1
 
     def to_value(self) -> OffsetCommitValue:
-        """As the journal keeps it."""
+        """The record of the journal that keeps it."""
         return OffsetCommitValue(
             offset=self.offset,
             leader_epoch=self.leader_epoch,
@@ -46,7 +46,7 @@ class CommittedOffset:
 
     @classmethod
     def from_value(cls, value: OffsetCommitValue, journal_offset: int) -> CommittedOffset:
-        """As the journal tells it."""
+        """The value from a record of the journal."""
         return cls(
             offset=value.offset,
             leader_epoch=value.leader_epoch,
@@ -58,7 +58,7 @@ class CommittedOffset:
 
 
 def records_of(group_id: str, values: Mapping[TopicPartition, CommittedOffset]) -> list[tuple[bytes, bytes | None]]:
-    """What the journal keeps of a commit."""
+    """The journal's record of a commit."""
     return [
         (encode_key(OffsetCommitKey(group=group_id, topic=topic, partition=index)), encode_offset(value.to_value()))
         for (topic, index), value in values.items()
@@ -116,7 +116,7 @@ class Offsets:
             self._in_flight[partition] = self._in_flight.get(partition, 0) + 1
 
     def end(self, partitions: Iterable[TopicPartition]) -> None:
-        """Those commits are over, one way or the other."""
+        """Note that the commits of these partitions have ended, stored or not."""
         for partition in partitions:
             left = self._in_flight.pop(partition) - 1
             if left:

@@ -289,7 +289,7 @@ class GroupCoordinator:
         return None if slot is None else slot.group
 
     def groups(self) -> list[Group]:
-        """All groups of ours."""
+        """The groups that this broker coordinates."""
         return [slot.group for slot in self.table.slots.values()]
 
     @property

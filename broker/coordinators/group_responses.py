@@ -127,7 +127,7 @@ def _subscriptions(group: Group) -> list[JoinGroupResponseMember]:
 
 
 def synced(group: Group, member: Member) -> SyncGroupResponse:
-    """What the member has to do."""
+    """The answer with a member's assignment."""
     return SyncGroupResponse(
         error_code=ErrorCode.NONE,
         protocol_type=group.protocol_type,
@@ -147,7 +147,7 @@ def heartbeat(error: ErrorCode) -> HeartbeatResponse:
 
 
 def leaving(event: Leave) -> list[MemberIdentity]:
-    """Who wants to go, in either form of the request."""
+    """The members that want to leave, in either form of the request."""
     if event.version < FIRST_VERSION_WITH_SEVERAL_LEAVING:
         return [MemberIdentity(member_id=event.request.member_id)]
     return event.request.members

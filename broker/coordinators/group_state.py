@@ -41,7 +41,7 @@ LEGAL: Final[Mapping[GroupState, frozenset[GroupState]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLimits:
-    """What the broker allows its groups."""
+    """The broker's limits for its groups."""
 
     session_timeout_ms_min: int = 6000
     session_timeout_ms_max: int = 1800000

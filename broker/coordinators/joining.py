@@ -81,7 +81,7 @@ def join_unknown(group: Group, event: Join, now_ms: int) -> None:
 
 
 def draw_uuid(group: Group) -> str:
-    """What makes a member id unique."""
+    """The random part of a member id."""
     return str(uuid.UUID(int=group.rng.getrandbits(128), version=4))
 
 

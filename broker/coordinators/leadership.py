@@ -23,7 +23,7 @@ log: Final = logging.getLogger(__name__)
 
 
 class JournalShard(Protocol):
-    """What a coordinator keeps of one partition."""
+    """The state that a coordinator keeps of one partition of its topic."""
 
     partition: int
     leader_epoch: int

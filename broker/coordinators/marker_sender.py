@@ -45,7 +45,7 @@ RETRY: Final = Backoff(initial_ms=50, limit_ms=100)
 
 
 class MarkerSender:
-    """All markers that this coordinator owes."""
+    """Sends the markers of this coordinator to the leaders of their partitions."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class MarkerSender:
         self._queues = MarkerQueues()
         self._sending: set[int] = set()
         self._failures: dict[int, int] = {}
-        """In a row, by broker."""
+        """How many attempts in a row have failed, by broker."""
         self._connections: dict[int, Connection] = {}
 
     def send(self, decided: DecidedTransaction) -> None:

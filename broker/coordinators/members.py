@@ -213,5 +213,5 @@ class Members:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long the slowest member asked to be waited for."""
+        """The longest rebalance timeout of any member, in ms."""
         return max((member.rebalance_timeout_ms for member in self), default=0)

@@ -61,7 +61,7 @@ GROUP_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = _NOT_STORED | {
 
 
 class Appended(Protocol):
-    """Where the records went."""
+    """The place at which records were appended."""
 
     @property
     def base_offset(self) -> int:
@@ -69,7 +69,7 @@ class Appended(Protocol):
 
 
 class Replicas(Protocol):
-    """What the journal needs of the replica manager."""
+    """The part of the replica manager that the journal uses."""
 
     async def append(
         self,

@@ -30,7 +30,7 @@ from anabranch.protocol.records.batch import NO_PRODUCER_ID
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """One group with everything that belongs to it."""
+    """A group with its offsets, and all else that the coordinator keeps for it."""
 
     group: Group
     partition: int

@@ -345,7 +345,7 @@ class TransactionCoordinator:
         return self._leadership.shard_of(transactional_id).transactions.get(transactional_id)
 
     def transactions(self) -> list[Transaction]:
-        """All ids of ours."""
+        """The transactional ids that this broker coordinates."""
         return [one for shard in self._loaded_shards() for one in shard.transactions.values()]
 
     def _loaded_shards(self) -> list[TransactionShard]:

@@ -41,7 +41,7 @@ class DecidedTransaction:
     shard: TransactionShard
     transaction: Transaction
     completion: Transition
-    """What to write when no partition is left."""
+    """The transition to write when no partition is left."""
 
     @property
     def done(self) -> bool:
@@ -64,12 +64,12 @@ class DecidedTransaction:
 
 
 Load = dict[DecidedTransaction, set[TopicPartition]]
-"""What one request carries, or one queue holds."""
+"""The markers that one request carries, or one queue holds: transaction -> its partitions."""
 
 
 @dataclass(slots=True)
 class MarkerQueues:
-    """Who waits for which broker."""
+    """The markers that wait for each broker."""
 
     _queues: dict[int, Load] = field(default_factory=dict)
 
@@ -105,7 +105,7 @@ def request_of(load: Load) -> WriteTxnMarkersRequest:
 
 @dataclass(slots=True)
 class Outcome:
-    """What an answer means to one transaction."""
+    """The meaning of an answer for one transaction."""
 
     decided: DecidedTransaction
     marked: set[TopicPartition] = field(default_factory=set)

@@ -32,7 +32,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 class Producer(NamedTuple):
-    """Who a producer says it is."""
+    """The identity that a producer gives in its request."""
 
     id: int
     epoch: int

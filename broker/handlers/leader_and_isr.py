@@ -24,7 +24,7 @@ from anabranch.protocol.wire import ZERO_UUID
 
 @handles(LeaderAndIsrRequest, versions="0-7")
 async def leader_and_isr(ctx: RequestContext, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-    """One request of a controller at a time."""
+    """Carry the request out when all earlier ones of a controller are."""
     async with ctx.services.fence.turn:
         return await carry_out(ctx, request)
 

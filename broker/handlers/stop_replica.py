@@ -18,7 +18,7 @@ EPOCH_NOT_KNOWN: Final = -1
 
 @handles(StopReplicaRequest, versions="0-4")
 async def stop_replica(ctx: RequestContext, request: StopReplicaRequest) -> StopReplicaResponse:
-    """One request of a controller at a time."""
+    """Carry the request out when all earlier ones of a controller are."""
     async with ctx.services.fence.turn:
         await ctx.services.fence.registered()
         return await carry_out(ctx, request)

@@ -13,7 +13,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 @handles(UpdateMetadataRequest, versions="0-8")
 async def update_metadata(ctx: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-    """One request of a controller at a time."""
+    """Carry the request out when all earlier ones of a controller are."""
     async with ctx.services.fence.turn:
         await ctx.services.fence.registered()
         return carry_out(ctx, request)

@@ -53,11 +53,11 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """Where to scrape."""
+        """The URL to scrape."""
         return f"http://{self._host}:{self._port}{PATH}"
 
     def show(self, node: Node) -> None:
-        """From now on tell of a node, which is started."""
+        """Show the metrics of a node that is started."""
         self._watched[node.settings.node_id] = WatchedNode(node)
 
     def _look(self) -> Iterator[FamilySamples]:

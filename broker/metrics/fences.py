@@ -30,7 +30,7 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """All observations."""
+        """How many observations there were."""
         return sum(self._counts)
 
     def observe(self, value: float) -> None:
@@ -69,7 +69,7 @@ class Fences:
             self._closed[topic, index] = generation, self._clock_s()
 
     def on_resign(self, topic: str, index: int) -> None:
-        """This broker does not lead a partition (any more)."""
+        """Note that this broker does not lead a partition (any more)."""
         self._closed.pop((topic, index), None)
 
     def on_metadata(self, _: ClusterImage, after: ClusterImage) -> None:

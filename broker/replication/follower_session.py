@@ -33,7 +33,7 @@ Position = tuple[bytes | str, int]
 
 @dataclass(slots=True, eq=False)
 class Following:
-    """How fetching one partition goes."""
+    """The state of fetching one partition."""
 
     partition: Partition
     leader_epoch: int
@@ -126,7 +126,7 @@ class FollowerSession:
 
 
 def named(asked: list[Asked], partition_max_bytes: int) -> list[FetchTopic]:
-    """These questions as a request lists them."""
+    """The partitions to fetch as a request lists them."""
     topics: dict[str, FetchTopic] = {}
     for one in asked:
         partition = one.following.partition
@@ -148,7 +148,7 @@ def named(asked: list[Asked], partition_max_bytes: int) -> list[FetchTopic]:
 
 
 def forgotten(positions: list[Position]) -> list[ForgottenTopic]:
-    """What is no longer asked, as a request lists it."""
+    """The partitions that are no longer fetched, as a request lists them."""
     if not positions:
         return []
     topics: dict[bytes | str, ForgottenTopic] = {}

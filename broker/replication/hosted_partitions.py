@@ -32,7 +32,7 @@ class HostedPartitions:
         return self._names.get(topic_id)
 
     def add(self, partition: Partition) -> None:
-        """It lives here from now on."""
+        """Add a partition that this broker hosts from now on."""
         self.by_place[partition.topic, partition.index] = partition
         self._of_topic.setdefault(partition.topic, {})[partition.index] = partition
         self._counts[partition.topic_id] += 1
@@ -40,7 +40,10 @@ class HostedPartitions:
             self._names[partition.topic_id] = partition.topic
 
     def remove(self, partition: Partition) -> None:
-        """It lives here no more; its topic's id is forgotten with the last one."""
+        """Remove a partition that this broker does not host any more.
+
+        With the topic's last one, forget the topic's id.
+        """
         topic, topic_id = partition.topic, partition.topic_id
         del self.by_place[topic, partition.index]
         del self._of_topic[topic][partition.index]

@@ -46,7 +46,7 @@ class IsrChanges:
         self._died = died
         self.expansions = 0
         self.shrinks = 0
-        """Of ISRs, by proposals that were granted."""
+        """How many times ISRs have shrunk, and above have grown, by proposals that were granted."""
         self._queue: list[Proposal] = []
         self._wanted = asyncio.Event()
         self._failing = False

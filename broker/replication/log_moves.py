@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STEP_BYTES: Final = 256 * 1024
-"""What is copied at a time: some milliseconds of work."""
+"""How many bytes are copied at a time: some milliseconds of work."""
 NAME_LENGTH_MAX: Final = 255
 UNIQUE_LENGTH: Final = 1 + 32 + len("-future")
 """What Kafka adds to the name of a log while it is copied."""

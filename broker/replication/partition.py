@@ -306,7 +306,7 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """How far read_committed consumers may read."""
+        """The last stable offset: read_committed consumers read up to it."""
         return self.log.last_stable_offset(self.high_watermark)
 
     def follow_high_watermark(self, leader_high_watermark: int) -> bool:

@@ -181,7 +181,7 @@ class Reading:
             raise KafkaError(code, f"{self.follower} is no replica of {partition!r}")
 
     def _limit(self, partition: Partition) -> int:
-        """Where the asker has to stop, exclusive."""
+        """The offset before which the client, or follower, has to stop."""
         if self.follower >= 0:
             return partition.log.log_end_offset
         return partition.last_stable_offset if self.committed else partition.high_watermark

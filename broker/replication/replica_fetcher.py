@@ -207,7 +207,7 @@ class Fetcher:
             self._interrupt_in(POLL_ENDS_TURNS)
 
     def hand_over(self) -> dict[Partition, Following]:
-        """What this fetcher followed; it does so no more."""
+        """Stop following all partitions. Returns them."""
         handed, self._following = self._following, {}
         return handed
 

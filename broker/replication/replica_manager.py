@@ -55,7 +55,7 @@ Buffer = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """Where an append went."""
+    """The outcome of an append."""
 
     base_offset: int
     last_offset: int

@@ -179,7 +179,7 @@ class Lane:
 
 
 class TransactionVerifier:
-    """All questions of this broker."""
+    """The questions of this broker to transaction coordinators."""
 
     def __init__(
         self,

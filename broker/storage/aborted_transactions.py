@@ -97,7 +97,7 @@ class CleanedTransactions:
         self._aborted: dict[int, list[object]] = {}  # producer id -> [transaction, whether a batch of it was met]
         self._committed: set[int] = set()
         self.retained: list[AbortedTransaction] = []
-        """Those whose marker stays."""
+        """The aborted transactions whose marker stays in the log."""
 
     def discards(self, header: BatchHeader) -> bool:
         """Whether a batch of records was aborted."""

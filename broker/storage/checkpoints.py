@@ -42,7 +42,7 @@ class OffsetCheckpoint:
         self.offsets: Offsets = {}
 
     def read(self) -> None:
-        """What the last life wrote."""
+        """Read the offsets that the last process has written."""
         self._written = self._files.read_file(self._name)
         if self._written is None:
             return

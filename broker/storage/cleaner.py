@@ -35,7 +35,7 @@ STEP_BYTES: Final = 64 * 1024
 
 
 class Dirt(NamedTuple):
-    """What a pass over a log would find."""
+    """The dirty and the clean part of a log, before a pass."""
 
     start: int
     end: int
@@ -46,7 +46,7 @@ class Dirt(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """How much of what a pass would read is dirty."""
+        """The dirty share of what a pass would read, between 0 and 1."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 

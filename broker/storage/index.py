@@ -26,7 +26,7 @@ _LITTLE_ENDIAN: Final = sys.byteorder == "little"
 
 
 class OffsetIndex:
-    """From offsets to positions in one segment file."""
+    """The sparse index from offsets to positions in one segment file."""
 
     __slots__ = ("_base_offset", "_positions", "_relative_offsets")
 
@@ -90,7 +90,7 @@ class OffsetIndex:
 
 
 class TimeIndex:
-    """From timestamps to offsets in one segment."""
+    """The sparse index from timestamps to offsets in one segment."""
 
     __slots__ = ("_base_offset", "_relative_offsets", "_timestamps")
 

@@ -42,7 +42,7 @@ class Refusal(NamedTuple):
 
     @classmethod
     def of(cls, error: KafkaError) -> Refusal:
-        """What an error says."""
+        """The refusal that an error stands for."""
         return cls(error.code, error.message, error.record_errors if isinstance(error, RecordsRefused) else None)
 
     def error(self) -> KafkaError:
@@ -56,7 +56,7 @@ class Inspected(NamedTuple):
     """What a look at a batch has found, for an append that need not look again."""
 
     max_timestamp: int = NO_TIMESTAMP
-    """Of the latest record, whatever the header says."""
+    """The timestamp of the latest record, whatever the header says."""
     refusal: Refusal | None = None
     """Why the records cannot be taken."""
     instead: Buffer | None = None
@@ -115,7 +115,7 @@ def _refused(content: Buffer, header: BatchHeader, rules: _Rules) -> Generator[N
 
 
 class _Rules:
-    """What a topic asks of each record of a batch."""
+    """The topic's rules for each record of a batch."""
 
     def __init__(self, header: BatchHeader, settings: LogSettings, now_ms: int) -> None:
         self._header = header

@@ -92,7 +92,7 @@ class PartitionLog:
         self.scanned_segments = loaded.scanned_segments
         """How many segments had to be read to open the log."""
         self.cleaned_to = 0
-        """Where compaction goes on."""
+        """The offset at which compaction goes on."""
         self._clock_ms = now_ms  # the latest time that a caller gave: segments made by a follower are dated with it
 
     @classmethod
@@ -130,7 +130,7 @@ class PartitionLog:
 
     @property
     def size_bytes(self) -> int:
-        """All batches together."""
+        """The size of all batches."""
         return self.segments.size_bytes
 
     # ---------------------------------------------------------------------------------------------------------- append

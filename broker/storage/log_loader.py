@@ -38,7 +38,7 @@ _NO_END: Final = 2**63
 
 @dataclass(slots=True, kw_only=True)
 class LoadedLog:
-    """What a directory holds."""
+    """The parts of a log as read from its directory."""
 
     segments: Segments
     epochs: LeaderEpochCache
@@ -181,7 +181,7 @@ class _Loader:
         return len(bases)
 
     def restore_producers(self) -> None:
-        """What the trusted segments say of producers."""
+        """Read the state of producers from the trusted segments."""
         offset, self._producers = newest_snapshot(self._files, self._directory, self._log_end_offset)
         replay(self._producers, self._segments, offset, self._aborted)
 

@@ -165,7 +165,7 @@ class LogManager:
         return None
 
     def future_directory(self, topic: str, index: int) -> LogDirectory | None:
-        """Where a partition's log is moving to."""
+        """The directory that a partition's log is moving to; None if it is not."""
         known = self._futures.get((topic, index))
         return None if known is None else known[0]
 

@@ -39,7 +39,7 @@ from anabranch.protocol.records.message_set import (
 _LAST_CODEC: Final = Compression.LZ4
 """zstd came after message sets."""
 _RECORD_BYTES_MIN: Final = 7
-"""What a record has beside key and value, at least."""
+"""The fewest bytes of a record beside its key and value."""
 
 
 def converted(records: Buffer, settings: LogSettings) -> Buffer:

@@ -58,12 +58,12 @@ class Segments:
 
     @property
     def first_offset(self) -> int:
-        """Where the oldest segment begins."""
+        """The offset at which the oldest segment begins."""
         return self._bases[0]
 
     @property
     def size_bytes(self) -> int:
-        """All batches together."""
+        """The size of all batches."""
         return sum(segment.file.size_bytes for segment in self._segments)
 
     def add(self, base_offset: int, now_ms: int, *, late: bool = False) -> Segment:

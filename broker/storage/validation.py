@@ -33,7 +33,7 @@ class Checked(NamedTuple):
 
     header: BatchHeader
     max_timestamp: int
-    """Of the latest record, whatever the header says."""
+    """The timestamp of the latest record, whatever the header says."""
 
 
 def check_produced(

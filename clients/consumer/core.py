@@ -241,7 +241,7 @@ class ConsumerCore:
     # what was done, and heard
 
     def learn(self, metadata: ClusterMetadata) -> None:
-        """There is newer metadata."""
+        """Take up newer metadata."""
         self.ownership.metadata = metadata
         self.gates.refresh(metadata)
 

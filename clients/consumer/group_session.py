@@ -62,7 +62,7 @@ ANSWER_MARGIN_MS: Final = 5000
 
 
 class GroupSession:
-    """One member's line to its coordinator."""
+    """One member's connection to its coordinator: joins, heartbeats, commits."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class GroupSession:
         self._asking = False
         self._left = False
         self.commits = 0
-        """How many were accepted."""
+        """How many commits the group has accepted."""
         self.failure: BaseException | None = None
         """Why the group will never have this member again: another took its instance id, or it may not take part."""
 

@@ -56,7 +56,7 @@ NO_GENERATION: Final = -1
 
 
 class State(enum.Enum):
-    """Where the member stands."""
+    """The state of a member."""
 
     UNJOINED = "unjoined"
     JOINING = "joining"

@@ -73,7 +73,7 @@ class Ownership:
         self.joining = False
         """Whether a cooperative member reads on while it joins: until then it commits nothing by itself."""
         self._assigned: Assigned | None = None
-        """What the last join gave, until it is taken up."""
+        """The assignment of the last join, until it is taken up."""
         self._join_failure: BaseException | None = None
         self._gone: set[TopicPartition] = set()
         """Partitions of topics that were created anew: the application has to hear of it."""
@@ -240,7 +240,7 @@ class Ownership:
         return self._flush(leaving) or TellRevoked(untold)
 
     def _leave(self, partitions: Collection[TopicPartition] | None) -> None:
-        """These, or all, are not read any more."""
+        """Stop reading these partitions, or all."""
         if partitions is None:
             self._assignment.replace(())
         else:

@@ -62,7 +62,7 @@ class PartitionProgress:
     handed_out: int = UNKNOWN
     """Where the application has to commit to, for everything it was given to count as processed. UNKNOWN: nothing."""
     read_from: int = UNKNOWN
-    """Where reading last began, by assignment or by a seek."""
+    """The offset at which reading last began, by assignment or by a seek."""
     beginnings: Iterator[int] = field(default_factory=itertools.count)
     """Numbers the beginnings of all partitions of the consumer."""
     begun: int = UNKNOWN
@@ -327,7 +327,7 @@ class Assignment:
         self.generations = generations
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
-        """These are not assigned any more."""
+        """Forget partitions that are not assigned any more."""
         self._progress = {one: progress for one, progress in self._progress.items() if one not in partitions}
 
     def drop_topic(self, topic: str) -> None:

@@ -82,7 +82,7 @@ class Commit:
     offsets: Mapping[TopicPartition, int]
     reason: Reason
     boundaries: Sequence[Boundary] = ()
-    """What is crossed by it."""
+    """The boundaries that may be crossed once it is committed."""
 
 
 @dataclass(frozen=True, slots=True)

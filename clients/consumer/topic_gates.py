@@ -71,7 +71,7 @@ class Gates:
         self.openings: deque[GateOpening] = deque(maxlen=OPENINGS_KEPT)
         """The gates that have opened lately, oldest first."""
         self.handoffs = Durations()
-        """All that have opened."""
+        """How many gates have opened, and for how long they were closed."""
 
     def __bool__(self) -> bool:
         """Whether any topic has a gate."""
@@ -109,7 +109,7 @@ class Gates:
         return False
 
     def want_end(self, topic: str, segment: Segment) -> None:
-        """It has to be known where a segment ends."""
+        """Ask for the end of a segment."""
         if (topic, segment) not in self.ends_wanted:
             self.ends_wanted.add((topic, segment))
             self.asks = True

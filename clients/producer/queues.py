@@ -341,7 +341,7 @@ class TopicQueues:
         self.ready: tuple[int, ...] = ()
         """Those of them whose leader would take a record: with enough in-sync replicas, if those are waited for."""
         self.keyless: tuple[int, ...] = ()
-        """Where records without a key go."""
+        """The partitions among which records without a key are placed."""
         self.starved: frozenset[int] = frozenset()
         """The live partitions without enough in-sync replicas, if those are waited for."""
         self.refused: frozenset[int] = frozenset()
@@ -352,7 +352,7 @@ class TopicQueues:
         self.returned: list[tuple[Record, float]] = []
         """Records without a partition, and when they were appended: withdrawn by a switch or refused by a leader."""
         self.address: Callable[[int], int] = addressing(1, 1)
-        """From the hash of a key to its partition."""
+        """The partition of a key, from the key's hash."""
 
     @property
     def generation(self) -> int:

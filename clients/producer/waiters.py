@@ -59,7 +59,7 @@ class Flush:
         self.finished = finished
 
     def settled(self, records: Sequence[Record]) -> None:
-        """Some records are stored or have failed."""
+        """Note records that are stored or have failed."""
         self._remaining -= sum(record.order < self._limit for record in records)
         if self._remaining <= 0 and not self.finished.done():
             self.finished.set_result(None)

@@ -66,13 +66,13 @@ class Moves:
     """How much state has followed its keys."""
 
     deliveries: int = 0
-    """From one store of one task to another task."""
+    """How many deliveries were made, each from one store of a task to another task."""
     keys: int = 0
-    """That left a task."""
+    """How many keys have left a task."""
     held: int = 0
-    """That the tasks had which keys left."""
+    """How many keys those tasks held before."""
     copied: int = 0
-    """That were copied from disk to disk, because they came to an instance that had them."""
+    """How many keys were copied from disk to disk, because they came to an instance that had them."""
 
 
 Connect = Callable[[str | None], Awaitable[Producer]]

@@ -67,7 +67,7 @@ class StreamsConfig:
     application_server: str = ""
     """HOST:PORT that other instances are told of."""
     client_tags: dict[str, str] = field(default_factory=dict)
-    """Where this instance runs: zone, rack, whatever."""
+    """Where this instance runs, by tags such as zone and rack."""
     client_rack: str = ""
     """Where inputs are read from if brokers select replicas by rack (KIP-392)."""
     rack_aware_assignment_strategy: str = "none"

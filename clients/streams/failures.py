@@ -27,7 +27,7 @@ SKIP: Final = "skip"
 DEAD_LETTER: Final = "dead-letter"
 HANDLERS: Final = (FAIL, SKIP, DEAD_LETTER)
 KEY_LENGTH_MAX: Final = 100
-"""Of a key that is told to people."""
+"""How many characters of a key are shown to people."""
 
 
 class RecordFailed(Exception):

@@ -38,7 +38,7 @@ TaskPartitions = Mapping[TaskId, Sequence[TopicPartition]]
 
 @value(kw_only=True)
 class GroupAssignment:
-    """What the leader sends, and what is still to happen."""
+    """The assignments that the leader sends, and the moves that are still to follow."""
 
     members: Mapping[str, MemberAssignment]
     waiting: frozenset[str] = frozenset()

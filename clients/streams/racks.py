@@ -18,7 +18,7 @@ from anabranch.clients.streams.task_assignor import AssignorConfig, Tasks
 from anabranch.clients.streams.task_id import TaskId
 
 Costs = tuple[int, ...]
-"""What a task costs on each client."""
+"""The cost of a task on each client."""
 
 STATELESS_COSTS: Final = (1, 0)
 """Of traffic, and of not being where it was placed: without state a task may be anywhere."""

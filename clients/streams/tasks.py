@@ -32,7 +32,7 @@ from anabranch.protocol.topic_partition import TopicPartition
 
 
 class State(enum.Enum):
-    """What a task does."""
+    """The state of a task."""
 
     CATCHING_UP = "catching up"
     RUNNING = "running"
@@ -350,12 +350,12 @@ class Task:
         )
 
     def marks(self) -> list[Marks]:
-        """What each store knows of arrivals and departures."""
+        """The marks of each store: which keys have arrived and which have left."""
         return [Marks.read(store.marks) for store in self.stores.values()]
 
     @property
     def progress(self) -> Progress:
-        """How far the task is, for people."""
+        """The task's progress in words."""
         return Progress(
             self.id, self.state, self.checkpoint_sum, -1 if self.targets is None else sum(self.targets.values())
         )

@@ -142,7 +142,7 @@ Op = Create | Set | Delete | Check
 
 
 class SessionEvent(enum.Enum):
-    """What happens to a session as a whole."""
+    """A change of a session's state."""
 
     CONNECTED = "connected"  # again, after SUSPENDED, and still the same session
     SUSPENDED = "suspended"

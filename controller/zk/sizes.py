@@ -28,7 +28,7 @@ _OPEN_ACL_AND_FLAGS: Final = 4 + 4 + (_LENGTH + len("world")) + (_LENGTH + len("
 
 
 def bytes_of(op: Op, root: str = "") -> int:
-    """What an operation takes in a multi."""
+    """The size of an operation in a multi, in bytes."""
     size = _OP_HEADER + _LENGTH + len(f"{root}{op.path}".encode())
     match op:
         case Create():
@@ -42,7 +42,7 @@ def bytes_of(op: Op, root: str = "") -> int:
 
 
 def multi_bytes(ops: Iterable[Op], root: str = "") -> int:
-    """What a multi takes."""
+    """The size of a multi, in bytes."""
     return _REQUEST_HEADER + sum(bytes_of(op, root) for op in ops) + _OP_HEADER
 
 

@@ -47,17 +47,17 @@ class Znode:
     """Sorted, as clients are told them: they ask more often than one comes or goes."""
 
     def stat(self) -> Stat:
-        """What a client is told about it."""
+        """The znode's stat, as clients get it."""
         return Stat(self.czxid, self.mzxid, self.version, self.owner, len(self.children))
 
     def add_child(self, name: str) -> None:
-        """There is a child of this name."""
+        """Add the name of a child."""
         place = bisect.bisect_left(self.children, name)
         if self.children[place : place + 1] != [name]:
             self.children.insert(place, name)
 
     def remove_child(self, name: str) -> None:
-        """There is none."""
+        """Remove the name of a child."""
         place = bisect.bisect_left(self.children, name)
         if self.children[place : place + 1] == [name]:
             del self.children[place]

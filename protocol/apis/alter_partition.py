@@ -78,7 +78,7 @@ class TopicDataResult:
     topic_id: Uuid = since(2, absent=ZERO_UUID)
     partitions: list[PartitionDataResult]
     stamped: Boolean = tagged(2544, since=0, absent=False)
-    """It is written down."""
+    """Whether the topic is marked as one with stamped batches."""
 
 
 @message

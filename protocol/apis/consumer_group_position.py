@@ -15,7 +15,7 @@ class ConsumerGroupPositionRequestPartition:
     partition: Int32
     need_position: Boolean
     position: Int64
-    """How far the member has read; -1: it only asks."""
+    """The member's own position; -1: it only asks for those of others."""
     awaited_offset: Int64 = since(1, absent=-1)
     """Answer when the committed offset gets here; -1: at once."""
 

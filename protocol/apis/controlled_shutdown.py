@@ -26,4 +26,4 @@ class RemainingPartition:
 class ControlledShutdownResponse:
     error_code: Int16
     remaining_partitions: list[RemainingPartition]
-    """Those that it still leads; the broker asks again."""
+    """The partitions that the broker still leads; it asks again while there are some."""

@@ -23,7 +23,7 @@ class ListOffsetsPartition:
     timestamp: Int64
     """-1: the end of the log; -2: its start; otherwise the first record at or after it."""
     max_num_offsets: Int32 = until(0, absent=1)
-    """Of the segment starts that v0 answered with."""
+    """How many segment starts the answer of v0 has at most."""
 
 
 @message

@@ -71,7 +71,7 @@ class PartitionProduceResponse:
     generation: Int32 = tagged(2531, since=9, absent=-1)
     """The broker's own, beside INVALID_PARTITION_METADATA."""
     current_leader: LeaderIdAndEpoch = tagged(0, since=10, absent=LeaderIdAndEpoch)
-    """Who leads now, beside NOT_LEADER_OR_FOLLOWER."""
+    """The present leader, beside NOT_LEADER_OR_FOLLOWER."""
 
 
 @message

@@ -81,7 +81,7 @@ class BatchBuilder:
 
     @property
     def size_bytes(self) -> int:
-        """What the batch takes before compression."""
+        """The size of the batch before compression."""
         return self._size_bytes
 
     @property

@@ -31,7 +31,7 @@ DECOMPRESSED_BYTES_MAX: Final = 256 * 1024 * 1024
 
 
 class TooMuchError(DecodeError):
-    """What is compressed is more than the limit."""
+    """The data would decompress to more than the limit."""
 
 
 class Compression(enum.IntEnum):

@@ -45,7 +45,7 @@ MESSAGE_BYTES_MIN: Final = 14
 _CRC_START: Final = 16
 _TO_MAGIC: Final = struct.Struct(">qiIb")
 _HEAD_BYTES: Final = (18, 26)
-"""Per magic: everything before the key's length."""
+"""Per magic, the size of the fields before the key's length."""
 _KEY_AND_VALUE_BYTES_MIN: Final = 8
 _I64: Final = struct.Struct(">q")
 _I32: Final = struct.Struct(">i")

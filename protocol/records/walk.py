@@ -59,7 +59,7 @@ _TWO: Final = struct.Struct("<H")
 
 
 class Walked(NamedTuple):
-    """What is true of all records of a batch."""
+    """Facts about all records of a batch."""
 
     max_timestamp_delta: int
     min_timestamp_delta: int
