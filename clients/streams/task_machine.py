@@ -8,11 +8,12 @@ late (where a changelog ends, say), the machine decides again whether the task i
     a task processes          in RUNNING: its stores hold all that was committed, and all state has come that a resize
                               sends it before the segment that it reads
     a commit begins           when none is under way and the group does not rebalance. While it is under way nothing is
-                              restored, and no task starts or stops to run, but by what the consumer's callbacks say
-    a task hands state over   as part of a commit: its input was read to a cut, and its stores are complete up to there
+                              restored and no task begins to process
+    a task hands state over   as part of a commit: its input was read to a cut, its stores are complete up to there, and
+                              all state that was to come to it before has come
 
-Two of these depend on each other in a circle only over the group: keys whose state is to arrive are not processed, and
-what they were in their old task is handed over when that task has read to the cut. `state_handover` has the rules.
+`state_handover` has the rules of moving state, `tasks` the states of one task. Source: TaskManager and StreamThread of
+Kafka Streams; moving state with resized partitions is our own.
 """
 
 from __future__ import annotations
