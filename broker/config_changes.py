@@ -2,8 +2,8 @@
 
 A change and its announcement are one transaction, so that no change stays unknown because its writer died; the formats
 are Kafka's (`config_change_N`, version 2, the path of the entity). An announcement says only whose configuration to
-read again, so one that is read twice does no harm, and one that was made while this node was away needs no reading: who
-starts or comes back reads everything it uses anyway.
+read again, so one that is read twice does no harm, and one that was made while this node was away needs no reading: a
+node that starts or comes back reads everything it uses anyway.
 
 Each node removes announcements that it has known for a quarter of an hour. Kafka goes by their age instead; counting
 from when one was first seen needs no agreement between clocks. Sources: `ZkConfigManager` and

@@ -100,7 +100,9 @@ def _check_per_ip(changes: Mapping[str, Any], settings: BrokerSettings) -> None:
     overrides = changes.get("max_connections_per_ip_overrides", settings.max_connections_per_ip_overrides)
     address_bounds(overrides)
     if changes.get("max_connections_per_ip") == 0 and not overrides:
-        raise ConfigError(f"{_PER_IP}=0 would refuse everybody: name those who may connect in {_PER_IP_OVERRIDES}")
+        raise ConfigError(
+            f"{_PER_IP}=0 would refuse every client: name the addresses that may connect in {_PER_IP_OVERRIDES}"
+        )
 
 
 def _check_queue(changes: dict[str, Any], settings: BrokerSettings) -> None:

@@ -1,8 +1,8 @@
 """A TCP proxy between nodes, between clients and nodes, and between nodes and ZooKeeper, that can be told to misbehave.
 
-Every node has a port here and advertises it, so all traffic to the node passes. Who talks is told by the client id in
-Kafka's request header ("broker-2-fetcher" is node 2, "controller-100" is node 100, all others are "client"), or is
-fixed for a port that only one node was given (its ways to ZooKeeper). So a fault applies to a directed link, to one
+Every node has a port here and advertises it, so all traffic to the node passes. The sender is recognised by the client
+id in Kafka's request header ("broker-2-fetcher" is node 2, "controller-100" is node 100, all others are "client"), or
+is fixed for a port that only one node was given (its ways to ZooKeeper). So a fault applies to a directed link, to one
 direction of it, and, where requests are looked at, to a single API: "hold what broker 1 sends as AlterPartition".
 
     cut    resets the connections of a link and refuses new ones

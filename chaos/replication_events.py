@@ -59,7 +59,7 @@ class Stray:
 
 @dataclass(slots=True)
 class Acked:
-    """A leader answered a produce with acks=all: how many were in its ISR, and who had the records really."""
+    """A leader answered a produce with acks=all: the size of its ISR, and the replicas that really had the records."""
 
     order: int
     node: int

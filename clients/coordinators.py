@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT})
-"""Look again who it is. One whose followers did not confirm a commit in time may be cut off (ConsumerCoordinator)."""
+"""Errors after which the coordinator is looked up again. One that cannot replicate a commit may be cut off, too."""
 
 
 class Nodes(Protocol):

@@ -123,7 +123,7 @@ def step(state: ClusterState, event: Event) -> list[Effect]:
 
 
 def on_taken_over(state: ClusterState, event: TakenOver) -> list[Effect]:
-    """A new term: tell everybody who is alive, what is led by whom, and continue what the last controller had begun."""
+    """Begin a term: tell all brokers who is alive and who leads what, and continue what the last controller began."""
     state.brokers = dict(event.brokers)
     decided: list[Effect] = [effects.Announce("elected")]
     decided += [effects.Connect(broker) for broker in event.brokers.values()]

@@ -296,7 +296,7 @@ def answered(state: ClusterState, partition: TopicPartition, broker: int) -> Non
 
 
 def confirm(state: ClusterState, partition: TopicPartition, broker: int, broker_epoch: int, leader_epoch: int) -> None:
-    """A broker holds the state of this epoch; only the leader's word matters to those who wait (R4)."""
+    """Note that a broker holds the state of this epoch; only that of the leader lets a resize go on (R4)."""
     committed = state.partitions.get(partition)
     if committed is None or committed.state.leader != broker:
         return
@@ -313,7 +313,7 @@ def belongs_to_plan(state: ClusterState, partition: TopicPartition) -> bool:
 
 
 def moving(state: ClusterState, partition: TopicPartition) -> bool:
-    """Whether the partition's replicas are being moved: who is to lead it is decided when they have arrived."""
+    """Whether the partition's replicas are being moved: its leader is chosen when they have arrived."""
     body = state.topics[partition.topic].body
     return partition.partition in body.adding_replicas or partition.partition in body.removing_replicas
 

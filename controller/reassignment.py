@@ -198,7 +198,7 @@ def settled(state: ClusterState, committed: Partition, staying: Sequence[int]) -
 
 
 def elected_among(state: ClusterState, committed: Partition, staying: Sequence[int]) -> elections.Elected | None:
-    """Who leads when only these are replicas; a leader that is about to stop may go on until it does."""
+    """The leader and ISR when only these are replicas; a leader that is about to stop may go on until it does."""
     before = committed.state
     live = state.live | ({before.leader} & state.brokers.keys())
     return elections.reassigned(staying, before.leader, before.isr, live)
@@ -229,7 +229,7 @@ def advance(state: ClusterState, name: str) -> list[Effect]:
 
 
 def written(state: ClusterState, event: TopicWritten, before: TopicBody) -> list[Effect]:
-    """A begin or a completion is committed: tell those who stay, then stop those who do not."""
+    """A begin or a completion is committed: tell the replicas that stay, then stop the others."""
     batch, moved = RequestBatch(state), []
     for index, staying in event.body.assignment.items():
         partition, old = TopicPartition(event.name, index), before.assignment.get(index, ())

@@ -1,4 +1,4 @@
-"""CreatePartitions as the controller answers it: who may resize what, one resize after another per topic.
+"""CreatePartitions as the controller answers it: checks each request, and carries out one resize per topic at a time.
 
 Stock clients can grow a topic; shrinking needs the tag `allow_shrink`. A request is answered when its resize is
 published and led, or when its time is up, in which case the resize goes on. Validations are Kafka's,

@@ -46,7 +46,7 @@ class ZnodeReader:
         self._changed = changed
 
     async def brokers(self) -> dict[int, Broker]:
-        """/brokers/ids: who is registered, in which life."""
+        """/brokers/ids: the registered brokers, with the epochs of their registrations."""
         watch = self._watch(Read("brokers"))
         names = await persistently(lambda: self._session.children(paths.BROKER_IDS, watch))
         found = await gathered(self._broker(f"{paths.BROKER_IDS}/{name}", watch) for name in names)

@@ -159,7 +159,9 @@ class ZnodeWriter:
                 await self._writes.commit(point, list(itertools.chain.from_iterable(ops)))
                 return [Partition(write.state, version_after(write)) for write in batch]
         if len(batch) == 1:
-            return [await self._state(point, batch[0])]  # in no task of its own: who dies here dies as a whole
+            return [
+                await self._state(point, batch[0])
+            ]  # in no task of its own, so that an injected crash ends the whole controller
         return list(await asyncio.gather(*(self._state(point, write) for write in batch)))
 
     async def _state(self, point: str, write: PartitionWrite) -> Partition | None:

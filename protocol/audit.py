@@ -164,7 +164,7 @@ class Sender(NamedTuple):
 
 
 def encode_header(producer: int, sequence: int) -> bytes:
-    """The audit header of one record: who sent it, and its number among the records of its key."""
+    """The audit header of one record: its producer, and its number among the records of its key."""
     return _header.pack(producer, sequence)
 
 

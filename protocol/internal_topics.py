@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets` and `__transaction_state`: who they are about (key), what they say (value).
+"""The records of `__consumer_offsets` and `__transaction_state`: their keys and values.
 
 Every key and value starts with an int16 schema version. In `__consumer_offsets` a key's version is also its kind: 0 and
 1 are an offset commit, 2 is a group. Kafka writes offset values as v3 (v1 when the commit carries its own expiry) and
@@ -138,7 +138,7 @@ def encode_group(value: GroupMetadataValue) -> bytes:
 
 
 def decode_key(data: bytes) -> Key | None:
-    """Who a record is about; None for kinds of a newer software, which a reader must leave alone."""
+    """The decoded key of a record; None for kinds of newer software, which a reader must leave alone."""
     version = _version(data)
     if version in (0, OFFSET_KEY_VERSION):
         return codec.decode(OffsetCommitKey, version, data, _VERSION.size)[0]

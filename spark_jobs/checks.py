@@ -213,7 +213,7 @@ class _Batch:
         heard_ms = int(bucket.lines.fields["heard_ms"][row]) if row >= 0 else NEVER_MS
         for number in events.tolist():
             now_ms, newest = int(clock[number]), line.newest
-            # Whether the state has forgotten already who or what that was depends on where batches began.
+            # The state may have forgotten the line already, or not yet, depending on where batches began.
             gone = now_ms - heard_ms > bucket.forget_ms
             heard_ms = now_ms
             if gone and (not line.skipped or not self._audited[self._name[number]]):

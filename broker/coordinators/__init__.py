@@ -1,1 +1,1 @@
-"""Who belongs to a group and how far it is: the group coordinator and its journal."""
+"""The coordinators of groups and transactions, and their journals."""

@@ -66,7 +66,7 @@ class JoinPhase:
 
 @dataclass(slots=True)
 class AssignmentPhase:
-    """Who of a generation has yet to ask for its assignment, and what the assignment is to be."""
+    """The members of a generation that have yet to ask for their assignment, and the assignment itself."""
 
     deadline_ms: int | None = None
     """When members that have not asked are dropped; None when all have asked, or no phase is on."""

@@ -154,7 +154,7 @@ def leaving(event: Leave) -> list[MemberIdentity]:
 
 
 def left(event: Leave, rows: Iterable[tuple[MemberIdentity, ErrorCode]]) -> LeaveGroupResponse:
-    """Who went. The single-member versions have one error, on top."""
+    """The answer with the outcome of each member. The single-member versions have one error, on top."""
     members = [
         MemberResponse(member_id=one.member_id, group_instance_id=one.group_instance_id, error_code=error)
         for one, error in rows

@@ -107,7 +107,8 @@ class GroupTransactions:
     def ended(self, partition: int, producer_id: int, *, commit: bool) -> None:
         """A producer's marker is in a partition of `__consumer_offsets`, on all in-sync replicas.
 
-        While the partition is being loaded there is nothing to do: who reads the journal to its end meets the marker.
+        While the partition is being loaded there is nothing to do: the loading reads the journal to its end and meets
+        the marker.
         """
         shard = self._table.leadership.shards.get(partition)
         if shard is None or shard.loading:

@@ -33,7 +33,7 @@ log: Final = logging.getLogger(__name__)
 ACKS_ALL: Final = -1
 Origin = Literal["client", "coordinator"]
 ReadKey = Callable[[bytes], Any]
-"""Who a record is about; None for kinds that only newer software knows."""
+"""The key of a record, which names its group or transactional id; None for kinds of newer software."""
 LOAD_BYTES: Final = 5242880
 """How much one read of a load takes (offsets.load.buffer.size)."""
 

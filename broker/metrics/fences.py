@@ -1,7 +1,7 @@
 """Measures how long a resize makes the leader of a partition refuse its producers: the *fence*.
 
     closed   the leader takes up a class generation above the topic's published one: whatever producers know, it refuses
-    open     this broker's metadata shows that generation published: producers who ask hear of it
+    open     this broker's metadata shows that generation published: producers that ask learn of it
 
 Only partitions that the published generation writes to are fenced: a child that a growth creates, or a victim that it
 wakes, has no producers to refuse. A leader that resigns is not asked how it went on; its successor takes up the same

@@ -75,7 +75,7 @@ class SessionPartition:
         )
 
     def told(self, row: PartitionData) -> None:
-        """This row is being sent. Who is told to truncate, or of an error, does not look at the high watermark."""
+        """Note a row that is being sent. In one with an error or a divergence the high watermark is not read."""
         used = not row.error_code and row.diverging_epoch.epoch < 0
         self.high_watermark = row.high_watermark if used else -1
         self.log_start_offset = row.log_start_offset
@@ -122,7 +122,7 @@ class FetchSession:
                 partitions.pop((name, index), None)
 
     def told(self, rows: list[tuple[Key, PartitionData]]) -> None:
-        """These rows are being sent. Who got records goes to the end: next time the others are served first."""
+        """Note rows that are being sent. Partitions that got records go to the end: next time the others are first."""
         partitions = self.partitions
         for key, row in rows:
             entry = partitions[key]

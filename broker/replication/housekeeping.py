@@ -109,7 +109,7 @@ class Housekeeping:
     def retain(self) -> None:
         """Delete what the topics' retention no longer covers; what is not committed yet stays.
 
-        A log that cannot does not keep the others from it: on a full disk they are who makes room.
+        A log that fails does not keep the others from it: on a full disk it is they that make room.
         """
         now_ms = self._clock_ms()
         for one in self._partitions.values():

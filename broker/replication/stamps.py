@@ -57,7 +57,7 @@ class Stamps:
         self._task = lasting(self._ask_all(), f"stamps-{self._broker_id}", self._died)
 
     async def stop(self) -> None:
-        """Ask nothing more, and let go who waits."""
+        """Ask nothing more, and end the waits of all requests."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

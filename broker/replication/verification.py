@@ -107,7 +107,7 @@ class Lane:
         if waiting is not None:
             other = waiting.transaction
             if other.producer_id != transaction.producer_id:
-                waiting.refuse(ErrorCode.NETWORK_EXCEPTION)  # its sender asks again, and hears who it is now
+                waiting.refuse(ErrorCode.NETWORK_EXCEPTION)  # its sender asks again, and learns the present leader
             elif other.producer_epoch < transaction.producer_epoch:
                 waiting.refuse(ErrorCode.INVALID_PRODUCER_EPOCH)
             elif other.producer_epoch > transaction.producer_epoch:

@@ -188,7 +188,7 @@ def a34_zombie_producer(history: History) -> Iterator[str]:
         own = next((row for row in begun[transaction.transactional_id] if row[1] == transaction.producer), None)
         if own is None:
             continue
-        # Who slept over the answer begins late, and is an earlier one all the same: epochs tell.
+        # A producer that was stopped before it read the answer begins late, and is an earlier one by its epoch.
         successors = [row for row in begun[transaction.transactional_id] if row[0] > own[0] and row[2] >= own[2]]
         did = []
         if transaction.outcome == "ok" and transaction.wish == "commit" and transaction.copies:

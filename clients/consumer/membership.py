@@ -135,7 +135,7 @@ class Membership:
         self.instance_id = group_instance_id
         self._client_rack = client_rack
         self.owner = ConsumerGroupMetadata(group_id, group_instance_id=group_instance_id)
-        """Who this member was when it was last given partitions: what it hands out, it hands out as that one."""
+        """The identity under which the member was last assigned partitions; its deliveries bear it."""
         self._members: tuple[MemberView, ...] = ()
         self._owned: tuple[TopicPartition, ...] = ()
         self.keeps_lost = False

@@ -351,7 +351,7 @@ class Accumulator:
         if youngest and code != ErrorCode.UNKNOWN_SERVER_ERROR:
             queue.rewind(batch)
         else:
-            # Not at once: who may be in the log already keeps its numbers, by which the leader knows it again.
+            # Not at once: batches that may be in the log keep their numbers, by which the leader recognises them.
             queue.give_up = self.config.enable_idempotence
         error = KafkaError(code, message or f"{queue.topic.name}-{queue.index}")
         batch.failed(error)

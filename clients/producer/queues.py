@@ -123,11 +123,14 @@ class Batch:
         self.base_sequence = -1
         self.built: bytes | None = None
         self.ordinal = -1
-        """The how-manieth batch of its partition it is, from its first transmission on."""
+        """The batch's number among those transmitted to its partition, counted from 0.
+
+        -1 before its first transmission.
+        """
         self.attempts = 0
         self.retry_at = 0.0
         self.last_error: ErrorCode | None = None
-        """What its leader answered when it was asked last; None when nothing came."""
+        """The error of the last transmission; None if it was not answered."""
         self.on_wire = False
         self.done = False
         self.doubtful = False

@@ -1,4 +1,4 @@
-"""What the leader tells one member: its tasks, what it keeps copies of, who has what, and when to ask again.
+"""The leader's message to one member: its tasks, its standby copies, where all partitions are, and when to ask again.
 
 The active tasks stand beside the assigned partitions of the consumer protocol, one task per partition, both in the
 order of partitions: a task with several partitions comes several times.

@@ -1,4 +1,4 @@
-"""The directory of one instance: who it is, over restarts, and a directory for each task that ever had state here.
+"""The directory of one instance: its identity over restarts, and a directory for each task that ever had state here.
 
 <state_dir>/<application id>/.lock            locked while the instance runs
 <state_dir>/<application id>/process          the process id, 16 bytes in hex

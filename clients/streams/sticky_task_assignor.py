@@ -115,7 +115,10 @@ class _Sticky:
         return len(state.active) < state.capacity * self._quota
 
     def _pick(self, task: TaskId, candidates: Sequence[ClientState]) -> ClientState:
-        """Who had it, who had a copy, or who has the least to do; the later, the fuller the earlier ones are."""
+        """The client that had the task, or a copy of it, or has the least to do.
+
+        A full one is passed over for the next.
+        """
         if len(candidates) == 1:
             return candidates[0]
         had_copy = [state for state in self._had_standby.get(task, ()) if state in candidates]

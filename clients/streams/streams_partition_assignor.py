@@ -85,7 +85,7 @@ class AssignedTasks:
 
 @value(kw_only=True)
 class StreamsMember:
-    """Who a thread belongs to."""
+    """The process that a thread belongs to."""
 
     process_id: bytes
     """The same for all threads of a process, kept over restarts with the state."""
@@ -131,7 +131,10 @@ class StreamsPartitionAssignor(PartitionAssignor):
         """What this member decided when it led the group last."""
 
     def subscription_user_data(self, topics: Collection[str]) -> bytes:
-        """Who we are, and how far our state is; never the same bytes twice, so that every join is a rebalance."""
+        """This member's identity and the progress of its state.
+
+        Never the same bytes twice, so that a join is a rebalance.
+        """
         self._unique_field = (self._unique_field + 1) % 128
         version = self.used_version
         return encode_subscription_info(

@@ -1,4 +1,4 @@
-"""What one member tells the leader: who it is, and how far its state is.
+"""A member's message to the leader: its identity, and how far its state is.
 
 Old versions told two sets of tasks, those that ran and those with some state; from version 7 on each task comes with
 the sum of its changelog offsets (KIP-441). Here it is always sums: a task that runs has RUNNING, one of which an old

@@ -37,7 +37,7 @@ class Threads:
         return shares
 
     def _keep(self, shares: Shares, left: dict[TaskId, None], least: int) -> dict[TaskId, str]:
-        """Give threads what they had, up to the least; what they had beyond that, and who had it."""
+        """Give threads the tasks they had, up to the least number. Returns task -> thread for those beyond it."""
         refused: dict[TaskId, str] = {}
         for member in self._members:
             for task in self._had.get(member, ()):

@@ -129,7 +129,7 @@ class KazooSession:
 
     @property
     def credentials(self) -> tuple[int, bytes]:
-        """Session id and password: who has them can take the session over, or close it."""
+        """Session id and password, with which any client can take the session over, or close it."""
         session_id, password = self._client.client_id
         return session_id, password
 

@@ -94,7 +94,7 @@ def _bracketed(host: str) -> str:
 
 @value
 class ControllerBody:
-    """/controller: who is active. `host` and `port` are ours, as it need not be a broker; empty and -1 if unknown."""
+    """/controller: the active controller, whose address Kafka does not write. `host` "" and `port` -1: unknown."""
 
     broker_id: int
     host: str = ""

@@ -182,5 +182,5 @@ class _Names(dict[bytes, str]):
 
 NAME_BYTES_MAX: Final = 64
 NAMES_MAX: Final = 1024
-"""What is remembered of peers who never send the same name twice."""
+"""How many names are remembered, for peers that never send the same name twice."""
 _names: Final = _Names()

@@ -10,7 +10,7 @@ Batches of records that are alike, as nearly all are, are gone through with one 
 others field by field, and whatever is odd in any way by the functions that say what is wrong with it.
 
 It comes along in steps, between which a broker can do something else, and tells all that rules about single records
-need: who has to know which records break one asks `iter_outlines`.
+need: a caller that has to know which records break one asks `iter_outlines`.
 Reference: `DefaultRecord.readFrom`, `DefaultRecordBatch.RecordIterator` of Kafka.
 """
 
