@@ -26,7 +26,7 @@ def test_addresses_are_compared_as_addresses(address: str, same: str) -> None:
 @pytest.mark.parametrize(
     ("properties", "match"),
     [
-        ({"max.connections.per.ip": "0"}, "name those who may connect"),
+        ({"max.connections.per.ip": "0"}, "name the addresses that may connect"),
         ({"max.connections.per.ip.overrides": "10.0.0.1"}, "no ADDRESS:COUNT"),
         ({"max.connections.per.ip.overrides": "10.0.0.1:5,nobody:5"}, "'nobody:5' is no ADDRESS:COUNT"),
         ({"max.connections.per.ip.overrides": "10.0.0.1:-5"}, "no ADDRESS:COUNT"),
