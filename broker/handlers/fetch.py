@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.handlers.old_fetch import downgrade
 from anabranch.broker.replication.reading import FIRST_VERSION_WITH_TOPIC_IDS, Reading
 from anabranch.broker.replication.session_reading import SessionReading
 from anabranch.protocol.apis.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, NodeEndpoint
@@ -40,8 +41,6 @@ async def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
     if request.session_epoch == 0:
         session_id = open_session(ctx, request, responses, is_follower=reading.follower >= 0)
     if ctx.version < FIRST_VERSION_WITH_ZSTD:
-        from anabranch.broker.handlers.old_fetch import downgrade
-
         await downgrade(ctx, request, responses)
     endpoints = [
         NodeEndpoint(node_id=one.id, host=one.host, port=one.port, rack=one.rack)

@@ -7,7 +7,7 @@ had, but always the whole first batch. If nothing is left for the consumer becau
 beginning of a message that cannot be complete, as from Kafka: it asks for more bytes then. Storage errors, which those
 consumers do not know, are told as another leader (v5 and older).
 
-Imported when the first old consumer shows up. Other requests get a turn after each `STEP_BYTES`.
+Other requests get a turn after each `STEP_BYTES`.
 Source: `KafkaApis.handleFetchRequest`, `LazyDownConversionRecords`.
 """
 

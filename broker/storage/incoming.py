@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from anabranch.broker.storage import old_formats
 from anabranch.broker.storage.producer_state import BatchMetadata
 from anabranch.broker.storage.settings import LogSettings
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
@@ -58,8 +59,6 @@ def nothing(log_start_offset: int) -> AppendInfo:
 
 def converted(records: Buffer, settings: LogSettings) -> Buffer:
     """The batch in place of a message set; empty if not one message is whole."""
-    from anabranch.broker.storage import old_formats
-
     return old_formats.converted(records, settings)
 
 

@@ -4,7 +4,7 @@ The rules are those of `validation` for formats v0 and v1, in Kafka's order (`Un
 then `LogValidator`): every message within `max.message.bytes` and with a sound checksum; one format for all; a wrapper
 alone; no wrapper that cannot be opened (what does not decompress is UNKNOWN_SERVER_ERROR, as Kafka happens to say).
 All messages together become one batch, in the codec of the topic or the producer, which `validation` then looks at as
-if it had come so. Imported when the first old producer shows up.
+if it had come so.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from anabranch.protocol.records.batch import (
     read_header,
 )
 from anabranch.protocol.records.compression import Compression
+from anabranch.protocol.records.message_set import iter_headers
 
 Origin = Literal["client", "coordinator"]
 
@@ -105,8 +106,6 @@ def _incomplete(records: Buffer) -> KafkaError:
 
 
 def _check_rest(records: Buffer, position: int) -> None:
-    from anabranch.protocol.records.message_set import iter_headers  # few clients send this
-
     try:
         if next(iter_headers(memoryview(records)[position:]), None) is not None:
             raise _invalid("more than one record batch")

@@ -14,6 +14,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from types import FrameType
 from typing import Any, Final
 
+from anabranch.memory import keep_trimming
+from anabranch.waits import tell_waits
+
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 TRIM_FROM_S: Final = 5.0
 """How long after the start of the command memory is first given back: not before the nodes are up."""
@@ -33,14 +36,10 @@ def run(main: Callable[[], Coroutine[Any, Any, None]], *, log_level: str = "warn
 
 
 def _keep_trimming(loop: asyncio.AbstractEventLoop) -> None:
-    from anabranch.memory import keep_trimming  # ctypes takes longer to import than a start may take
-
     keep_trimming(loop)
 
 
 def _tell_waits(loop: asyncio.AbstractEventLoop) -> None:
-    from anabranch.waits import tell_waits  # hardly ever needed
-
     tell_waits(loop)
 
 
