@@ -176,7 +176,12 @@ class Network:
         earlier one may have changed since. The `TimeoutError` says what is the matter with the topic.
         """
         self.follow(topic)
+        begun_s = self._loop.time()
+        if self._refreshing is not None and not condition(self.metadata):
+            # Perhaps for another caller that waits for the same: then there is no need to ask a second time.
+            await asyncio.wait([self._refreshing], timeout=None if timeout_ms is None else timeout_ms / 1000)
         before = self.metadata
+        left_ms = None if timeout_ms is None else timeout_ms - (self._loop.time() - begun_s) * 1000
 
         def reached(metadata: ClusterMetadata) -> bool:
             if condition(metadata):
@@ -187,7 +192,7 @@ class Network:
             return False
 
         try:
-            return await self.wait_for(reached, timeout_ms=timeout_ms)
+            return await self.wait_for(reached, timeout_ms=left_ms)
         except TimeoutError:
             obstacle = self.metadata.obstacle(topic) or f"{topic} is not as it is waited for"
             raise TimeoutError(f"not usable within {timeout_ms} ms: {obstacle}") from None

@@ -216,6 +216,31 @@ async def test_a_topic_that_is_not_usable_yet_is_asked_for_again(code: ErrorCode
         assert await asking == 1
 
 
+async def test_many_who_wait_for_a_topic_at_once_ask_once() -> None:
+    """Goal: the first records to a topic of 10,000 partitions cost one long answer, not a second for all the rest."""
+    async with connected() as (brokers, network):
+        before = brokers.count(MetadataRequest)
+        found = await asyncio.gather(*(network.leader_of(TopicPartition("t", 0)) for _ in range(50)))
+        assert found == [1] * 50
+        assert brokers.count(MetadataRequest) == before + 1
+
+
+async def test_what_another_caller_has_asked_refuses_nobody() -> None:
+    """Only an answer to a question of the call itself does: what stood in the way before may be gone."""
+    async with connected() as (brokers, network):
+        brokers.hold_metadata, brokers.topic_error = asyncio.Event(), ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        first = asyncio.ensure_future(network.leader_of(TopicPartition("t", 0)))
+        while brokers.count(MetadataRequest) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        second = asyncio.ensure_future(network.leader_of(TopicPartition("t", 0)))
+        await asyncio.sleep(0)
+        network.on_metadata(lambda _: setattr(brokers, "topic_error", ErrorCode.NONE))
+        brokers.hold_metadata.set()
+        with pytest.raises(KafkaError):
+            await first
+        assert await second == 1
+
+
 async def test_a_wait_for_a_topic_that_ends_says_what_was_the_matter() -> None:
     async with connected() as (brokers, network):
         brokers.topic_error = ErrorCode.INVALID_REPLICATION_FACTOR
