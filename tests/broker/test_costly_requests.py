@@ -49,7 +49,7 @@ IN_STEPS = {
 }
 """Long answers that are built in steps of a hundred elements."""
 WAITING_MS = 50
-PATIENCE_S = 30
+PATIENCE_S = 300
 
 
 @dataclass

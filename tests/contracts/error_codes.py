@@ -37,7 +37,7 @@ UNDERSTOOD: Final[Mapping[ErrorCode, frozenset[str]]] = {
             "broker/replication/verification.py",
         }
     ),
-    ErrorCode.NEW_LEADER_ELECTED: frozenset({"broker/replication/partition.py"}),
+    ErrorCode.NEW_LEADER_ELECTED: frozenset({"broker/replication/isr_change.py"}),
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: frozenset({"broker/coordinators/transaction_markers.py"}),
 }
 

@@ -34,7 +34,7 @@ class RealZooKeeper:
 
 async def expire(session: KazooSession, hosts: str) -> None:
     """Whoever has a session's id and password can close it: for its owner it has expired."""
-    thief = KazooClient(hosts.partition("/")[0], client_id=session.credentials, timeout=1)
+    thief = KazooClient(hosts.partition("/")[0], client_id=session.credentials, timeout=10)
     loop = asyncio.get_running_loop()
     for step in (thief.start, thief.stop, thief.close):
         await loop.run_in_executor(None, step)
