@@ -94,8 +94,11 @@ def topic_written(state: ClusterState, event: TopicWritten) -> list[Effect]:
     name = event.name
     match event.label:
         case resize_requests.PLAN:
+            plan = event.body.plan
+            assert plan is not None, "that is what this step writes"
+            detail = {"topic": name, "generation": plan.generation, "from": plan.before, "to": plan.after}
             partitions.add_new(state, name)
-            return resize.advance(state, name)
+            return [effects.Announce("resize planned", detail), *resize.advance(state, name)]
         case resize_requests.GROW_PLAIN:
             return resize_requests.after_plain_growth(state, name)
         case resize.PUBLISH:

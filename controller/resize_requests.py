@@ -15,7 +15,7 @@ from typing import Final
 from anabranch.controller import effects, features, partitions, resize, topic_size
 from anabranch.controller.effects import Effect
 from anabranch.controller.events import PartitionsAsked
-from anabranch.controller.model import Plan, Topic, TopicBody, TopicPartition
+from anabranch.controller.model import Topic, TopicBody, TopicPartition
 from anabranch.controller.placement import assign_replicas
 from anabranch.controller.requests import being_removed
 from anabranch.controller.state import ClusterState, PendingReply, WaitingResize
@@ -222,16 +222,7 @@ def begin(state: ClusterState, topic: Topic, count: int, added: Mapping[int, tup
     if not topic.ordered:
         body = grown_plainly(topic.body, count, added)
         return [effects.WriteTopic(topic.name, body, topic.version, GROW_PLAIN)]
-    body = resize.planned(topic.body, count, added)
-    plan = body.plan
-    assert isinstance(plan, Plan)
-    return [
-        effects.WriteTopic(topic.name, body, topic.version, PLAN),
-        effects.Announce(
-            "resize planned",
-            {"topic": topic.name, "generation": plan.generation, "from": plan.before, "to": plan.after},
-        ),
-    ]
+    return [effects.WriteTopic(topic.name, resize.planned(topic.body, count, added), topic.version, PLAN)]
 
 
 def grown_plainly(body: TopicBody, count: int, added: Mapping[int, tuple[int, ...]]) -> TopicBody:

@@ -163,6 +163,12 @@ class ControllerStage(Stage):
             names = frozenset(self.world.topics)
             self._happen(events.TopicsRead(names, (self.world.snapshot(name),)))
 
+    @phrase("a tool writes the znode of TOPIC unnoticed")
+    def touched(self, name: str) -> None:
+        """Another writer replaces a topic's znode, with the same content; the controller has not read it yet."""
+        known = self.world.topics[name]
+        self.world.topics[name] = replace(known, version=known.version + 1)
+
     @phrase("PARTITION is empty from offset OFFSET")
     def drained(self, partition: str, offset: str) -> None:
         """All records of a partition have expired: its log begins and ends there."""

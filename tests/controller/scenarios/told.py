@@ -126,7 +126,7 @@ class ToldTerm(Term):
         self._arm(effect.label, 1)
         outcome = super()._act(effect)
         if isinstance(outcome, events.TopicWriteLost):
-            self._say("lost: somebody else has written it")
+            self._say("lost: another writer has changed it first")
         return outcome
 
     def _arm(self, label: str, writes: int) -> None:
