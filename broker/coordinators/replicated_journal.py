@@ -2,9 +2,9 @@
 
 An append returns only when the records are replicated to all in-sync replicas; its failures are already translated to
 what the client should hear. `replay` tells what the partition says, oldest first: puts and tombstones, the staged puts
-of transactions, and the markers that settle them. It ends where all that it told is replicated, because whoever acts on
-a record that the next leader may not have has acted on nothing: there would be two assignments of one generation, or a
-decision that was never made. Kafka does not wait for that.
+of transactions, and the markers that settle them. It ends where all that it told is replicated, because a coordinator
+that acts on a record that the next leader may not have has acted on nothing: there would be two assignments of one
+generation, or a decision that was never made. Kafka does not wait for that.
 
 Source: kafka.coordinator.group.GroupMetadataManager (storeOffsets, storeGroup, doLoadGroupsAndOffsets) and
 kafka.coordinator.transaction.TransactionStateManager (appendTransactionToLog, loadTransactionMetadata).

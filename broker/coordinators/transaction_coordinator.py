@@ -6,8 +6,9 @@ that loads the partition finishes it the same way, and the producer is told so a
 never the other way round, but for one thing: a fenced producer is out even when the record of it could not be written.
 
 A partition is loaded when its leadership comes, up to the end of the log, and acted on when that end is replicated: a
-Prepare that could still be lost must not be announced to anybody. The leader epoch of the partition is the coordinator
-epoch in the markers, so the leaders of other partitions refuse the markers of a coordinator that was replaced.
+Prepare that could still be lost must not be announced to a broker or producer. The leader epoch of the partition is the
+coordinator epoch in the markers, so the leaders of other partitions refuse the markers of a coordinator that was
+replaced.
 
 Source: kafka.coordinator.transaction.TransactionCoordinator and TransactionStateManager; KIP-98, KIP-360, KIP-664.
 """

@@ -148,7 +148,7 @@ class Transaction:
             if self.producer_epoch in (NO_PRODUCER_EPOCH, expected_epoch):
                 last_epoch = self.producer_epoch
             elif expected_epoch == self.last_producer_epoch:
-                # Its answer was lost. Nobody else came between: that would have cleared the last epoch.
+                # Its answer was lost. No other producer came between: that would have cleared the last epoch.
                 epoch, last_epoch = self.producer_epoch, self.last_producer_epoch
             else:
                 raise KafkaError(ErrorCode.PRODUCER_FENCED, f"epoch {expected_epoch} is not {self.producer_epoch}")

@@ -162,10 +162,10 @@ class Partition:
         self.sealed = state.marked_for_deletion
 
     def is_of_an_earlier_life(self, state: LeaderAndIsrPartitionState) -> bool:
-        """Whether the log is what a broker that slept over the removal of this index still has of it (R14).
+        """Whether the log is of an earlier life of this index, which a broker kept that was down at its removal (R14).
 
-        It begins below the present life, or with a record of an epoch before it: an earlier leader's tail, which nobody
-        else had, stands at the very offset where that life ended and this one begins.
+        It begins below the present life, or with a record of an epoch before it: an earlier leader's tail, which no
+        replica else had, stands at the very offset where that life ended and this one begins.
         """
         log = self.log
         begun_in = log.epochs.epoch_for(log.log_start_offset) if log.log_end_offset > log.log_start_offset else -1

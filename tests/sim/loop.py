@@ -107,7 +107,7 @@ class SimHandle(asyncio.Handle):
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """See the module. `failures` collects what nobody handled; a run with failures has failed."""
+    """The simulated event loop. `failures` collects unhandled exceptions; a run with failures has failed."""
 
     network: SimNetwork
 
