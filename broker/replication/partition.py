@@ -165,7 +165,7 @@ class Partition:
         """Whether the log is of an earlier life of this index, which a broker kept that was down at its removal (R14).
 
         It begins below the present life, or with a record of an epoch before it: an earlier leader's tail, which no
-        replica else had, stands at the very offset where that life ended and this one begins.
+        other replica had, stands at the very offset where that life ended and this one begins.
         """
         log = self.log
         begun_in = log.epochs.epoch_for(log.log_start_offset) if log.log_end_offset > log.log_start_offset else -1
