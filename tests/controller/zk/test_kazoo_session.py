@@ -38,7 +38,7 @@ async def test_an_expired_session_does_not_open_another_one(zookeeper_hosts: str
     expired = asyncio.Event()
     zk.on_session(lambda event: expired.set() if event is SessionEvent.EXPIRED else None)
     loop = asyncio.get_running_loop()
-    thief = KazooClient(zookeeper_hosts.partition("/")[0], client_id=zk.credentials, timeout=1)
+    thief = KazooClient(zookeeper_hosts.partition("/")[0], client_id=zk.credentials, timeout=10)
     for step in (thief.start, thief.stop, thief.close):
         await loop.run_in_executor(None, step)
     async with asyncio.timeout(60):
