@@ -175,11 +175,25 @@ def deny_the_unknown(planter: Planter) -> None:
     aim="flushes take long, and ends are learned late",
 )
 def commit_at_a_late_end(planter: Planter) -> None:
+    """What is learned of ends while the application flushes is not looked at before it asks again."""
+    from anabranch.clients.consumer.core import ConsumerCore
     from anabranch.clients.consumer.delivery import Deliveries
 
-    def short(deliveries: Any) -> Any:
-        return {progress.partition for progress in deliveries._assignment}
+    def begin_round(core: Any) -> None:
+        original_round(core)
+        core.deliveries.looked_at = {(one.progress.partition, one.segment) for one in original(core.deliveries)}
 
+    def boundaries(deliveries: Any, *, maybe: bool = False) -> Any:
+        found = original(deliveries, maybe=maybe)
+        looked_at = getattr(deliveries, "looked_at", set())
+        return found if maybe else [one for one in found if (one.progress.partition, one.segment) in looked_at]
+
+    def short(deliveries: Any) -> Any:
+        unsure = {one.progress.partition for one in original(deliveries, maybe=True) if one.maybe}
+        return {progress.partition for progress in deliveries._assignment} - unsure
+
+    original_round = planter.replace(ConsumerCore, "begin_round", begin_round)
+    original = planter.replace(Deliveries, "boundaries", boundaries)
     planter.replace(Deliveries, "short_of_boundaries", short)
 
 
