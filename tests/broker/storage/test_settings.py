@@ -38,3 +38,8 @@ def test_each_codec_has_its_own_level(name: str, codec: Compression | None, leve
 def test_records_may_be_many_times_larger_than_their_batch_and_no_larger_than_readers_open() -> None:
     assert LogSettings(max_message_bytes=1).decompressed_bytes_max == (1 << 20) * EXPANSION_MAX
     assert LogSettings(max_message_bytes=1 << 30).decompressed_bytes_max == DECOMPRESSED_BYTES_MAX
+
+
+def test_records_bear_the_brokers_time_only_if_that_was_asked_for() -> None:
+    assert LogSettings(message_timestamp_type="LogAppendTime").stamps_time
+    assert not LogSettings().stamps_time

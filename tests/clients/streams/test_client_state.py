@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.clients.streams.client_state import improves
+from anabranch.clients.streams.client_state import ClientState, improves, least_loaded, states_of
+from anabranch.clients.streams.subscription_info import RUNNING
+from anabranch.clients.streams.task_assignor import UNBOUNDED_LAG, Client
+from anabranch.clients.streams.task_id import TaskId
+
+TASK, OTHER = TaskId(0, 0), TaskId(0, 1)
+
+
+def state(number: int, capacity: int, *active: TaskId, lag: int = 0) -> ClientState:
+    made = ClientState(Client(process_id=bytes([number]) * 16, capacity=capacity, lags={TASK: lag}))
+    made.active.update(active)
+    return made
 
 
 @pytest.mark.parametrize(
@@ -27,3 +38,25 @@ def test_a_move_is_made_if_it_is_more_even_afterwards(
     if better:
         moved, taken = (source[0] - 1, source[1]), (target[0] + 1, target[1])
         assert not improves(taken, moved), "nothing goes to and fro"
+
+
+def test_load_counts_tasks_of_both_kinds_by_threads() -> None:
+    one, two = state(1, 1, TASK), state(2, 2, TASK)
+    two.standby.add(OTHER)
+    assert one.load == two.load == 1 and (two.active_load, two.count) == (0.5, 2)
+    assert two.has_more_room_than(one) and not one.has_more_room_than(two), "the same load on more threads"
+    assert not one.has_more_room_than(one)
+    assert two.holds(OTHER) and two.holds(TASK) and not one.holds(OTHER)
+
+
+def test_who_is_caught_up_could_run_a_task_at_once() -> None:
+    for lag, acceptable, caught_up in [(RUNNING, 0, True), (5, 5, True), (6, 5, False), (6, UNBOUNDED_LAG, True)]:
+        assert state(1, 1, lag=lag).is_caught_up(TASK, acceptable) is caught_up
+
+
+def test_clients_are_in_the_order_of_their_processes_as_java_has_it() -> None:
+    states = states_of([state(number, 1).client for number in (1, 200, 2)])
+    assert [one.client.process_id[0] for one in states] == [200, 1, 2], "halves of a UUID are signed"
+    states[0].active.add(TASK)
+    assert least_loaded(states, lambda _: True) is states[1]
+    assert least_loaded(states, lambda _: False) is None
