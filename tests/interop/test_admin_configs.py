@@ -48,7 +48,7 @@ def sends(servers: str, size_bytes: int) -> int:
     return codes[0]
 
 
-def test_librdkafka_changes_a_topic_and_its_producers_feel_it() -> None:
+async def test_librdkafka_changes_a_topic_and_its_producers_feel_it() -> None:
     def work(servers: str) -> None:
         admin = AdminClient({"bootstrap.servers": servers})
         admin.create_topics([NewTopic("t", 1, 3)])["t"].result(60)
@@ -68,10 +68,10 @@ def test_librdkafka_changes_a_topic_and_its_producers_feel_it() -> None:
             alter(admin, ResourceType.TOPIC, "t", no_such_thing="1")
         assert refused.value.args[0].code() == KafkaError.INVALID_CONFIG
 
-    beside_a_cluster(work)
+    await beside_a_cluster(work)
 
 
-def test_librdkafka_changes_a_broker_and_topics_inherit_it() -> None:
+async def test_librdkafka_changes_a_broker_and_topics_inherit_it() -> None:
     def work(servers: str) -> None:
         admin = AdminClient({"bootstrap.servers": servers})
         admin.create_topics([NewTopic("t", 1, replica_assignment=[[1]])])["t"].result(60)
@@ -90,10 +90,10 @@ def test_librdkafka_changes_a_broker_and_topics_inherit_it() -> None:
             alter(admin, ResourceType.BROKER, "1", num_partitions="9")
         assert refused.value.args[0].code() == KafkaError.INVALID_REQUEST
 
-    beside_a_cluster(work)
+    await beside_a_cluster(work)
 
 
-def test_librdkafka_is_told_what_is_wrong_with_a_topic() -> None:
+async def test_librdkafka_is_told_what_is_wrong_with_a_topic() -> None:
     def work(servers: str) -> None:
         admin = AdminClient({"bootstrap.servers": servers})
         wanted = {
@@ -124,4 +124,4 @@ def test_librdkafka_is_told_what_is_wrong_with_a_topic() -> None:
         cluster = admin.describe_cluster(include_authorized_operations=True).result(60)
         assert len(cluster.nodes) == 3 and len(cluster.authorized_operations) == 7
 
-    beside_a_cluster(work)
+    await beside_a_cluster(work)
