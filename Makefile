@@ -29,9 +29,9 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## the main job: flights resized under fire, audited by Spark, with a report (under 4 minutes)
 	$(BIN)/anabranch demo
 
-# Three at once on two processors: one has Spark, one has the chaos, which waits most of the time.
-test: check  ## checks, then all tests that this machine can run (about 10 minutes on 2 cores)
-	$(COMPILED) $(BIN)/python -m pytest -n 3
+# Four at once on two processors: Spark, chaos and many of the rest wait for other processes most of the time.
+test: check  ## checks, then all tests that this machine can run (10 to 15 minutes on 2 cores)
+	$(COMPILED) $(BIN)/python -m pytest -n 4
 
 check: $(READY)  ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff format --check .

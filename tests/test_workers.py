@@ -1,4 +1,4 @@
-"""Each group of tests exists: a file that is renamed would lose its Spark, or its hundred schedules, to all workers."""
+"""Each group of tests exists: a file that is renamed would lose its Spark, or its fifty schedules, to all workers."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def test_what_is_kept_together_exists(prefix: str) -> None:
 
 def test_others_go_by_themselves() -> None:
     assert group_of("tests/sim/test_world.py::test_a[b]") == "tests/sim/test_world.py::test_a[b]"
-    assert group_of("tests/sim/test_resizing.py::test_a_defect_is_taken_away_again").endswith("again")
+    assert group_of("tests/sim/test_resizing.py::test_a_defect_is_taken_away_again") == "resizes broken on purpose"
     assert group_of("tests/spark_jobs/test_lines.py::test_x") == "one Spark"
