@@ -18,7 +18,7 @@ from benchmarks.report import Figure, console, summary
 
 NAMES: Final = (
     *("startup", "codec", "request_path", "inspection", "log", "latency", "throughput"),
-    *("failover", "resize", "scale", "handoff", "streams", "streams_sizes", "audit", "audit_cost"),
+    *("failover", "resize", "scale", "beside_idle", "handoff", "streams", "streams_sizes", "audit", "audit_cost"),
 )
 MUST_HOLD: Final = frozenset({"codec"})
 

@@ -38,7 +38,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "broker/handlers/test_fetch.py": (
         "how a Fetch is read is told by what it answers",
-        "broker/replication/: isr_change reading session_reading",
+        "broker/replication/: isr_change reading",
     ),
     "broker/replication/test_replica_manager.py": (
         "replicas are copied between brokers, not within one module",

@@ -32,7 +32,7 @@ async def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
     responses = reading.read(report=True)
     if not reading.enough and request.max_wait_ms > 0:
         replicas = ctx.services.replicas
-        await replicas.rooms.park(replicas.fetches, reading.watched, request.max_wait_ms, reading.ready)
+        await replicas.rooms.park(replicas.fetches, reading.watched, request.max_wait_ms, reading.ready, reading.waits)
         responses = reading.read(report=False)
     try:
         session_id = reading.settle()

@@ -24,9 +24,9 @@ class Parked(Generic[Key]):
     __slots__ = ("deadline", "done", "finish", "keys", "ready")
 
     def __init__(
-        self, keys: tuple[Key, ...], deadline: float, ready: Callable[[Key], bool], finish: Callable[[], None]
+        self, keys: Iterable[Key], deadline: float, ready: Callable[[Key], bool], finish: Callable[[], None]
     ) -> None:
-        self.keys = keys
+        self.keys = list(keys)
         self.deadline = deadline
         self.ready = ready
         self.finish = finish
@@ -49,16 +49,25 @@ class DelayedRequests(Generic[Key]):
         self, keys: Iterable[Key], deadline: float, ready: Callable[[Key], bool], finish: Callable[[], None]
     ) -> Parked[Key]:
         """Let a request wait. The caller has just seen that it is not ready, and nothing ran in between."""
-        parked = Parked(tuple(keys), deadline, ready, finish)
-        watchers = self._watchers
+        parked = Parked(keys, deadline, ready, finish)
         for key in parked.keys:
-            if key in watchers:
-                watchers[key][parked] = None
-            else:
-                watchers[key] = {parked: None}
+            self._watch(parked, key)
         heapq.heappush(self._deadlines, (deadline, next(self._sequence), parked))
         self._waiting += 1
         return parked
+
+    def watch(self, parked: Parked[Key], key: Key) -> None:
+        """Let a request that waits watch one more key: it becomes ready by that one, too."""
+        if not parked.done:
+            parked.keys.append(key)
+            self._watch(parked, key)
+
+    def _watch(self, parked: Parked[Key], key: Key) -> None:
+        watching = self._watchers.get(key)
+        if watching is None:
+            self._watchers[key] = {parked: None}
+        else:
+            watching[parked] = None
 
     def check(self, key: Key) -> int:
         """Something about `key` changed: finish those that are ready now, and say how many."""
@@ -84,6 +93,10 @@ class DelayedRequests(Generic[Key]):
         """Forget a request whose client is gone; harmless when it has finished."""
         if not parked.done:
             self._remove(parked)
+
+    def finish(self, parked: Parked[Key]) -> None:
+        """Let a request go on, whatever its condition; harmless when it has finished."""
+        self._finish(parked)
 
     def finish_all(self) -> None:
         """Let every request go on, whatever its condition: the server is stopping."""

@@ -1,13 +1,16 @@
 """What this broker remembers of fetchers that ask again and again (KIP-227), and whom it forgets when there are many.
 
 A session holds the partitions of a fetcher with what it was told last, so that a request need only name what changed
-and an answer only what is new. Each request carries the next epoch; one that is lost, repeated or overtaken has
-another, is refused, and makes the fetcher start over.
+and an answer only what is new. A partition that was read, and holds no more than was told, is *at rest*: the session
+listens to it, and reads it again only after it has changed or was named. So a request costs what there is news of,
+however many partitions the session has. Each request carries the next epoch; one that is lost, repeated or overtaken
+has another, is refused, and makes the fetcher start over.
 
     id 0, epoch 0: ask for a session    0, -1: none wanted    n, 0: replace session n    n, -1: close it
     n, k > 0: an incremental request; k counts 1, 2, ... 2^31 - 1, 1, ...
 
-Invariant: a partition whose last answer was an error is told again in the next one, whatever it says.
+Invariants: a partition is either at rest, and listened to, or in its session's `news`; one whose last answer was an
+error is told again in the next one, whatever it says.
 Source: Kafka's `FetchSession` and `FetchSessionCache`. Pure: time, order of use and random numbers come from callers.
 """
 
@@ -15,11 +18,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
+from anabranch.broker.replication.follower import Presence
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from anabranch.broker.replication.follower import Follower
     from anabranch.broker.replication.partition import Partition
     from anabranch.protocol.apis.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, PartitionData
 
@@ -28,11 +33,11 @@ FIRST_EPOCH: Final = 0
 NO_EPOCH: Final = -1
 EPOCH_MAX: Final = 2**31 - 1
 EVICTION_MS: Final = 120_000
-UNVERIFIED: Final = -2
-"""The leader epoch under which a partition was read before it was."""
 
 Key = tuple[bytes | str, int]
 """(topic id or name, partition index), as the fetcher names it."""
+Asker = tuple[int, int, bool, bool]
+"""(follower or -1, its broker epoch, whether that is the one registered now, whether only what is stable is read)."""
 Rank = tuple[bool, int, int]
 """(is a follower's, partitions, id): the least is the first to be evicted."""
 
@@ -45,15 +50,24 @@ def next_epoch(epoch: int) -> int:
 class SessionPartition:
     """One partition of a session: what is asked, and what was told last."""
 
-    __slots__ = ("asked", "high_watermark", "leader_epoch", "log_start_offset", "partition")
+    __slots__ = (
+        "asked", "follower", "high_watermark", "key", "leader_epoch", "log_start_offset", "partition", "session",
+        "turn",
+    )  # fmt: skip
 
-    def __init__(self, asked: FetchPartition) -> None:
+    def __init__(self, session: FetchSession, key: Key, asked: FetchPartition) -> None:
+        self.session = session
+        self.key = key
         self.asked = asked
+        self.turn = session.next_turn()
+        """Its place in the order in which partitions are served."""
         self.high_watermark = -1
         self.log_start_offset = -1
         self.partition: Partition | None = None
-        """Where it was read last, under `leader_epoch`: a reader's shortcut to seeing that nothing changed."""
-        self.leader_epoch = UNVERIFIED
+        """Where it is at rest, under `leader_epoch`; None while it has to be read."""
+        self.leader_epoch = -1
+        self.follower: Follower | None = None
+        """The follower whose session this is, as the partition knows it: who rests has the whole log."""
 
     def ask(self, asked: FetchPartition) -> None:
         """The fetcher wants something else of it now."""
@@ -61,7 +75,41 @@ class SessionPartition:
             # What was told last may have come too late to be used under the epoch it was asked for.
             self.high_watermark = -1
         self.asked = asked
-        self.leader_epoch = UNVERIFIED
+        self.wake()
+
+    def rest(self, partition: Partition, follower: Follower | None) -> None:
+        """Reading it again would find nothing until it changes: listen."""
+        self.partition, self.leader_epoch, self.follower = partition, partition.leader_epoch, follower
+        partition.listeners[self] = None
+        self.session.news.pop(self.key, None)
+        if follower is not None:
+            follower.rest(self.session.presence)
+
+    def stirred(self) -> None:
+        """The partition has changed; it listens no more."""
+        session, partition = self.session, self.partition
+        assert partition is not None, "who is told of a change was at rest"
+        self._leave()
+        session.news[self.key] = self
+        if session.waiting is not None:
+            session.waiting.hear(self, partition)
+
+    def wake(self) -> None:
+        """Read it again, whether it has changed or not."""
+        self.leave()
+        self.session.news[self.key] = self
+
+    def leave(self) -> None:
+        """Listen no more, if it does."""
+        if self.partition is not None:
+            del self.partition.listeners[self]
+            self._leave()
+
+    def _leave(self) -> None:
+        self.partition = None
+        if self.follower is not None:
+            self.follower.stir()
+            self.follower = None
 
     def is_news(self, row: PartitionData) -> bool:
         """Whether an incremental answer has to contain this row."""
@@ -81,10 +129,23 @@ class SessionPartition:
         self.log_start_offset = row.log_start_offset
 
 
-class FetchSession:
-    """One fetcher's partitions, in the order in which they are served."""
+class Waiting(Protocol):
+    """A request of a session that waits."""
 
-    __slots__ = ("by_id", "created_ms", "epoch", "id", "is_follower", "partitions", "rank", "ranked_old", "used_ms")
+    def hear(self, entry: SessionPartition, partition: Partition) -> None:
+        """A partition at rest begins to change."""
+
+    def release(self) -> None:
+        """Wait no longer: the session has gone on, or is gone."""
+
+
+class FetchSession:
+    """One fetcher's partitions; `news` are those that have to be read to answer."""
+
+    __slots__ = (
+        "asker", "by_id", "created_ms", "epoch", "id", "is_follower", "news", "partitions", "presence", "rank",
+        "ranked_old", "turns", "used_ms", "waiting",
+    )  # fmt: skip
 
     def __init__(self, session_id: int, *, is_follower: bool, by_id: bool, now_ms: float) -> None:
         self.id = session_id
@@ -94,15 +155,27 @@ class FetchSession:
         self.epoch = next_epoch(FIRST_EPOCH)
         """The next request's."""
         self.partitions: dict[Key, SessionPartition] = {}
+        self.news: dict[Key, SessionPartition] = {}
+        self.presence = Presence()
+        """When a follower asked last."""
+        self.asker: Asker | None = None
+        self.waiting: Waiting | None = None
+        self.turns = 0
         self.rank: Rank = (is_follower, -1, session_id)
         self.ranked_old = False
+
+    def next_turn(self) -> int:
+        """The place behind all partitions of the session."""
+        self.turns += 1
+        return self.turns
 
     def fill(self, request: FetchRequest, answer: list[FetchableTopicResponse]) -> None:
         """Remember a full request and its answer, row by row."""
         for topic, answered in zip(request.topics, answer, strict=True):
             name: bytes | str = topic.topic_id if self.by_id else topic.topic
             for asked, row in zip(topic.partitions, answered.partitions, strict=True):
-                entry = self.partitions[name, asked.partition] = SessionPartition(asked)
+                key = name, asked.partition
+                entry = self.partitions[key] = self.news[key] = SessionPartition(self, key, asked)
                 entry.told(row)
 
     def update(self, request: FetchRequest) -> None:
@@ -111,25 +184,54 @@ class FetchSession:
         for topic in request.topics:
             name: bytes | str = topic.topic_id if self.by_id else topic.topic
             for asked in topic.partitions:
-                entry = partitions.get((name, asked.partition))
+                key = name, asked.partition
+                entry = partitions.get(key)
                 if entry is None:
-                    partitions[name, asked.partition] = SessionPartition(asked)
+                    partitions[key] = self.news[key] = SessionPartition(self, key, asked)
                 else:
                     entry.ask(asked)
         for forgotten in request.forgotten_topics_data:
             name = forgotten.topic_id if self.by_id else forgotten.topic
             for index in forgotten.partitions:
-                partitions.pop((name, index), None)
+                entry = partitions.pop((name, index), None)
+                if entry is not None:
+                    entry.leave()
+                    self.news.pop(entry.key, None)
 
-    def told(self, rows: list[tuple[Key, PartitionData]]) -> None:
+    def ask_as(self, asker: Asker) -> None:
+        """An answer depends on these, too: when they are others than before, everything has to be read again."""
+        if asker != self.asker:
+            self.asker = asker
+            for entry in self.partitions.values():
+                entry.wake()
+
+    def in_turn(self) -> list[SessionPartition]:
+        """The partitions that have to be read, in the order in which they are served."""
+        return sorted(self.news.values(), key=_turn)
+
+    def told(self, rows: list[tuple[SessionPartition, PartitionData]]) -> None:
         """Note rows that are being sent. Partitions that got records go to the end: next time the others are first."""
-        partitions = self.partitions
-        for key, row in rows:
-            entry = partitions[key]
+        for entry, row in rows:
             entry.told(row)
             if row.records:
-                del partitions[key]
-                partitions[key] = entry
+                entry.turn = self.next_turn()
+
+    def pass_over(self) -> None:
+        """A request that still waits is overtaken by the next one, or by the session's end."""
+        if self.waiting is not None:
+            waiting, self.waiting = self.waiting, None
+            waiting.release()
+
+    def end(self) -> None:
+        """Nobody asks in this session any more."""
+        self.epoch = NO_EPOCH
+        for entry in self.partitions.values():
+            entry.leave()
+        self.pass_over()
+
+
+def _turn(entry: SessionPartition) -> int:
+    return entry.turn
 
 
 class FetchSessionCache:
@@ -174,7 +276,9 @@ class FetchSessionCache:
 
     def close(self, session_id: int) -> None:
         """Forget a session, if it is there."""
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.end()
 
     def admit(self, request: FetchRequest, *, by_id: bool, now_ms: float) -> FetchSession | None:
         """The session of an incremental request, as the request changes it; None when that leaves it empty: closed."""
@@ -190,6 +294,7 @@ class FetchSessionCache:
             raise KafkaError(
                 ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, f"fetch session {session.id} names topics otherwise"
             )
+        session.pass_over()
         session.update(request)
         if not session.partitions:
             self.close(session.id)

@@ -1,9 +1,10 @@
 """A follower's side of a fetch session (KIP-227): name only the partitions about which the question has changed.
 
 The first request names all partitions and asks for a session; from then on the leader remembers, and each request
-names what was appended to, what is new and what is no longer wanted. When the leader does not give a session, every
-request is a full one. Whatever puts in doubt what the leader remembers (a lost connection, a refusal) ends in a new
-full request, which replaces the old session. Source: Kafka's `FetchSessionHandler`.
+names what was appended to, what is new and what is no longer wanted. Which those are is known, not looked for: the
+session listens to its partitions, so a request costs what has changed, however many are followed. When the leader does
+not give a session, every request is a full one. Whatever puts in doubt what the leader remembers (a lost connection, a
+refusal) ends in a new full request, which replaces the old session. Source: Kafka's `FetchSessionHandler`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.broker.replication.fetch_sessions import FIRST_EPOCH, NO_EPOCH, NO_SESSION, next_epoch
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
     from anabranch.broker.config import BrokerSettings
@@ -40,6 +42,13 @@ class Following:
     resume_ms: float = 0.0
     failures: int = 0
     fenced: bool = False
+    session: FollowerSession | None = None
+    """Where it is asked for."""
+
+    def stirred(self) -> None:
+        """What has to be asked is another thing now, perhaps."""
+        if self.session is not None:
+            self.session.reconsider(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,31 +81,69 @@ class FollowerSession:
         self.epoch = self._first_epoch
         """The next request's."""
         self.asked: dict[Position, Asked] = {}
+        self.without_id = 0
+        """How many of the partitions are of topics to which the controller has given no id."""
         self._by_id = True
+        self._following: dict[Following, None] = {}
+        self._changed: dict[Following, None] = {}
+        self._gone: dict[Following, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._following)
+
+    def add(self, one: Following) -> None:
+        """Ask for this partition, too, from the next request on."""
+        if one.session is not self:
+            one.session = self
+            self.without_id += one.partition.topic_id == ZERO_UUID
+            self._following[one] = self._changed[one] = None
+
+    def remove(self, one: Following) -> None:
+        """Ask for this partition no more, if it was asked for here."""
+        if one.session is self:
+            one.session = None
+            self.without_id -= one.partition.topic_id == ZERO_UUID
+            del self._following[one]
+            self._changed.pop(one, None)
+            self._gone[one] = None
+            one.partition.listeners.pop(one, None)
+
+    def reconsider(self, one: Following) -> None:
+        """Something has changed about this partition."""
+        self._changed[one] = None
 
     def restart(self) -> None:
         """Ask in full next time, in place of the session that the leader may still remember."""
         self.epoch = self._first_epoch
 
-    def request(
-        self, following: list[Following], settings: BrokerSettings, *, by_id: bool, broker_epoch: int, max_wait_ms: int
-    ) -> FetchRequest:
-        """The next request, after which `asked` says what is asked of these partitions."""
+    def request(self, settings: BrokerSettings, *, by_id: bool, broker_epoch: int, max_wait_ms: int) -> FetchRequest:
+        """The next request, after which `asked` says what is asked of all partitions."""
         if by_id != self._by_id:
             self.restart()
         self._by_id = by_id
-        known = {} if self.epoch == self._first_epoch else self.asked
-        self.asked = {}
+        if self.epoch == self._first_epoch:
+            self.asked = {}
+            self._changed = dict(self._following)
+        missing: dict[Position, None] = {}
+        for one in self._gone:
+            position = self._position(one.partition)
+            known = self.asked.get(position)
+            if known is not None and known.following is one:
+                del self.asked[position]
+                missing[position] = None
         changed = []
-        for one in following:
-            partition = one.partition
-            position = (partition.topic_id if by_id else partition.topic, partition.index)
-            before = known.pop(position, None)
-            if before is None or not before.holds(one):
-                log = partition.log
-                before = Asked(one, log.log_end_offset, log.epochs.latest_epoch, log.log_start_offset)
-                changed.append(before)
-            self.asked[position] = before
+        for one in self._changed:
+            position = self._position(one.partition)
+            missing.pop(position, None)
+            known = self.asked.get(position)
+            if known is None or not known.holds(one):
+                log = one.partition.log
+                known = Asked(one, log.log_end_offset, log.epochs.latest_epoch, log.log_start_offset)
+                self.asked[position] = known
+                changed.append(known)
+            one.partition.listeners[one] = None
+        self._gone.clear()
+        self._changed.clear()
         return FetchRequest(
             replica_id=settings.node_id,
             replica_state=ReplicaState(replica_id=settings.node_id, replica_epoch=broker_epoch),
@@ -106,8 +153,11 @@ class FollowerSession:
             session_id=self.id,
             session_epoch=self.epoch,
             topics=named(changed, settings.replica_fetch_max_bytes),
-            forgotten_topics_data=forgotten(list(known)),
+            forgotten_topics_data=forgotten(list(missing)),
         )
+
+    def _position(self, partition: Partition) -> Position:
+        return (partition.topic_id if self._by_id else partition.topic, partition.index)
 
     def answered(self, response: FetchResponse) -> bool:
         """Go on after an answer: whether it can be used. Raises KafkaError when asking anew would not help."""

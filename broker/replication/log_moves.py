@@ -87,7 +87,7 @@ class LogMoves:
 
     def _swap(self, partition: Partition) -> None:
         path = self._logs.future_directory(partition.topic, partition.index)
-        partition.log = self._logs.promote_future(partition.topic, partition.index)
+        partition.move_to(self._logs.promote_future(partition.topic, partition.index))
         del self._moving[partition]
         log.info("%r: moved to %s", partition, path.path if path is not None else "?")
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from anabranch.broker.replication.follower import NEVER, NO_EPOCH, Follower
 from anabranch.broker.replication.isr_change import IsrChange, Verdict, verdict_of
@@ -54,6 +54,13 @@ class ReplicaRules:
     broker_id: int
     lag_time_max_ms: int = 30000
     broker_epoch_of: BrokerEpochOf = field(default=lambda _: NO_EPOCH)
+
+
+class Listener(Protocol):
+    """Who took a look at a partition, and needs none again before something in it changes."""
+
+    def stirred(self) -> None:
+        """Something has changed. Said once: whoever looks again has to listen again."""
 
 
 class Partition:
@@ -91,15 +98,36 @@ class Partition:
         self.retiring = False
         """Sealed, and its controller was told that nothing is left in it: it is removed as it is, or gets an epoch."""
         self.followers: dict[int, Follower] = {}
+        self.listeners: dict[Listener, None] = {}
         self._led_before = False
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self._rules = rules
+        log.changed = self.changed
 
     def __repr__(self) -> str:
         return (
             f"<{self.topic}-{self.index} {self.role.value} of epoch {self.leader_epoch}.{self.partition_epoch} "
             f"isr {list(self.isr)} hw {self.high_watermark} end {self.log.log_end_offset} generation {self.generation}>"
         )
+
+    # -- listeners ----------------------------------------------------------------------------------------------
+
+    def changed(self) -> None:
+        """Tell who listens that an answer about this partition may be another one now.
+
+        Role, leader epoch, high watermark, ISR, what a follower was last known to have; by the log itself: its start,
+        its end, its history. In the middle of a change: who is told takes a note, and looks later.
+        """
+        if self.listeners:
+            listeners, self.listeners = self.listeners, {}
+            for one in listeners:
+                one.stirred()
+
+    def move_to(self, log: PartitionLog) -> None:
+        """Go on with a copy of the log that has everything."""
+        self.log = log
+        log.changed = self.changed
+        self.changed()
 
     # -- roles --------------------------------------------------------------------------------------------------
 
@@ -146,6 +174,7 @@ class Partition:
     def stop(self) -> None:
         """The controller has taken this replica away: it neither leads nor follows any more."""
         self.role = Role.NONE
+        self.changed()
 
     def _adopt(self, state: LeaderAndIsrPartitionState, role: Role) -> None:
         assert state.leader_epoch > self.leader_epoch, f"{self}: leader epoch goes back to {state.leader_epoch}"
@@ -160,6 +189,7 @@ class Partition:
         self.gen_start = tuple((start.generation, start.leader_epoch) for start in state.gen_start)
         self.retiring = False
         self.sealed = state.marked_for_deletion
+        self.changed()
 
     def is_of_an_earlier_life(self, state: LeaderAndIsrPartitionState) -> bool:
         """Whether the log is of an earlier life of this index, which a broker kept that was down at its removal (R14).
@@ -256,28 +286,23 @@ class Partition:
 
     def record_fetch(self, replica: int, offset: int, log_start_offset: int, broker_epoch: int, now_ms: float) -> None:
         """A follower asked for `offset`: it has everything before. The caller checked that it is a replica."""
-        self.followers[replica].fetched(
-            offset, log_start_offset, broker_epoch, leader_end=self.log.log_end_offset, now_ms=now_ms
-        )
+        follower = self.followers[replica]
+        if offset != follower.log_end_offset or broker_epoch != follower.broker_epoch:
+            self.changed()
+        follower.fetched(offset, log_start_offset, broker_epoch, leader_end=self.log.log_end_offset, now_ms=now_ms)
 
-    def fetched_again(self, replica: int, broker_epoch: int, now_ms: float) -> bool:
-        """A follower that has the whole log asks for its end once more.
+    def at_rest(self, replica: int, broker_epoch: int) -> bool:
+        """Whether a follower's asking once more could tell nothing, beyond when it was last seen to have everything.
 
-        False, and nothing is noted, where that would change more than the time at which it was seen to be caught up:
-        then it is for `record_fetch` and what follows from it.
+        It has the whole log, all of it is committed, and it is in sync, in the life that is asking.
         """
-        follower = self.followers.get(replica)
-        end = self.log.log_end_offset
-        if (
-            follower is None
-            or follower.log_end_offset != end
-            or follower.broker_epoch != broker_epoch
-            or self.high_watermark != end
-            or replica not in self.isr
-        ):
-            return False
-        follower.fetched_again(leader_end=end, now_ms=now_ms)
-        return True
+        follower, end = self.followers.get(replica), self.log.log_end_offset
+        return (
+            follower is not None
+            and follower.log_end_offset == end == self.high_watermark
+            and follower.broker_epoch == broker_epoch
+            and replica in self.isr
+        )
 
     @property
     def maximal_isr(self) -> Iterable[int]:
@@ -302,6 +327,7 @@ class Partition:
         if safe <= self.high_watermark:
             return False
         self.high_watermark = safe
+        self.changed()
         return True
 
     @property
@@ -316,8 +342,11 @@ class Partition:
         """
         before = self.high_watermark
         own = max(before, min(leader_high_watermark, self.log.log_end_offset), self.log.log_start_offset)
+        if own == before:
+            return False
         self.high_watermark = own
-        return own != before
+        self.changed()
+        return True
 
     def _eligible(self, replica: int, follower: Follower) -> bool:
         """KIP-903: alive, and its last fetch came from the incarnation that is registered now."""
@@ -397,6 +426,7 @@ class Partition:
                 return Verdict.WAITING
             self.isr = tuple(answer.isr)
             self.partition_epoch = answer.partition_epoch
+            self.changed()
         if verdict in (Verdict.COMMITTED, Verdict.REVERTED):
             self.pending = None
         return verdict

@@ -32,6 +32,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from anabranch.broker.metadata_cache import MetadataCache
+    from anabranch.broker.replication.delayed import Parked
     from anabranch.broker.replication.partition import Partition
     from anabranch.broker.replication.replica_manager import ReplicaManager
 
@@ -91,6 +92,9 @@ class Reading:
         if self.size >= request.min_bytes:
             self.enough = True
         return answer
+
+    def waits(self, parked: Parked[Partition]) -> None:
+        """It begins to wait: nothing changes that it does not watch."""
 
     def settle(self) -> int:
         """The answer that was read last is the one that is sent: the id of the session that goes on with it, or 0."""

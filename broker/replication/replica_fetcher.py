@@ -30,7 +30,6 @@ from anabranch.clients.connection import Connection
 from anabranch.protocol.apis.fetch import FetchRequest
 from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
     from anabranch.broker.config import BrokerSettings
@@ -168,6 +167,8 @@ class Fetcher:
         self._following: dict[Partition, Following] = {}
         self._coming: dict[Partition, Following] = {}
         """What a request of the controller adds that is still being carried out."""
+        self._postponed: dict[Following, None] = {}
+        """Those that back off: they are not asked for until they are due."""
         self._make_entrance = make_entrance
         self._entrance: Fetcher | None = None
         self._session = FollowerSession(wanted=make_entrance is not None)
@@ -201,7 +202,7 @@ class Fetcher:
 
     def take_in(self, coming: Mapping[Partition, Following]) -> None:
         """Fetch these, too: a long poll that is running has to end for it."""
-        self._following |= coming
+        self._ask_for(coming)
         self._changed.set()
         if self._polling and self._interruption is None:
             self._interrupt_in(POLL_ENDS_TURNS)
@@ -209,7 +210,18 @@ class Fetcher:
     def hand_over(self) -> dict[Partition, Following]:
         """Stop following all partitions. Returns them."""
         handed, self._following = self._following, {}
+        for following in handed.values():
+            self._session.remove(following)
+        self._postponed.clear()
         return handed
+
+    def _ask_for(self, coming: Mapping[Partition, Following]) -> None:
+        self._following |= coming
+        for following in coming.values():
+            if following.resume_ms > self._now():
+                self._postponed[following] = None
+            elif not following.fenced:
+                self._session.add(following)
 
     def _interrupt_in(self, turns: int) -> None:
         if turns:
@@ -220,7 +232,10 @@ class Fetcher:
 
     def forget(self, partition: Partition) -> None:
         """Fetch this partition no more."""
-        self._following.pop(partition, None)
+        following = self._following.pop(partition, None)
+        if following is not None:
+            self._session.remove(following)
+            self._postponed.pop(following, None)
         self._coming.pop(partition, None)
         if self._entrance is not None:
             self._entrance.forget(partition)
@@ -256,18 +271,16 @@ class Fetcher:
     async def _fetch_once(self) -> None:
         self._changed.clear()
         if self._entrance is not None:
-            self._following |= self._entrance.hand_over()
+            self._ask_for(self._entrance.hand_over())
         now = self._now()
-        due = [one for one in self._following.values() if one.resume_ms <= now and not one.fenced]
-        later = min((one.resume_ms for one in self._following.values() if one.resume_ms > now), default=None)
-        if not due:
+        later = self._resume(now)
+        if not len(self._session):
             await self._wait_for_change(None if later is None else later - now)
             return
         connection = await self._connected()
-        version = version_for(connection, due)
+        version = version_for(connection, by_id=not self._session.without_id)
         wait_ms = self._settings.replica_fetch_wait_max_ms
         request = self._session.request(
-            due,
             self._settings,
             by_id=version >= FIRST_VERSION_WITH_TOPIC_IDS,
             broker_epoch=self._broker_epoch(),
@@ -307,6 +320,7 @@ class Fetcher:
                         self._postpone(following)
                     case Outcome.FENCED:
                         following.fenced = True
+                        self._session.remove(following)
                     case Outcome.OUT_OF_RANGE:
                         out_of_range.append(following)
         return out_of_range
@@ -340,6 +354,16 @@ class Fetcher:
     def _postpone(self, following: Following) -> None:
         following.failures += 1
         following.resume_ms = self._now() + self._backoff_ms(following.failures)
+        if self._following.get(following.partition) is following:
+            self._session.remove(following)
+            self._postponed[following] = None
+
+    def _resume(self, now: float) -> float | None:
+        """Ask again for those that have backed off for long enough; when the next of the others is due."""
+        for following in [one for one in self._postponed if one.resume_ms <= now]:
+            del self._postponed[following]
+            self._session.add(following)
+        return min((one.resume_ms for one in self._postponed), default=None)
 
     def _backoff_ms(self, failures: int) -> float:
         """Short at first: a new leader is usually only a few milliseconds behind in hearing that it is one."""
@@ -373,9 +397,7 @@ class Fetcher:
             connection.abort("the fetcher is done with it")
 
 
-def version_for(connection: Connection, following: list[Following]) -> int:
+def version_for(connection: Connection, *, by_id: bool) -> int:
     """The newest Fetch both sides speak, or the last with names when the controller gave some topic no id."""
     newest = connection.version_for(FetchRequest)
-    if all(one.partition.topic_id != ZERO_UUID for one in following):
-        return newest
-    return min(newest, FIRST_VERSION_WITH_TOPIC_IDS - 1)
+    return newest if by_id else min(newest, FIRST_VERSION_WITH_TOPIC_IDS - 1)

@@ -30,7 +30,7 @@ def preferred_replica(partition: Partition, offset: int, rack: str, metadata: Me
         if replica not in partition.isr or not follower.log_start_offset <= offset <= follower.log_end_offset:
             continue
         broker = metadata.broker(replica)
-        progress = (follower.log_end_offset, follower.caught_up_ms)
+        progress = (follower.log_end_offset, follower.seen_caught_up_ms)
         if broker is not None and broker.rack == rack and progress > best:
             chosen, best = replica, progress
     return chosen

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from anabranch.broker.replication.delayed import DelayedRequests
+from anabranch.broker.replication.delayed import DelayedRequests, Parked
 from anabranch.broker.replication.partition import Partition, Role
 from anabranch.clients.timer import Timer
 from anabranch.protocol.errors import ErrorCode
@@ -61,13 +61,19 @@ class WaitingRooms:
         keys: Iterable[Partition],
         timeout_ms: float,
         ready: Callable[[Partition], bool],
+        begun: Callable[[Parked[Partition]], None] | None = None,
     ) -> None:
-        """Wait in one of the rooms until `ready(changed partition)` or the deadline."""
+        """Wait in one of the rooms until `ready(changed partition)` or the deadline.
+
+        `begun` is called with the note of the waiting, for who wants to add to it, or to end it.
+        """
         loop = asyncio.get_running_loop()
         released: asyncio.Future[None] = loop.create_future()
         deadline = loop.time() + timeout_ms / 1000
         parked = room.park(keys, deadline, ready, partial(_release, released))
         self._timer.set_by(deadline)
+        if begun is not None:
+            begun(parked)
         try:
             await released
         finally:

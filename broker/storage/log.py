@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from anabranch.broker.storage import incoming, validation
@@ -61,12 +61,17 @@ _STAMP: Final = struct.Struct(">qii")  # base offset, length, leader epoch: all 
 log = logging.getLogger(__name__)
 
 
+def _unheard() -> None:
+    """Nobody listens to a log that no partition has."""
+
+
 class PartitionLog:
     """One partition's log in one directory, `<topic>-<partition>`."""
 
     __slots__ = (
         "_clock_ms",
         "_files",
+        "changed",
         "cleaned_to",
         "directory",
         "durability",
@@ -93,6 +98,8 @@ class PartitionLog:
         """How many segments had to be read to open the log."""
         self.cleaned_to = 0
         """The offset at which compaction goes on."""
+        self.changed: Callable[[], None] = _unheard
+        """Called when the log has got another end, start or history of epochs."""
         self._clock_ms = now_ms  # the latest time that a caller gave: segments made by a follower are dated with it
 
     @classmethod
@@ -280,6 +287,7 @@ class PartitionLog:
             raise self._storage_error(reason) from reason
         durability.unflushed += header.record_count
         self.log_end_offset = last_offset + 1
+        self.changed()
 
     def _note(self, header: BatchHeader, first_offset: int, control: ControlRecord | None) -> None:
         if header.producer_id >= 0:
@@ -356,6 +364,7 @@ class PartitionLog:
         if offset >= self.log_end_offset:
             # A leader that never wrote has left an epoch at the end which the next leader may know nothing of.
             self.epochs.truncate_from_end(self.log_end_offset)
+            self.changed()
             return False
         if offset <= self.log_start_offset:
             self.truncate_fully_and_start_at(offset)
@@ -376,6 +385,7 @@ class PartitionLog:
         self.epochs.truncate_from_end(end)
         self._restore_producers()
         self._cut_back(end)
+        self.changed()
         if shorter:
             # Before anything follows: a power failure would bring back what was cut, below batches of later epochs.
             self.durability.attempt(segment.file.flush)
@@ -390,6 +400,7 @@ class PartitionLog:
         self.segments.add(offset, self._clock_ms, late=True)
         remove_snapshots(self._files, self.directory, self.segments, -1)
         self._cut_back(0)
+        self.changed()
 
     def _cut_back(self, offset: int) -> None:
         self.cleaned_to = min(self.cleaned_to, offset)
@@ -415,6 +426,7 @@ class PartitionLog:
         self.producers.aborted = [transaction for transaction in aborted if transaction.last_offset >= offset]
         if self.segments.drop_below(offset):
             remove_snapshots(self._files, self.directory, self.segments, self.log_end_offset)
+        self.changed()
         return True
 
     def apply_retention(self, now_ms: int, *, high_watermark: int | None = None) -> int:

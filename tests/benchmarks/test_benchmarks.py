@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import codec, inspection, latency, request_path, scale, startup, streams_sizes
+from benchmarks import beside_idle, codec, inspection, latency, request_path, scale, startup, streams_sizes
 from benchmarks.__main__ import main
 from benchmarks.report import curve, distribution, percentile
 
@@ -50,6 +50,15 @@ def test_topics_come_and_go_and_one_grows() -> None:
     figures = scale.measure(topics=(10, 40), partitions=(40,))
     assert len(figures) == 4
     assert figures[-1].met, figures[-1]
+
+
+@pytest.mark.processes
+def test_some_partitions_are_written_to_beside_idle_ones() -> None:
+    figures = beside_idle.measure(partitions=(6, 40), seconds=0.5)
+    assert [one.what for one in figures] == [
+        "processor time for a request beside 40 partitions",
+        "one core while 40 partitions are idle",
+    ]
 
 
 def test_an_unknown_benchmark_is_named(capsys: pytest.CaptureFixture[str]) -> None:

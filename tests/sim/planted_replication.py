@@ -114,6 +114,7 @@ def high_watermark_of_the_fastest(planter: Planter) -> None:
         if safe <= partition.high_watermark:
             return False
         partition.high_watermark = safe
+        partition.changed()
         return True
 
     planter.replace(Partition, "advance_high_watermark", advance)
@@ -137,6 +138,7 @@ def high_watermark_back(planter: Planter) -> None:
 
     def follow(partition: Any, offset: int) -> bool:
         partition.high_watermark = min(offset, partition.log.log_end_offset)
+        partition.changed()
         return True
 
     planter.replace(Partition, "follow_high_watermark", follow)

@@ -257,10 +257,10 @@ async def test_a_followers_repeated_report_is_believed_no_more_than_a_new_one() 
         for epoch in range(3):
             await report(epoch)
             assert (follower.log_end_offset, follower.broker_epoch) == (0, life)
-        follower.log_end_offset = -1  # as if somebody else had spoken for it
+        cluster.partition(1).record_fetch(2, -1, 0, life, 0.0)  # somebody else speaks for it
         assert await report(3) == {}
         assert follower.log_end_offset == 0
-        follower.broker_epoch = -1
+        cluster.partition(1).record_fetch(2, 0, 0, -1, 0.0)
         assert await report(4) == {}
         assert follower.broker_epoch == life
         cluster[2].epoch += 1  # registered again: this is a report of its earlier life

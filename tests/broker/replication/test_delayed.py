@@ -96,3 +96,17 @@ def test_deadlines_of_finished_requests_are_not_kept() -> None:
         room.park("k", 30.0, lambda _: True, lambda: None)
         room.check("k")
     assert len(room._deadlines) < 1000
+
+
+def test_a_request_that_waits_may_watch_more_and_may_be_let_go() -> None:
+    room: DelayedRequests[str] = DelayedRequests()
+    waiter = Waiter()
+    parked = room.park("a", 10.0, waiter.ready, waiter.finish)
+    room.watch(parked, "b")
+    assert (room.check("b"), waiter.asked) == (0, ["b"])
+    for _ in range(2):
+        room.finish(parked)
+    assert (waiter.finished, len(room)) == (1, 0)
+    room.watch(parked, "c")
+    waiter.satisfied = True
+    assert (room.check("b"), room.check("c")) == (0, 0), "who has gone watches nothing"

@@ -128,9 +128,9 @@ def test_after_an_error_and_under_another_epoch_everything_is_news() -> None:
     session = cache.use(session_id, 1)
     assert session is not None
     entry = session.partitions["t", 0]
-    session.told([(("t", 0), row(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER))])
+    session.told([(entry, row(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER))])
     assert entry.is_news(row())
-    session.told([(("t", 0), row())])
+    session.told([(entry, row())])
     assert not entry.is_news(row())
     cache.admit(request(asked(0, 9), session_id=session_id, epoch=2), by_id=False, now_ms=0)
     assert not entry.is_news(row()), "only the offset moved"
@@ -143,8 +143,8 @@ def test_who_is_told_to_truncate_is_told_the_high_watermark_again() -> None:
     cache = Cache()
     session = cache.use(cache.add(follower=True), 1)
     assert session is not None
-    ((key, entry),) = session.partitions.items()
-    session.told([(key, row(diverging_epoch=EpochEndOffset(epoch=2, end_offset=4)))])
+    (entry,) = session.partitions.values()
+    session.told([(entry, row(diverging_epoch=EpochEndOffset(epoch=2, end_offset=4)))])
     assert entry.is_news(row())
 
 
@@ -152,8 +152,9 @@ def test_who_got_records_is_served_last_next_time() -> None:
     cache = Cache()
     session = cache.use(cache.add(3), 1)
     assert session is not None
-    session.told([(("t", 0), row(records=b"batch")), (("t", 1), row(1, high_watermark=9))])
-    assert [index for _, index in session.partitions] == [1, 2, 0]
+    first, second, _ = session.in_turn()
+    session.told([(first, row(records=b"batch")), (second, row(1, high_watermark=9))])
+    assert [entry.key[1] for entry in session.in_turn()] == [1, 2, 0]
 
 
 OLD = EVICTION_MS + 1

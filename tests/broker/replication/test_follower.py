@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.broker.replication.follower import Follower
+from anabranch.broker.replication.follower import Follower, Presence
 
 LAG_MS = 100.0
 
@@ -44,3 +44,17 @@ def test_a_fetch_is_remembered_whole() -> None:
     follower.fetched(8, 3, 42, leader_end=9, now_ms=5.0)
     known = (follower.log_end_offset, follower.log_start_offset, follower.broker_epoch, follower.last_fetch_ms)
     assert known == (8, 3, 42, 5.0)
+
+
+def test_who_is_present_without_a_word_has_everything_until_something_changes() -> None:
+    follower, presence = Follower(), Presence()
+    fetch(follower, 5, 5, 0.0)
+    follower.rest(presence)
+    presence.seen_ms = 70.0
+    assert (follower.seen_caught_up_ms, follower.caught_up_ms) == (70.0, 0.0)
+    follower.stir()
+    presence.seen_ms = 500.0
+    assert (follower.seen_caught_up_ms, follower.caught_up_ms, follower.last_fetch_ms) == (70.0, 70.0, 70.0)
+    assert follower.caught_up(6, 70.0 + LAG_MS, LAG_MS) and not follower.caught_up(6, 71.0 + LAG_MS, LAG_MS)
+    follower.stir()
+    assert follower.caught_up_ms == 70.0

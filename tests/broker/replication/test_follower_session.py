@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from anabranch.broker.config import BrokerSettings
-from anabranch.broker.replication.follower_session import FollowerSession, Following
+from anabranch.broker.replication.follower_session import Asked, FollowerSession, Following
 from anabranch.broker.replication.partition import Partition, ReplicaRules
 from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.memory_files import MemoryFiles
@@ -15,6 +16,7 @@ from anabranch.broker.storage.settings import LogSettings
 from anabranch.clients.connection import Connection
 from anabranch.protocol.apis.fetch import FetchRequest, FetchResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.wire import ZERO_UUID
 from tests.broker.replication.replica_cluster import batch, log_values, replica_cluster, until
 
 ID = b"0123456789abcdef"
@@ -29,13 +31,12 @@ class Asking:
     """A session in use."""
 
     def __init__(self, *partitions: Following) -> None:
-        self.partitions = list(partitions)
         self.session = FollowerSession()
+        for one in partitions:
+            self.session.add(one)
 
     def ask(self, *, by_id: bool = True) -> FetchRequest:
-        return self.session.request(
-            self.partitions, BrokerSettings(node_id=1), by_id=by_id, broker_epoch=7, max_wait_ms=5
-        )
+        return self.session.request(BrokerSettings(node_id=1), by_id=by_id, broker_epoch=7, max_wait_ms=5)
 
     def hear(self, code: ErrorCode = ErrorCode.NONE, session_id: int = 77) -> bool:
         return self.session.answered(FetchResponse(error_code=code, session_id=session_id, responses=[]))
@@ -62,10 +63,96 @@ def test_only_what_changed_is_asked_again() -> None:
     assert request.topics[0].partitions[0].fetch_offset == 1
     assert {position: one.fetch_offset for position, one in asking.session.asked.items()} == {(ID, 0): 0, (ID, 1): 1}
     assert asking.hear()
-    asking.partitions = [Following(first.partition, 5), following(2)]
+    for one in (first, second):
+        asking.session.remove(one)
+    for one in (Following(first.partition, 5), following(2)):
+        asking.session.add(one)
     request = asking.ask()
     assert state(request) == (77, 3, [0, 2]), "a new leader epoch is another question"
     assert [(one.topic_id, one.partitions) for one in request.forgotten_topics_data] == [(ID, [1])]
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda log: log.append_as_leader(batch("v"), leader_epoch=4, now_ms=1), (2, 4, 0)),
+        (lambda log: log.truncate_to(0), (0, -1, 0)),
+        (lambda log: log.increment_log_start_offset(1), (1, 4, 1)),
+        (lambda log: log.truncate_fully_and_start_at(9), (9, -1, 9)),
+    ],
+)
+def test_whatever_changes_the_question_is_named(
+    change: Callable[[PartitionLog], object], named: tuple[int, int, int]
+) -> None:
+    first, second = following(0), following(1)
+    for one in (first, second):
+        one.partition.log.append_as_leader(batch("v"), leader_epoch=4, now_ms=1)
+    asking = Asking(first, second)
+    for request in (asking.ask(), asking.ask()):
+        assert indexes(request) == ([0, 1] if request.session_epoch == 0 else [])
+        assert asking.hear()
+    change(second.partition.log)
+    request = asking.ask()
+    assert indexes(request) == [1]
+    (row,) = request.topics[0].partitions
+    assert (row.fetch_offset, row.last_fetched_epoch, row.log_start_offset) == named
+    assert asking.hear()
+    assert indexes(asking.ask()) == []
+
+
+def test_what_changes_something_else_is_not_named() -> None:
+    one = following(0)
+    one.partition.log.append_as_leader(batch("v"), leader_epoch=4, now_ms=1)
+    asking = Asking(one)
+    asking.ask()
+    asking.hear()
+    assert one.partition.follow_high_watermark(1)
+    assert list(asking.session._changed) == [one]
+    assert indexes(asking.ask()) == []
+    assert list(asking.session._changed) == []
+
+
+def test_what_is_at_rest_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    asking = Asking(*(following(index) for index in range(5)))
+    asking.ask()
+    asking.hear()
+    looked: list[Following] = []
+    monkeypatch.setattr(Asked, "holds", lambda self, one: looked.append(one))
+    assert indexes(asking.ask()) == []
+    assert looked == []
+
+
+def test_who_is_taken_out_is_not_listened_to_and_may_come_back() -> None:
+    first, second = following(0), following(1)
+    asking = Asking(first, second)
+    asking.ask()
+    asking.hear()
+    asking.session.remove(second)
+    assert second.partition.listeners == {} and len(asking.session) == 1
+    second.stirred()
+    request = asking.ask()
+    assert (indexes(request), [one.partitions for one in request.forgotten_topics_data]) == ([], [[1]])
+    asking.hear()
+    asking.session.add(second)
+    request = asking.ask()
+    assert (indexes(request), request.forgotten_topics_data) == ([1], [])
+    asking.hear()
+    asking.session.remove(second)
+    asking.session.add(second)
+    request = asking.ask()
+    assert (indexes(request), request.forgotten_topics_data) == ([1], []), "named anew, not forgotten"
+
+
+def test_partitions_of_topics_without_an_id_are_counted() -> None:
+    one = following(0)
+    one.partition.topic_id = ZERO_UUID
+    session = FollowerSession()
+    for _ in range(2):
+        session.add(one)
+    assert session.without_id == 1
+    for _ in range(2):
+        session.remove(one)
+    assert session.without_id == 0
 
 
 def test_without_a_session_every_request_is_full() -> None:
@@ -151,9 +238,10 @@ async def test_a_follower_that_only_repeats_itself_stays_in_sync() -> None:
         assert (await cluster.produce(1, batch("a"))).error_code == 0
         leader = cluster.partition(1)
         await until(lambda: leader.high_watermark == cluster.partition(2).high_watermark == 1)
-        before = leader.followers[2].last_fetch_ms
-        await until(lambda: leader.followers[2].last_fetch_ms > before + 100)
-        assert leader.followers[2].caught_up_ms == leader.followers[2].last_fetch_ms
+        before = leader.followers[2].seen_caught_up_ms
+        await until(lambda: leader.followers[2].seen_caught_up_ms > before + 100)
+        leader.changed()
+        assert leader.followers[2].caught_up_ms == leader.followers[2].last_fetch_ms > before + 100
         assert cluster.proposals == []
 
 

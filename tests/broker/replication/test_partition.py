@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 
@@ -79,6 +80,102 @@ def answer(code: ErrorCode = ErrorCode.NONE, *, isr: tuple[int, ...] = (), epoch
         isr=list(isr),
         partition_epoch=partition_epoch,
     )
+
+
+# -- listeners ----------------------------------------------------------------------------------------------------
+
+
+class Hearing:
+    """Counts."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def stirred(self) -> None:
+        self.times += 1
+
+
+def grant(partition: Partition) -> None:
+    change = partition._propose((1, 2), 101)
+    partition.on_answer(change, answer(isr=(1, 2)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: append(one, 1),
+        lambda one: one.advance_high_watermark(0),
+        lambda one: one.become_leader(state(epoch=6), 0),
+        lambda one: one.become_follower(state(2, epoch=6)),
+        lambda one: one.stop(),
+        lambda one: one.truncate_to(1),
+        lambda one: one.start_over_at(9),
+        lambda one: one.move_to(one.log),
+        lambda one: one.follow_high_watermark(3),
+        lambda one: one.log.increment_log_start_offset(1),
+        lambda one: one.record_fetch(2, 2, 0, 102, 0),
+        lambda one: one.record_fetch(2, 3, 0, 107, 0),
+        grant,
+    ],
+)
+def test_every_change_is_told_once(partition: Partition, change: Callable[[Partition], object]) -> None:
+    partition.become_leader(state(), 0)
+    append(partition, 2)
+    for replica in (2, 3):
+        fetched(partition, replica, 2, 0)
+    append(partition, 1)
+    for replica in (2, 3):
+        partition.record_fetch(replica, 3, 0, 100 + replica, 0)
+    hearing = Hearing()
+    partition.listeners[hearing] = None
+    change(partition)
+    assert (hearing.times, partition.listeners) == (1, {})
+    partition.changed()
+    assert hearing.times == 1, "who wants to hear more has to listen again"
+
+
+def test_what_a_copy_of_the_log_becomes_is_told(partition: Partition) -> None:
+    files = MemoryFiles()
+    partition.move_to(PartitionLog.open(files, "t-0", LogSettings(), 0))
+    hearing = Hearing()
+    partition.listeners[hearing] = None
+    append(partition, 1)
+    assert hearing.times == 1
+
+
+def test_what_changes_nothing_is_told_to_nobody(partition: Partition) -> None:
+    partition.become_leader(state(), 0)
+    for replica in (2, 3):
+        fetched(partition, replica, 0, 0)
+    hearing = Hearing()
+    partition.listeners[hearing] = None
+    assert not fetched(partition, 2, 0, 5)
+    assert not partition.follow_high_watermark(0)
+    assert hearing.times == 0
+
+
+@pytest.mark.parametrize(
+    ("spoil", "rests"),
+    [
+        (lambda one: None, True),
+        (lambda one: append(one, 1), False),
+        (lambda one: setattr(one, "high_watermark", 0), False),
+        (lambda one: one.record_fetch(2, 0, 0, 102, 0), False),
+        (lambda one: one.record_fetch(2, 1, 0, 103, 0), False),
+        (grant, True),
+        (lambda one: setattr(one, "isr", (1, 3)), False),
+    ],
+)
+def test_who_has_everything_and_is_in_sync_is_at_rest(
+    partition: Partition, spoil: Callable[[Partition], object], rests: bool
+) -> None:
+    partition.become_leader(state(), 0)
+    append(partition, 1)
+    for replica in (2, 3):
+        fetched(partition, replica, 1, 0)
+    assert partition.at_rest(2, 102) and not partition.at_rest(9, 109)
+    spoil(partition)
+    assert partition.at_rest(2, 102) is rests
 
 
 # -- roles and fences ---------------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from anabranch.broker.storage.files import Files
@@ -416,3 +418,46 @@ def test_silent_producers_expire() -> None:
     assert log.producers.get(7) is not None
     log.expire_producers(NOW_MS + 1000)
     assert log.producers.get(7) is None
+
+
+# ------------------------------------------------------------------------------------------------------------ listening
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda log: append(log, batch(), epoch=4),
+        lambda log: log.append_as_follower(stamped(log)),
+        lambda log: log.truncate_to(2),
+        lambda log: log.truncate_to(0),
+        lambda log: log.truncate_fully_and_start_at(9),
+        lambda log: log.increment_log_start_offset(1),
+        lambda log: log.apply_retention(NOW_MS + 10**12),
+    ],
+)
+def test_every_change_of_end_start_and_history_is_told(change: Callable[[PartitionLog], object]) -> None:
+    log = opened(MemoryFiles(), LogSettings(retention_ms=1))
+    for _ in range(3):
+        append(log, batch(), epoch=4)
+    told: list[str] = []
+    log.changed = lambda: told.append(f"{log.log_start_offset}..{log.log_end_offset}")
+    change(log)
+    assert told and told[-1] == f"{log.log_start_offset}..{log.log_end_offset}"
+
+
+def test_an_epoch_without_records_that_is_cut_off_is_told() -> None:
+    log = opened(MemoryFiles())
+    append(log, batch(), epoch=4)
+    log.epochs.assign(5, 1)
+    told: list[int] = []
+    log.changed = lambda: told.append(log.epochs.latest_epoch)
+    assert not log.truncate_to(1)
+    assert told == [4]
+
+
+def stamped(log: PartitionLog) -> bytes:
+    """The batch that a leader would send next."""
+    other = opened(MemoryFiles())
+    for _ in range(log.log_end_offset + 1):
+        append(other, batch(), epoch=4)
+    return bytes(other.read(log.log_end_offset, 10_000))
