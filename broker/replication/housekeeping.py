@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from anabranch.broker.replication.isr_changes import IsrChanges
     from anabranch.broker.replication.log_moves import LogMoves
     from anabranch.broker.replication.partition import Partition
+    from anabranch.broker.replication.stragglers import Stragglers
     from anabranch.broker.storage.log_manager import LogManager
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class Housekeeping:
         logs: LogManager,
         moves: LogMoves,
         isr_changes: IsrChanges,
+        stragglers: Stragglers,
         *,
         broker_epoch: Callable[[], int],
         clock_ms: Callable[[], int],
@@ -48,6 +50,7 @@ class Housekeeping:
         self._logs = logs
         self._moves = moves
         self._isr_changes = isr_changes
+        self._stragglers = stragglers
         self._broker_epoch = broker_epoch
         self._clock_ms = clock_ms
         self._died = died
@@ -94,10 +97,8 @@ class Housekeeping:
     def shrink_isrs(self) -> None:
         """Ask to drop every ISR member that has lagged for too long."""
         now = self._loop.time() * 1000
-        for one in self._partitions.values():
-            change = one.propose_shrink(now, self._broker_epoch())
-            if change is not None:
-                self._isr_changes.submit(one, change)
+        for one, change in self._stragglers.changes(now, self._broker_epoch()):
+            self._isr_changes.submit(one, change)
 
     def checkpoint(self) -> None:
         """Write every high watermark, so that a restart knows what was committed."""

@@ -28,6 +28,7 @@ from anabranch.broker.replication.legacy_producers import LegacyProducers
 from anabranch.broker.replication.log_moves import LogMoves
 from anabranch.broker.replication.partition import Partition, ReplicaRules, Role
 from anabranch.broker.replication.stamps import Stamps
+from anabranch.broker.replication.stragglers import Stragglers
 from anabranch.broker.replication.verification import TransactionVerifier
 from anabranch.broker.replication.waiting import ReplicationWait, WaitingRooms
 from anabranch.broker.storage.log_manager import LogManager
@@ -94,6 +95,7 @@ class ReplicaManager:
         self._broker_epoch = broker_epoch
         self._rules = ReplicaRules(settings.node_id, settings.replica_lag_time_max_ms, self._broker_epoch_of)
         self._hosted = HostedPartitions()
+        self._stragglers = Stragglers()
         self._partitions = self._hosted.by_place
         self.fetchers = Fetchers(
             lambda: self.settings, metadata, broker_epoch=broker_epoch, progressed=self.fetches.check, died=died
@@ -107,6 +109,7 @@ class ReplicaManager:
             self.logs,
             self.moves,
             self.isr_changes,
+            self._stragglers,
             broker_epoch=broker_epoch,
             clock_ms=clock_ms,
             died=died,
@@ -332,6 +335,7 @@ class ReplicaManager:
             return answer
         if key not in self._partitions:
             self._hosted.add(partition)
+            self._stragglers.add(partition)
             self.moves.resume(partition)
         if stamped:
             partition.note_stamped()
@@ -354,6 +358,7 @@ class ReplicaManager:
         if -1 < leader_epoch < partition.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         self._hosted.remove(partition)
+        self._stragglers.remove(partition)
         self.moves.forget(partition)
         self.fetchers.forget(partition)
         partition.stop()
