@@ -1,6 +1,6 @@
 # Anabranch: every target does its own set-up in .venv. Start with `make demo`.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench sim model chaos marathon docs interop audit-cluster up clean
+.PHONY: help demo test check compiled bench sim model chaos marathon docs interop audit-cluster up clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -30,8 +30,13 @@ demo: $(READY)  ## the main job: flights resized under fire, audited by Spark, w
 	$(BIN)/anabranch demo
 
 # Four at once on two processors: Spark, chaos and many of the rest wait for other processes most of the time.
-test: check  ## checks, then all tests that this machine can run (10 to 15 minutes on 2 cores)
+# Tests are compiled once, beside the checks: else each of the four would compile all of them at the same time.
+test: $(READY)  ## checks, then all tests that this machine can run (under 10 minutes on 2 cores)
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target check compiled
 	$(COMPILED) $(BIN)/python -m pytest -n 4
+
+compiled: $(READY)
+	@$(COMPILED) $(BIN)/python -m pytest --collect-only -q | tail -1
 
 check: $(READY)  ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff format --check .
@@ -42,8 +47,11 @@ check: $(READY)  ## ruff, mypy --strict, import contracts
 bench: $(READY)  ## figures, each beside a peer measured in the same run
 	$(BIN)/python -m benchmarks
 
-sim: $(READY)  ## 500 seeded schedules of simulated clusters under faults (SEED=n: one, with its story; SCENARIO=resize)
+sim: $(READY)  ## 500 seeded schedules under faults, and every failure of controllers (SEED=n: one, with its story; SCENARIO=resize)
 	$(BIN)/python -m tests.sim --scenario $(SCENARIO) $(if $(SEED),$(SEED),--schedules $(SCHEDULES))
+ifndef SEED
+	ANABRANCH_EVERY_FAILURE=1 $(BIN)/python -m pytest -q -n 2 tests/sim/test_failpoints.py
+endif
 
 model: $(READY)  ## explicit-state models of the resize: every state of small instances, every known defect found
 	$(BIN)/python -m tests.model

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import uvloop
 
-
 _looks = itertools.count(1)
 LOOKS_BETWEEN: Final = 50
 """Looks at what is new, for one look at everything."""
@@ -26,7 +25,7 @@ def collect_garbage() -> None:
     A look at all objects of a whole session takes 0.1 s, and there are more than a thousand. What survives one look is
     therefore left out of the next ones (`gc.freeze`), until it is looked at again with all the rest.
     """
-    if next(_looks) % LOOKS_BETWEEN == 0:
+    if next(_looks) % LOOKS == 0:
         gc.unfreeze()
     gc.collect()
     gc.freeze()
