@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import uvloop
 
+LOOKS: Final = 50
+"""Of so many looks for garbage one goes through everything, the others through what is new."""
 _looks = itertools.count(1)
-LOOKS_BETWEEN: Final = 50
-"""Looks at what is new, for one look at everything."""
 
 
 def collect_garbage() -> None:
