@@ -7,7 +7,6 @@ topic's of those that were set for it and of the broker's defaults. Source: Kafk
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -146,5 +145,7 @@ def _listener(name: str, text: str) -> dict[str, Any]:
 
 
 def _did_you_mean(name: str, known: Mapping[str, Any] | list[str]) -> str:
+    import difflib
+
     close = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {close[0]}?" if close else ""

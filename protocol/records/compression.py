@@ -6,7 +6,7 @@ zstd. Read is more: raw snappy blocks, dependent lz4 blocks, several gzip member
 
 Bytes that do not decompress, or would decompress to more than the limit, are a DecodeError; nothing beyond the limit
 is ever allocated. The frame headers of lz4 and zstd bound their content, so that honest batches take the fast way.
-The one place that knows cramjam.
+The one place that knows _cramjam().
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ import mmap
 import struct
 import zlib
 from typing import TYPE_CHECKING, Any, Final
-
-import cramjam
 
 from anabranch.protocol.errors import DecodeError
 
@@ -52,6 +50,12 @@ class Compression(enum.IntEnum):
             raise ValueError(f"unknown compression {name!r}; known: none, gzip, snappy, lz4, zstd") from None
 
 
+def _cramjam() -> Any:
+    import cramjam
+
+    return cramjam
+
+
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     """The records of a batch as they are put on the wire with a codec; levels are Kafka's (KIP-390), defaults too."""
     match codec:
@@ -64,7 +68,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
         case Compression.LZ4:
             return _lz4(data, _LZ4_LEVEL if level is None else level)
         case Compression.ZSTD:
-            return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
+            return bytes(_cramjam().zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
     raise ValueError(f"unknown compression codec {codec}")
 
 
@@ -83,11 +87,11 @@ def decompress_view(codec: int, data: Buffer, limit_bytes: int = DECOMPRESSED_BY
         case Compression.SNAPPY:
             content = _unsnappy(data, limit_bytes)
         case Compression.LZ4:
-            library: Any = cramjam.lz4
+            library: Any = _cramjam().lz4
             bound = _lz4_content_max(data)
             content = _bounded(library.decompress, library.decompress_into, data, bound, limit_bytes)
         case Compression.ZSTD:
-            library = cramjam.zstd
+            library = _cramjam().zstd
             bound = _zstd_content_max(data)
             if bound > limit_bytes and _zstd_declared(data) > limit_bytes:
                 raise _too_much(limit_bytes)
@@ -121,7 +125,7 @@ def _bounded(
     plain: Callable[..., Any], into: Callable[..., int], data: Buffer, content_max: int, limit_bytes: int
 ) -> Buffer:
     """Decompress with the frame's own bound if that is within the limit, else into a buffer of the limit's size."""
-    error = cramjam.DecompressionError
+    error = _cramjam().DecompressionError
     try:
         if content_max <= limit_bytes:
             return memoryview(plain(data))
@@ -176,7 +180,7 @@ _XERIAL_LENGTH: Final = struct.Struct(">i")
 
 
 def _snappy(data: Buffer) -> bytes:
-    library = cramjam.snappy
+    library = _cramjam().snappy
     view = memoryview(data)
     parts = [_XERIAL_MAGIC, _XERIAL_VERSIONS]
     for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
@@ -187,7 +191,7 @@ def _snappy(data: Buffer) -> bytes:
 
 
 def _unsnappy(data: Buffer, limit_bytes: int) -> bytes:
-    decompress_raw = cramjam.snappy.decompress_raw
+    decompress_raw = _cramjam().snappy.decompress_raw
     blocks: list[bytes] = []
     room = limit_bytes
     for block in _snappy_blocks(data):
@@ -196,7 +200,7 @@ def _unsnappy(data: Buffer, limit_bytes: int) -> bytes:
             raise _too_much(limit_bytes)
         try:
             blocks.append(bytes(decompress_raw(block)))
-        except cramjam.DecompressionError as reason:
+        except _cramjam().DecompressionError as reason:
             raise DecodeError(f"records do not decompress: {reason}") from None
     return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 
@@ -220,7 +224,7 @@ def _snappy_blocks(data: Buffer) -> Iterator[memoryview]:
 
 
 def _snappy_block_bytes(block: memoryview) -> int:
-    library = cramjam
+    library = _cramjam()
     try:
         size: int = library.snappy.decompress_raw_len(block)
     except library.DecompressionError as reason:
@@ -258,7 +262,7 @@ def _lz4(data: Buffer, level: int) -> bytes:
 
 
 def _lz4_block(content: memoryview, level: int) -> bytes:
-    library = cramjam.lz4
+    library = _cramjam().lz4
     if level == _LZ4_LEVEL:  # which is Java's name for its fast compressor
         return bytes(library.compress_block(content, store_size=False))
     # Only whole frames have levels in this library: so little content is one block, which is taken out of its frame.

@@ -7,7 +7,6 @@ and in exit code 2.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from typing import Any, Final
 
@@ -57,6 +56,8 @@ class LazyCommands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the subcommand; for an unknown name, suggest the nearest one."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
             close = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(COMMANDS)}"
             raise click.UsageError(f"no such command '{args[0]}'; {hint}", ctx)

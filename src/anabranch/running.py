@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from types import FrameType
 from typing import Any, Final
 
-from anabranch.memory import keep_trimming
 from anabranch.waits import tell_waits
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
@@ -36,6 +35,8 @@ def run(main: Callable[[], Coroutine[Any, Any, None]], *, log_level: str = "warn
 
 
 def _keep_trimming(loop: asyncio.AbstractEventLoop) -> None:
+    from anabranch.memory import keep_trimming
+
     keep_trimming(loop)
 
 
