@@ -2,7 +2,8 @@
 
 A cluster of three brokers runs in a process of its own, a fresh one for each size. Six partitions of three replicas are
 written to by six connections, each with one small request at a time; the others hold nothing. Told are the requests a
-second, the processor time of the cluster for each, and what the cluster uses while nobody asks anything of it.
+second, the processor time of the cluster for each, the same while consumers follow all partitions in one fetch session
+for each broker (KIP-227), and what the cluster uses while nobody asks anything of it.
 
     python -m benchmarks.beside_idle [--partitions 6 1000 4000 10000] [--seconds 10]
 """
@@ -19,7 +20,10 @@ from typing import Final
 
 from anabranch import Admin, NewTopic
 from anabranch.clients.connection import Connection
-from benchmarks.latency import leader_of, small_produce
+from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataResponse
+from anabranch.protocol.records.batch import iter_batches
+from benchmarks.latency import Line, leader_of, small_produce
 from benchmarks.peers import Peer, running
 from benchmarks.report import Figure, curve, summary, table, working
 
@@ -40,6 +44,8 @@ class Beside:
     per_s: float
     processor_ms: float
     """Of the cluster, for each request."""
+    read_along_ms: float
+    """The same with consumers that wait for all partitions."""
     idle: float
     """The part of one core that the cluster uses while nobody asks."""
 
@@ -64,6 +70,69 @@ async def keep_writing(bootstrap: str, topic: str, seconds: float) -> int:
     return sum(await asyncio.gather(*(write(partition) for partition in range(BUSY))))
 
 
+async def read_along(bootstrap: str) -> list[asyncio.Task[None]]:
+    """Follow all partitions, with one session at each broker."""
+    host, _, port = bootstrap.split(",")[0].rpartition(":")
+    line = Line(host, int(port))
+    found: MetadataResponse = line.call(MetadataRequest(topics=None))
+    line.close()
+    readers = []
+    for broker in found.brokers:
+        led = {
+            topic.name or "": [one.partition_index for one in topic.partitions if one.leader_id == broker.node_id]
+            for topic in found.topics
+        }
+        connection = await Connection.open(broker.host, broker.port, client_id="reader")
+        first: FetchResponse = await connection.call(asking({(t, i): 0 for t in led for i in led[t]}), version=12)
+        at_end = {
+            (topic.topic, row.partition_index): row.high_watermark
+            for topic in first.responses
+            for row in topic.partitions
+        }
+        readers.append(asyncio.create_task(keep_reading(connection, first.session_id, at_end)))
+    return readers
+
+
+async def keep_reading(connection: Connection, session_id: int, offsets: dict[tuple[str, int], int]) -> None:
+    """Ask in a session, naming each time what has got another offset; for ever."""
+    named = {place: offset for place, offset in offsets.items() if offset}
+    epoch = 1
+    while True:
+        request = asking(named, session_id, epoch)
+        answer: FetchResponse = await connection.call(request, version=12)
+        if answer.error_code:
+            raise RuntimeError(f"the session ended with error {answer.error_code}")
+        epoch += 1
+        named = {}
+        for topic in answer.responses:
+            for row in topic.partitions:
+                for _, header in iter_batches(row.records or b""):
+                    named[topic.topic, row.partition_index] = header.next_offset
+
+
+def asking(offsets: dict[tuple[str, int], int], session_id: int = 0, epoch: int = 0) -> FetchRequest:
+    """A request that waits for half a second, if it goes on with a session."""
+    topics: dict[str, FetchTopic] = {}
+    for (topic, index), offset in offsets.items():
+        asked = FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
+        topics.setdefault(topic, FetchTopic(topic=topic, partitions=[])).partitions.append(asked)
+    return FetchRequest(
+        max_wait_ms=500 if epoch else 0,
+        min_bytes=1,
+        max_bytes=1 << 20 if epoch else 1,
+        session_id=session_id,
+        session_epoch=epoch,
+        topics=list(topics.values()),
+    )
+
+
+async def written(peer: Peer, seconds: float) -> tuple[float, float]:
+    """Requests a second, and milliseconds of the cluster for each."""
+    before_s, begun_s = peer.processor_s[0], time.perf_counter()
+    count = await keep_writing(peer.bootstrap, "busy", seconds)
+    return count / (time.perf_counter() - begun_s), (peer.processor_s[0] - before_s) * 1000 / count
+
+
 async def beside(peer: Peer, partitions: int, seconds: float) -> Beside:
     """Create the partitions, look at how idle the cluster is, then write."""
     async with Admin(peer.bootstrap, request_timeout_ms=600_000) as admin:
@@ -77,10 +146,15 @@ async def beside(peer: Peer, partitions: int, seconds: float) -> Beside:
     before_s, _ = peer.processor_s
     await asyncio.sleep(seconds)
     idle = (peer.processor_s[0] - before_s) / seconds
-    before_s, begun_s = peer.processor_s[0], time.perf_counter()
-    count = await keep_writing(peer.bootstrap, "busy", seconds)
-    took_s = time.perf_counter() - begun_s
-    return Beside(count / took_s, (peer.processor_s[0] - before_s) * 1000 / count, idle)
+    per_s, processor_ms = await written(peer, seconds)
+    readers = await read_along(peer.bootstrap)
+    await keep_writing(peer.bootstrap, "busy", 1.0)
+    _, read_along_ms = await written(peer, seconds)
+    for reader in readers:
+        if reader.done():
+            reader.result()
+        reader.cancel()
+    return Beside(per_s, processor_ms, read_along_ms, idle)
 
 
 def measure(partitions: Sequence[int] = PARTITIONS, seconds: float = SECONDS) -> list[Figure]:
@@ -93,9 +167,14 @@ def measure(partitions: Sequence[int] = PARTITIONS, seconds: float = SECONDS) ->
                 found[count] = asyncio.run(beside(peer, count, seconds))
     table(
         f"{BUSY} partitions are written to, acks=all, {REPLICAS} replicas, beside idle ones",
-        *("partitions", "requests/s", "processor for each, ms", "one core while idle"),
+        *("partitions", "requests/s", "processor for each, ms", "and read along, ms", "one core while idle"),
         rows=[
-            (f"{count}", f"{one.per_s:.0f}", f"{one.processor_ms:.2f}", f"{100 * one.idle:.1f} %")
+            (
+                f"{count}",
+                f"{one.per_s:.0f}",
+                *(f"{each:.2f}" for each in (one.processor_ms, one.read_along_ms)),
+                f"{100 * one.idle:.1f} %",
+            )
             for count, one in found.items()
         ],
         note="processor time says more than the rate on a machine that others use, too",
@@ -114,15 +193,19 @@ def figures(found: dict[int, Beside]) -> list[Figure]:
     lines = []
     for count, one in found.items():
         if one is not few:
-            lines.append(
-                Figure(
-                    f"processor time for a request beside {count} partitions",
-                    f"+{100 * LOSS_MAX:.0f} % at most",
-                    f"{one.processor_ms:.2f} ms",
-                    f"beside none {few.processor_ms:.2f} ms",
-                    one.processor_ms <= (1 + LOSS_MAX) * few.processor_ms,
+            for what, many_ms, few_ms in (
+                ("a request", one.processor_ms, few.processor_ms),
+                ("a request, and reading what it wrote,", one.read_along_ms, few.read_along_ms),
+            ):
+                lines.append(
+                    Figure(
+                        f"processor time for {what} beside {count} partitions",
+                        f"+{100 * LOSS_MAX:.0f} % at most",
+                        f"{many_ms:.2f} ms",
+                        f"beside none {few_ms:.2f} ms",
+                        many_ms <= (1 + LOSS_MAX) * few_ms,
+                    )
                 )
-            )
             lines.append(
                 Figure(
                     f"one core while {count} partitions are idle",

@@ -36,8 +36,9 @@ EVICTION_MS: Final = 120_000
 
 Key = tuple[bytes | str, int]
 """(topic id or name, partition index), as the fetcher names it."""
-Asker = tuple[int, int, bool, bool]
-"""(follower or -1, its broker epoch, whether that is the one registered now, whether only what is stable is read)."""
+Asker = tuple[int, int, bool, bool, str, object]
+"""(follower or -1, its broker epoch, whether that is the one registered now; whether only what is stable is read, the
+rack in which to read, the brokers and their racks): what an answer about any partition depends on."""
 Rank = tuple[bool, int, int]
 """(is a follower's, partitions, id): the least is the first to be evicted."""
 

@@ -287,7 +287,8 @@ class Partition:
     def record_fetch(self, replica: int, offset: int, log_start_offset: int, broker_epoch: int, now_ms: float) -> None:
         """A follower asked for `offset`: it has everything before. The caller checked that it is a replica."""
         follower = self.followers[replica]
-        if offset != follower.log_end_offset or broker_epoch != follower.broker_epoch:
+        known = follower.log_end_offset, follower.log_start_offset, follower.broker_epoch
+        if known != (offset, log_start_offset, broker_epoch):
             self.changed()
         follower.fetched(offset, log_start_offset, broker_epoch, leader_end=self.log.log_end_offset, now_ms=now_ms)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch.broker.replication.fetch_sessions import NO_EPOCH as NO_SESSION_EPOCH
-from anabranch.broker.replication.reading import NO_EPOCH, Reading
+from anabranch.broker.replication.reading import Reading
 from anabranch.protocol.apis.fetch import FetchableTopicResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
@@ -58,7 +58,9 @@ class SessionReading(Reading):
         self.watched.clear()
         self.news.clear()
         if report:
-            session.ask_as((self.follower, self.broker_epoch, self.is_current, self.committed))
+            # Which replica a consumer should read from is told by the metadata, too.
+            brokers = self.metadata.image.brokers if self.rack else None
+            session.ask_as((self.follower, self.broker_epoch, self.is_current, self.committed, self.rack, brokers))
             session.presence.seen_ms = self.replicas.now_ms()
         for entry in session.in_turn():
             name, index = entry.key
@@ -82,7 +84,7 @@ class SessionReading(Reading):
         session.waiting = None
         session.told(self.news)
         for entry, row in self.news:
-            if not row.error_code and row.diverging_epoch is NO_EPOCH and not row.records:
+            if not (row.error_code or row.records or row.diverging_epoch.epoch >= 0 or row.preferred_read_replica >= 0):
                 name, index = entry.key
                 self._settle(entry, self.replicas.name_of(name) if isinstance(name, bytes) else name, index)
         return session.id
@@ -106,12 +108,11 @@ class SessionReading(Reading):
     def _settle(self, entry: SessionPartition, topic: str | None, index: int) -> None:
         """Let a partition rest whose last reading found nothing, if it would find nothing until something changes."""
         partition = None if topic is None else self.replicas.replica(topic, index)
-        # Where a consumer reads best is for the metadata to say, too: who asks for that has everything read each time.
-        if partition is None or self.rack or entry.asked.fetch_offset < self._limit(partition):
+        if partition is None or entry.asked.fetch_offset < self._limit(partition):
             return
         follower = None
         if self.follower >= 0:
-            if not self.is_current or not partition.at_rest(self.follower, self.broker_epoch):
+            if not partition.at_rest(self.follower, self.broker_epoch):
                 return
             follower = partition.followers[self.follower]
         entry.rest(partition, follower)

@@ -57,6 +57,7 @@ def test_some_partitions_are_written_to_beside_idle_ones() -> None:
     figures = beside_idle.measure(partitions=(6, 40), seconds=0.5)
     assert [one.what for one in figures] == [
         "processor time for a request beside 40 partitions",
+        "processor time for a request, and reading what it wrote, beside 40 partitions",
         "one core while 40 partitions are idle",
     ]
 

@@ -162,9 +162,9 @@ async def test_a_follower_begins_with_all_partitions_of_a_request_together(monke
         session = fetchers._by_leader[1]._session
         request = session.request
 
-        def noted(due: list[Any], *arguments: Any, **named: Any) -> Any:
-            asked.append(len(due))
-            return request(due, *arguments, **named)
+        def noted(*arguments: Any, **named: Any) -> Any:
+            asked.append(len(session))
+            return request(*arguments, **named)
 
         monkeypatch.setattr(session, "request", noted)
         await following

@@ -127,6 +127,7 @@ def test_who_is_taken_out_is_not_listened_to_and_may_come_back() -> None:
     asking = Asking(first, second)
     asking.ask()
     asking.hear()
+    second.stirred()
     asking.session.remove(second)
     assert second.partition.listeners == {} and len(asking.session) == 1
     second.stirred()
@@ -141,6 +142,9 @@ def test_who_is_taken_out_is_not_listened_to_and_may_come_back() -> None:
     asking.session.add(second)
     request = asking.ask()
     assert (indexes(request), request.forgotten_topics_data) == ([1], []), "named anew, not forgotten"
+    asking.hear()
+    request = asking.ask()
+    assert (indexes(request), request.forgotten_topics_data) == ([], [])
 
 
 def test_partitions_of_topics_without_an_id_are_counted() -> None:

@@ -114,6 +114,7 @@ def grant(partition: Partition) -> None:
         lambda one: one.follow_high_watermark(3),
         lambda one: one.log.increment_log_start_offset(1),
         lambda one: one.record_fetch(2, 2, 0, 102, 0),
+        lambda one: one.record_fetch(2, 3, 1, 102, 0),
         lambda one: one.record_fetch(2, 3, 0, 107, 0),
         grant,
     ],

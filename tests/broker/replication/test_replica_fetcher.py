@@ -264,10 +264,9 @@ async def test_who_comes_during_the_long_poll_of_the_entrance_is_fetched_at_once
         assert len(fetcher) == 3
 
 
-async def test_an_answer_to_a_fetcher_that_has_handed_a_partition_over_does_not_count() -> None:
-    partition = follower((1, 3))
-    following = Following(partition, 9)
-    one = Fetcher(
+def idle_fetcher() -> Fetcher:
+    """One that knows no address, so nothing happens by itself."""
+    return Fetcher(
         2,
         BrokerSettings(),
         address=lambda: None,
@@ -275,6 +274,57 @@ async def test_an_answer_to_a_fetcher_that_has_handed_a_partition_over_does_not_
         progressed=lambda _: None,
         died=lambda _: None,
     )
+
+
+def told(**fields: object) -> FetchResponse:
+    return FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[row(**fields)])])  # type: ignore[arg-type]
+
+
+async def test_who_is_forgotten_handed_over_or_fenced_is_not_asked_for() -> None:
+    one, other = idle_fetcher(), idle_fetcher()
+    partition = follower((1, 3))
+    following = Following(partition, 9)
+    one.take_in({partition: following})
+    assert len(one._session) == 1
+    one.forget(partition)
+    assert len(one._session) == 0
+    one.take_in({partition: following})
+    other.take_in(one.hand_over())
+    assert (len(one._session), len(other._session)) == (0, 1)
+    other._take_all(told(code=ErrorCode.FENCED_LEADER_EPOCH), {(TOPIC_ID, 0): Asked(following, 3)})
+    assert (following.fenced, len(other), len(other._session)) == (True, 1, 0)
+    one.take_in(other.hand_over())
+    assert len(one._session) == 0, "fenced wherever it is"
+    await one.close()
+    await other.close()
+
+
+async def test_who_backs_off_is_asked_for_when_it_is_due_and_only_by_who_follows_it() -> None:
+    one, other = idle_fetcher(), idle_fetcher()
+    partition = follower((1, 3))
+    following = Following(partition, 9)
+    asked = {(TOPIC_ID, 0): Asked(following, 3)}
+    one.take_in({partition: following})
+    one._take_all(told(code=ErrorCode.NOT_LEADER_OR_FOLLOWER), asked)
+    due = following.resume_ms
+    assert (len(one._session), one._resume(due - 1)) == (0, due)
+    other.take_in(one.hand_over())
+    assert one._resume(due) is None and len(one._session) == 0
+    assert (len(other._session), other._resume(due - 1)) == (0, due)
+    assert (other._resume(due), len(other._session)) == (None, 1)
+    other._take_all(told(code=ErrorCode.NOT_LEADER_OR_FOLLOWER), asked)
+    other.forget(partition)
+    assert other._resume(1e18) is None and len(other._session) == 0
+    other._postpone(following)
+    assert other._resume(1e18) is None and len(other._session) == 0, "it was forgotten while it was asked about"
+    await one.close()
+    await other.close()
+
+
+async def test_an_answer_to_a_fetcher_that_has_handed_a_partition_over_does_not_count() -> None:
+    partition = follower((1, 3))
+    following = Following(partition, 9)
+    one = idle_fetcher()
     response = FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[row(high_watermark=2)])])
     asked = {(TOPIC_ID, 0): Asked(following, 3)}
     one.take_in({partition: following})

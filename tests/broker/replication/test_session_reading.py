@@ -11,6 +11,7 @@ import pytest
 
 from anabranch.broker.replication.fetch_sessions import FetchSession, SessionPartition
 from anabranch.broker.replication.reading import Reading
+from anabranch.broker.replication.replica_selector import RACK_AWARE
 from anabranch.broker.storage.producer_state import ProducerStates
 from anabranch.protocol.apis.fetch import FetchResponse, ForgottenTopic, ReplicaState
 from anabranch.protocol.errors import ErrorCode
@@ -51,11 +52,12 @@ class Asker:
 
     async def answer(self, forgotten: str = "", **offsets: int) -> FetchResponse:
         """Ask, and hear."""
-        request = fetch_request(0, **{key: value for key, value in self.more.items() if key != "named"})
+        request = fetch_request(0, **{key: value for key, value in self.more.items() if key not in ("named", "rack")})
         named = self.more.get("named", {})
         request.topics = [fetch_request(offset, topic=topic, **named).topics[0] for topic, offset in offsets.items()]
         request.forgotten_topics_data = [ForgottenTopic(topic=topic, partitions=[0]) for topic in forgotten]
         request.max_bytes = self.more.get("max_bytes", 1 << 20)
+        request.rack_id = self.more.get("rack", "")
         request.session_id, request.session_epoch = self.id, self.epoch
         request.replica_id = self.replica
         request.replica_state = ReplicaState(replica_id=self.replica, replica_epoch=self.life)
@@ -127,6 +129,10 @@ async def test_what_is_at_rest_is_not_read(monkeypatch: pytest.MonkeyPatch) -> N
         await cluster.produce(1, batch("b"), topic="t")
         assert told(await waiting) == {"t": (0, 2, ["b"])}
         assert read == ["u", "u", "t"]
+        another = Asker(cluster)
+        await another.ask(t=2, u=2)
+        await another.waiting()
+        assert len(cluster[1].replicas.fetches._watchers) == 0, "also after it has read them for the first time"
 
 
 # -- each kind of news, to a request that waits -----------------------------------------------------------------------
@@ -260,6 +266,27 @@ async def test_a_log_that_has_moved_is_listened_to() -> None:
         assert asker.awake == []
 
 
+async def test_who_begins_to_ask_for_a_replica_in_a_rack_is_told_of_one_and_again_when_it_has_gone_there() -> None:
+    async with replica_cluster(2, replica_selector_class=RACK_AWARE) as cluster:
+        cluster.racks.update({1: "a", 2: "b"})
+        await cluster.lead(1, replicas=(1, 2))
+        await cluster.produce(1, batch("a"))
+        asker = Asker(cluster)
+        await asker.ask(t=1)
+
+        async def sent_to(rack: str) -> list[int]:
+            asker.more["rack"] = rack
+            return [row.preferred_read_replica for one in (await asker.answer()).responses for row in one.partitions]
+
+        assert (await sent_to(""), asker.awake) == ([], [])
+        assert (await sent_to("c"), asker.awake) == ([], [])
+        assert (await sent_to("b"), await sent_to("b")) == ([2], [2])
+        assert (await sent_to("c"), asker.awake) == ([], [])
+        cluster.racks[2] = "c"
+        await cluster.publish()
+        assert await sent_to("c") == [2]
+
+
 @pytest.mark.parametrize("change", [{"isolation_level": 1}, {"replica": 2}])
 async def test_another_question_about_everything_reads_everything(change: dict[str, Any]) -> None:
     async with at_rest(replicas=(1, 2)) as (cluster, asker):
@@ -311,14 +338,33 @@ async def test_a_session_that_ends_listens_to_nothing_and_lets_its_request_go() 
         assert [listening(cluster, topic) for topic in "tu"] == [0, 0]
 
 
-async def test_a_request_that_is_overtaken_ends_and_takes_nothing_from_its_successor() -> None:
+async def test_a_request_that_is_overtaken_ends_and_takes_nothing_from_its_successor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with at_rest() as (cluster, asker):
+        asker.more["min_bytes"] = len(batch("b")) + 1
+        await cluster.produce(1, batch("b"), topic="t")
         old = await asker.waiting()
+        read: list[str] = []
+        answer = Reading._answer
+        monkeypatch.setattr(Reading, "_answer", lambda *given: read.append(str(given[1])) or answer(*given))
         new = asyncio.create_task(asker.answer())
         assert (await old).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
         await until(lambda: len(cluster[1].replicas.fetches) == 1)
+        assert read == ["t"], "by the new one"
         await cluster.produce(1, batch("b"), topic="u")
-        assert told(await new) == {"u": (0, 2, ["b"])}
+        assert told(await new) == {"t": (0, 2, ["b"]), "u": (0, 2, ["b"])}
+
+
+async def test_where_histories_part_is_told_each_time() -> None:
+    async with at_rest() as (cluster, asker):
+        await cluster.lead(1, replicas=(1,), topic="u")
+        await cluster.produce(1, batch("b"), topic="u")
+        asker.more["named"] = {"last_epoch": 0}
+        for offsets in ({"u": 2}, {}):
+            (topic,) = (await asker.answer(**offsets)).responses
+            ended = topic.partitions[0].diverging_epoch
+            assert (ended.epoch, ended.end_offset) == (0, 1)
 
 
 async def test_a_request_whose_connection_is_lost_leaves_the_news_to_the_next_one() -> None:
