@@ -19,13 +19,13 @@ LOOKS: Final = 50
 _looks = itertools.count(1)
 
 
-def collect_garbage() -> None:
+def collect_garbage(*, everything: bool = False) -> None:
     """Collect what has been made since the last look, and once in a while everything.
 
     A look at all objects of a whole session takes 0.1 s, and there are more than a thousand. What survives one look is
     therefore left out of the next ones (`gc.freeze`), until it is looked at again with all the rest.
     """
-    if next(_looks) % LOOKS == 0:
+    if everything or next(_looks) % LOOKS == 0:
         gc.unfreeze()
     gc.collect()
     gc.freeze()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import warnings
 from collections.abc import Generator, Iterator
 from typing import Any, Final
 
 import pytest
+
+from tests.loops import collect_garbage
 
 pytest.register_assert_rewrite("tests.interop.capabilities")
 
@@ -21,7 +22,7 @@ def collect_what_other_clients_leave() -> Iterator[None]:
     yield
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
+        collect_garbage(everything=True)
 
 
 @pytest.hookimpl(wrapper=True)
