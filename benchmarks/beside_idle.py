@@ -97,17 +97,20 @@ async def keep_reading(connection: Connection, session_id: int, offsets: dict[tu
     """Ask in a session, naming each time what has got another offset; for ever."""
     named = {place: offset for place, offset in offsets.items() if offset}
     epoch = 1
-    while True:
-        request = asking(named, session_id, epoch)
-        answer: FetchResponse = await connection.call(request, version=12)
-        if answer.error_code:
-            raise RuntimeError(f"the session ended with error {answer.error_code}")
-        epoch += 1
-        named = {}
-        for topic in answer.responses:
-            for row in topic.partitions:
-                for _, header in iter_batches(row.records or b""):
-                    named[topic.topic, row.partition_index] = header.next_offset
+    try:
+        while True:
+            request = asking(named, session_id, epoch)
+            answer: FetchResponse = await connection.call(request, version=12)
+            if answer.error_code:
+                raise RuntimeError(f"the session ended with error {answer.error_code}")
+            epoch += 1
+            named = {}
+            for topic in answer.responses:
+                for row in topic.partitions:
+                    for _, header in iter_batches(row.records or b""):
+                        named[topic.topic, row.partition_index] = header.next_offset
+    finally:
+        await connection.close()
 
 
 def asking(offsets: dict[tuple[str, int], int], session_id: int = 0, epoch: int = 0) -> FetchRequest:
@@ -154,6 +157,7 @@ async def beside(peer: Peer, partitions: int, seconds: float) -> Beside:
         if reader.done():
             reader.result()
         reader.cancel()
+    await asyncio.wait(readers)
     return Beside(per_s, processor_ms, read_along_ms, idle)
 
 
