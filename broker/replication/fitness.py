@@ -49,3 +49,4 @@ def _forget_what_does_not_count(partition: Partition, state: LeaderAndIsrPartiti
         log.error(text, partition, known.reached)
     if alone or another_life or broker_id not in state.isr:
         known.reached = 0
+        partition.log.touched()

@@ -336,6 +336,7 @@ class ReplicaManager:
         if key not in self._partitions:
             self._hosted.add(partition)
             self._stragglers.add(partition)
+            self.housekeeping.changed.add(partition)
             self.moves.resume(partition)
         if stamped:
             partition.note_stamped()
@@ -359,6 +360,7 @@ class ReplicaManager:
             return ErrorCode.FENCED_LEADER_EPOCH
         self._hosted.remove(partition)
         self._stragglers.remove(partition)
+        self.housekeeping.remove(partition)
         self.moves.forget(partition)
         self.fetchers.forget(partition)
         partition.stop()

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from anabranch.broker.replication.changed_partitions import ChangedPartitions
+
 if TYPE_CHECKING:
     from anabranch.broker.replication.isr_change import IsrChange
     from anabranch.broker.replication.partition import Partition
@@ -18,33 +20,31 @@ class Stragglers:
     """The partitions of one broker that are to be looked at."""
 
     def __init__(self) -> None:
-        self._restless: dict[_Look, None] = {}
-        self._looks: dict[Partition, _Look] = {}
+        self._changed = ChangedPartitions()
+        self._restless: dict[Partition, None] = {}
 
     def __len__(self) -> int:
-        return len(self._restless)
+        return len({*self._restless, *self._changed})
 
     def add(self, partition: Partition) -> None:
         """This partition lives here from now on."""
-        look = self._looks[partition] = _Look(partition, self._restless)
-        look.stirred()
+        self._changed.add(partition)
 
     def remove(self, partition: Partition) -> None:
         """This partition lives here no more."""
-        look = self._looks.pop(partition)
-        self._restless.pop(look, None)
-        partition.listeners.pop(look, None)
+        self._changed.remove(partition)
+        self._restless.pop(partition, None)
 
     def changes(self, now_ms: float, own_broker_epoch: int) -> Iterator[tuple[Partition, IsrChange]]:
         """The ISRs to propose: without the members that neither have everything nor had it lately."""
-        for look in list(self._restless):
-            partition = look.partition
+        for partition in self._changed.take():
+            self._restless[partition] = None
+        for partition in list(self._restless):
             change = partition.propose_shrink(now_ms, own_broker_epoch)
             if change is not None:
                 yield partition, change
             elif is_even(partition):
-                del self._restless[look]
-                partition.listeners[look] = None
+                del self._restless[partition]
 
 
 def is_even(partition: Partition) -> bool:
@@ -52,17 +52,3 @@ def is_even(partition: Partition) -> bool:
     members = (partition.followers.get(member) for member in partition.isr)
     end = partition.log.log_end_offset
     return not partition.is_leader or all(one is None or one.log_end_offset == end for one in members)
-
-
-class _Look:
-    """Listens to one partition."""
-
-    __slots__ = ("partition", "restless")
-
-    def __init__(self, partition: Partition, restless: dict[_Look, None]) -> None:
-        self.partition = partition
-        self.restless = restless
-
-    def stirred(self) -> None:
-        """A member of the ISR may lack something now."""
-        self.restless[self] = None

@@ -38,25 +38,37 @@ class OffsetCheckpoint:
     def __init__(self, files: Files, name: str) -> None:
         self._files = files
         self._name = name
-        self._written: bytes | None = None
+        self._changed = False
         self.offsets: Offsets = {}
+        """Read them; they are changed with `put` and `drop`."""
 
     def read(self) -> None:
         """Read the offsets that the last process has written."""
-        self._written = self._files.read_file(self._name)
-        if self._written is None:
+        content = self._files.read_file(self._name)
+        if content is None:
             return
         try:
-            self.offsets = decode_checkpoint(self._written)
+            self.offsets = decode_checkpoint(content)
         except ValueError as reason:
+            self._changed = True
             log.warning("%s is damaged, its offsets are learned again: %s", self._name, reason)
+
+    def put(self, key: tuple[str, int], offset: int) -> None:
+        """The offset of a partition, from the next `write` on."""
+        if self.offsets.get(key) != offset:
+            self.offsets[key] = offset
+            self._changed = True
+
+    def drop(self, key: tuple[str, int]) -> None:
+        """Have no offset of a partition any more."""
+        if self.offsets.pop(key, None) is not None:
+            self._changed = True
 
     def write(self) -> None:
         """Write the present offsets, if they are others than before. Raises OSError."""
-        content = encode_checkpoint(self.offsets)
-        if content != self._written and (self.offsets or self._written is not None):
-            self._files.write_file(self._name, content)
-            self._written = content
+        if self._changed:
+            self._files.write_file(self._name, encode_checkpoint(self.offsets))
+            self._changed = False
 
 
 def encode_checkpoint(offsets: Offsets) -> bytes:

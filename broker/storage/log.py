@@ -82,6 +82,7 @@ class PartitionLog:
         "scanned_segments",
         "segments",
         "settings",
+        "touched",
     )
 
     def __init__(self, files: Files, directory: str, settings: LogSettings, loaded: LoadedLog, now_ms: int) -> None:
@@ -100,6 +101,8 @@ class PartitionLog:
         """The offset at which compaction goes on."""
         self.changed: Callable[[], None] = _unheard
         """Called when the log has got another end, start or history of epochs."""
+        self.touched: Callable[[], None] = _unheard
+        """The same, and when the disk has other promises of it: for the one who keeps the logs."""
         self._clock_ms = now_ms  # the latest time that a caller gave: segments made by a follower are dated with it
 
     @classmethod
@@ -287,7 +290,7 @@ class PartitionLog:
             raise self._storage_error(reason) from reason
         durability.unflushed += header.record_count
         self.log_end_offset = last_offset + 1
-        self.changed()
+        self._has_changed()
 
     def _note(self, header: BatchHeader, first_offset: int, control: ControlRecord | None) -> None:
         if header.producer_id >= 0:
@@ -364,7 +367,7 @@ class PartitionLog:
         if offset >= self.log_end_offset:
             # A leader that never wrote has left an epoch at the end which the next leader may know nothing of.
             self.epochs.truncate_from_end(self.log_end_offset)
-            self.changed()
+            self._has_changed()
             return False
         if offset <= self.log_start_offset:
             self.truncate_fully_and_start_at(offset)
@@ -385,7 +388,7 @@ class PartitionLog:
         self.epochs.truncate_from_end(end)
         self._restore_producers()
         self._cut_back(end)
-        self.changed()
+        self._has_changed()
         if shorter:
             # Before anything follows: a power failure would bring back what was cut, below batches of later epochs.
             self.durability.attempt(segment.file.flush)
@@ -400,6 +403,10 @@ class PartitionLog:
         self.segments.add(offset, self._clock_ms, late=True)
         remove_snapshots(self._files, self.directory, self.segments, -1)
         self._cut_back(0)
+        self._has_changed()
+
+    def _has_changed(self) -> None:
+        self.touched()
         self.changed()
 
     def _cut_back(self, offset: int) -> None:
@@ -426,7 +433,7 @@ class PartitionLog:
         self.producers.aborted = [transaction for transaction in aborted if transaction.last_offset >= offset]
         if self.segments.drop_below(offset):
             remove_snapshots(self._files, self.directory, self.segments, self.log_end_offset)
-        self.changed()
+        self._has_changed()
         return True
 
     def apply_retention(self, now_ms: int, *, high_watermark: int | None = None) -> int:

@@ -137,7 +137,7 @@ class LogDirectory:
                 opened.log_end_offset,
                 reached,
             )
-            self.lost_ends.offsets[key] = reached
+            self.lost_ends.put(key, reached)
             try:
                 self.lost_ends.write()
             except OSError as reason:
@@ -151,7 +151,7 @@ class LogDirectory:
         """Write a log's recovery point at once whenever it goes back: it must not be believed any more."""
 
         def distrust() -> None:
-            self.recovery_points.offsets[key] = opened.recovery_point
+            self.recovery_points.put(key, opened.recovery_point)
             try:
                 self.recovery_points.write()
             except OSError as reason:
@@ -162,7 +162,7 @@ class LogDirectory:
     def forget(self, key: Key) -> None:
         """A partition's log is not here any more."""
         for checkpoint in self._checkpoints:
-            checkpoint.offsets.pop(key, None)
+            checkpoint.drop(key)
 
     def discard(self, name: str, now_ms: int, delay_ms: int) -> None:
         """Put a log aside, to be removed after a while."""
@@ -184,18 +184,18 @@ class LogDirectory:
             self.files.remove_directory(name)
 
     def checkpoint(self, logs: Iterable[tuple[Key, PartitionLog]]) -> None:
-        """Write all offsets that moved since the last time. Raises OSError."""
+        """Take up the offsets of these logs, and write those files in which one has moved. Raises OSError."""
         for key, opened in logs:
             if opened.log_start_offset > 0:
-                self.log_starts.offsets[key] = opened.log_start_offset
+                self.log_starts.put(key, opened.log_start_offset)
             if opened.recovery_point > 0 or key in self.recovery_points.offsets:
-                self.recovery_points.offsets[key] = opened.recovery_point
+                self.recovery_points.put(key, opened.recovery_point)
             if opened.cleaned_to > 0 or key in self.cleaned.offsets:
-                self.cleaned.offsets[key] = opened.cleaned_to
+                self.cleaned.put(key, opened.cleaned_to)
             if opened.durability.reached > 0:
-                self.lost_ends.offsets[key] = opened.durability.reached
+                self.lost_ends.put(key, opened.durability.reached)
             else:
-                self.lost_ends.offsets.pop(key, None)
+                self.lost_ends.drop(key)
         for checkpoint in self._checkpoints:
             checkpoint.write()
 

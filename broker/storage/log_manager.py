@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from anabranch.broker.storage.cleaner import Cleaning, dirt_of, is_worth_cleaning
@@ -56,6 +57,11 @@ class LogManager:
         self._uncleanable: set[PartitionLog] = set()
         self._cleaned_later: set[PartitionLog] = set()
         self._flushed_later: set[PartitionLog] = set()
+        self._unsaved: dict[Key, None] = {}
+        """Of whose offsets the checkpoints may say something else."""
+        self._unflushed: dict[Key, None] = {}
+        """Which may have sealed segments that were not flushed."""
+        self._compacted: dict[Key, None] = {}
 
     def load_checkpoints(self) -> None:
         """Read what the last life wrote, and remove the logs it had deleted."""
@@ -119,8 +125,8 @@ class LogManager:
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{name_of(key)} holds another topic of this name")
         opened = self._logs.get(key)
         if opened is None:
-            opened = self._logs[key] = home.open(key, self._log_settings(topic), self._clock_ms())
-            self._homes[key] = home
+            opened = home.open(key, self._log_settings(topic), self._clock_ms())
+            self._keep(key, opened, home)
         if any(topic_id) and not any(known):
             home.set_topic_id(name_of(key), topic_id)
         return opened
@@ -131,8 +137,8 @@ class LogManager:
         self.drop_future(topic, index)
         home = self.home(key)
         opened = self._logs.pop(key, None)
-        self._homes.pop(key, None)
-        self._preferred.pop(key, None)
+        for known in (self._homes, self._preferred, self._unsaved, self._unflushed, self._compacted):
+            known.pop(key, None)
         home.forget(key)
         if opened is not None:
             self._let_go(opened)
@@ -142,6 +148,21 @@ class LogManager:
         """Remove the logs that were deleted long enough ago."""
         for directory in self.directories:
             directory.remove_deleted(self._clock_ms())
+
+    def _keep(self, key: Key, opened: PartitionLog, home: LogDirectory) -> None:
+        self._logs[key], self._homes[key] = opened, home
+        self._note_policy(key, opened)
+        opened.touched = partial(self._touched, key)
+        opened.touched()
+
+    def _touched(self, key: Key) -> None:
+        self._unsaved[key] = self._unflushed[key] = None
+
+    def _note_policy(self, key: Key, opened: PartitionLog) -> None:
+        if opened.settings.compacts:
+            self._compacted[key] = None
+        else:
+            self._compacted.pop(key, None)
 
     def _let_go(self, opened: PartitionLog) -> None:
         self._stop_cleaning(opened)
@@ -205,7 +226,7 @@ class LogManager:
         high_watermark = home.high_watermarks.offsets.get(key, 0)
         home.forget(key)
         directory.files.rename(future.directory, name_of(key))
-        directory.high_watermarks.offsets[key] = high_watermark
+        directory.high_watermarks.put(key, high_watermark)
         opened = PartitionLog.open(
             directory.files,
             name_of(key),
@@ -222,7 +243,7 @@ class LogManager:
         opened.cleaned_to = before.cleaned_to
         opened.durability.reached = before.durability.reached
         directory.watch(key, opened)
-        self._logs[key], self._homes[key] = opened, directory
+        self._keep(key, opened, directory)
         return opened
 
     def _open_future(self, key: Key, directory: LogDirectory, name: str) -> PartitionLog:
@@ -249,6 +270,7 @@ class LogManager:
         opened = self._logs.get((topic, index))
         if opened is not None:
             opened.settings = self._log_settings(topic)
+            self._note_policy((topic, index), opened)
 
     def adopt(self, settings: BrokerSettings) -> None:
         """Hold every open log to the broker's present settings."""
@@ -259,15 +281,19 @@ class LogManager:
     # -- work from time to time ---------------------------------------------------------------------------------
 
     def checkpoint(self, high_watermarks: Iterable[tuple[str, int, int]]) -> None:
-        """Write all offsets that moved since the last time. Partitions not named keep theirs.
+        """Write all offsets that moved since the last time. Partitions not named keep their high watermarks.
 
         A directory that refuses does not keep the others from theirs.
         """
         for topic, index, offset in high_watermarks:
-            self.home((topic, index)).high_watermarks.offsets[topic, index] = offset
-        for directory in self.directories:
+            self.home((topic, index)).high_watermarks.put((topic, index), offset)
+        moved: dict[LogDirectory, list[tuple[Key, PartitionLog]]] = {one: [] for one in self.directories}
+        for key in self._unsaved:
+            moved[self._homes[key]].append((key, self._logs[key]))
+        self._unsaved.clear()
+        for directory, logs in moved.items():
             try:
-                directory.checkpoint(one for one in self._logs.items() if self._homes[one[0]] is directory)
+                directory.checkpoint(logs)
             except OSError as reason:
                 log.error("the checkpoints in %s have to wait: %s", directory.path, reason)
 
@@ -276,32 +302,38 @@ class LogManager:
 
         A log whose disk refuses comes again when the others are done.
         """
-        for opened in self._logs.values():
-            if opened.durability.has_sealed_unflushed and opened not in self._flushed_later:
+        for key in list(self._unflushed):
+            opened = self._logs[key]
+            if not opened.durability.has_sealed_unflushed:
+                del self._unflushed[key]
+            elif opened not in self._flushed_later:
                 try:
                     opened.durability.flush_sealed()
                 except KafkaError as reason:
                     log.warning("%s", reason)
                     self._flushed_later.add(opened)
+                    opened.changed()
                     continue
+                self._unsaved[key] = None
                 return True
         self._flushed_later.clear()
         return False
 
-    def clean_step(self, high_watermarks: Callable[[], Iterable[tuple[str, int, int]]]) -> bool:
+    def clean_step(self, high_watermark: Callable[[Key], int]) -> bool:
         """Do a piece of compaction, on the dirtiest log there is; whether there may be more to do at once.
 
         A log whose disk refuses comes again when the others are done.
         """
         cleaning = self._cleaning
         if cleaning is None:
-            self._cleaning = self._next_cleaning(high_watermarks())
+            self._cleaning = self._next_cleaning(high_watermark)
             if self._cleaning is None:
                 self._cleaned_later.clear()
             return self._cleaning is not None
         try:
             if not cleaning.step():
                 self._cleaning = None
+                cleaning.log.touched()
         except KafkaError as reason:
             log.error("%s: not compacted any more in this life: %s", cleaning.log.directory, reason)
             self._uncleanable.add(cleaning.log)
@@ -312,19 +344,17 @@ class LogManager:
             self._cleaning = None
         return True
 
-    def _next_cleaning(self, high_watermarks: Iterable[tuple[str, int, int]]) -> Cleaning | None:
+    def _next_cleaning(self, high_watermark: Callable[[Key], int]) -> Cleaning | None:
         now_ms = self._clock_ms()
         left_out = self._uncleanable | self._cleaned_later
         dirty = []
-        for topic, index, high_watermark in high_watermarks:
-            opened = self._logs.get((topic, index))
-            if opened is None or not opened.settings.compacts or opened in left_out:
+        for key in self._compacted:
+            opened = self._logs[key]
+            if opened in left_out or key in self._futures:
                 continue
-            if (topic, index) in self._futures:
-                continue
-            dirt = dirt_of(opened, high_watermark, now_ms)
+            dirt = dirt_of(opened, high_watermark(key), now_ms)
             if is_worth_cleaning(opened, dirt):
-                dirty.append((dirt.ratio, dirt, opened, (topic, index)))
+                dirty.append((dirt.ratio, dirt, opened, key))
         if not dirty:
             return None
         _, dirt, opened, key = max(dirty, key=lambda one: one[0])
@@ -352,9 +382,8 @@ class LogManager:
                     directory.mark_clean()
             except OSError as reason:
                 log.error("the checkpoints could not be written: %s", reason)
-        self._logs.clear()
-        self._homes.clear()
-        self._futures.clear()
+        for known in (self._logs, self._homes, self._futures, self._unsaved, self._unflushed, self._compacted):
+            known.clear()
 
     def _log_settings(self, topic: str) -> LogSettings:
         config = self._topic_config(topic)

@@ -75,6 +75,8 @@ async def test_alone_in_sync_it_leads_with_what_is_left(caplog: pytest.LogCaptur
         await damaged(cluster, 1)
         await cluster.lead(1, isr=(1,))
         assert cluster.partition(1).is_leader and cluster.partition(1).log.durability.reached == 0
+        cluster[1].replicas.housekeeping.checkpoint()
+        assert cluster[1].replicas.logs.home(("t", 0)).lost_ends.offsets == {}
     assert (
         "it counts with what is left, because no other replica is in sync; the log had reached offset 1" in caplog.text
     )

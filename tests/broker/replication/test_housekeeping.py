@@ -8,7 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from anabranch.broker.config import WEEK_MS
+from anabranch.broker.replication import housekeeping
 from anabranch.broker.replication.housekeeping import in_steps, periodically
+from anabranch.broker.replication.partition import Partition
+from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.memory_files import MemoryFiles
 from tests.broker.replication.replica_cluster import NOW_MS, batch, replica_cluster
 from tests.broker.storage.faulty_files import FaultyFiles
@@ -93,3 +96,56 @@ async def test_a_log_that_cannot_expire_does_not_keep_the_others_from_making_roo
         files.full = False
         replicas.housekeeping.retain()
         assert (idle.log.size_bytes, busy.log.size_bytes) == (0, 0)
+
+
+async def test_partitions_of_which_nothing_is_new_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with replica_cluster(1) as cluster:
+        for topic in ("busy", "idle"):
+            await cluster.lead(1, replicas=(1,), topic=topic)
+        replicas = cluster[1].replicas
+        told: list[list[tuple[str, int, int]]] = []
+        monkeypatch.setattr(replicas.logs, "checkpoint", lambda rows: told.append(list(rows)))
+        replicas.housekeeping.checkpoint()
+        await cluster.produce(1, batch("a"), topic="busy", acks=1)
+        replicas.housekeeping.flush_step()  # it sees the change before the checkpoint does
+        replicas.housekeeping.checkpoint()
+        replicas.housekeeping.checkpoint()
+        assert told[1:] == [[("busy", 0, 1)], []]
+        assert told[0][-1] == ("idle", 0, 0), "what has come to live here is new"
+
+
+async def test_a_leader_whose_flush_fails_resigns_and_one_that_is_gone_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with replica_cluster(1) as cluster:
+        await cluster.lead(1, replicas=(1,))
+        replicas, partition = cluster[1].replicas, cluster.partition(1)
+        resigned: list[Partition] = []
+        monkeypatch.setattr(Partition, "propose_resign", lambda self, _: resigned.append(self))
+        replicas.housekeeping.flush_step()
+        assert resigned == []
+        partition.log.durability.failure = "a flush failed"
+        partition.log.changed()
+        for _ in range(2):
+            replicas.housekeeping.flush_step()
+        assert resigned == [partition] * 2, "until the controller has heard it"
+        replicas.stop_replica("t", 0, -1, delete=False)
+        replicas.housekeeping.flush_step()
+        assert resigned == [partition] * 2
+
+
+async def test_retention_goes_through_many_partitions_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(housekeeping, "STEP", 2)
+    async with replica_cluster(1) as cluster:
+        for topic in "abcde":
+            await cluster.lead(1, replicas=(1,), topic=topic)
+        kept: list[str] = []
+        monkeypatch.setattr(PartitionLog, "apply_retention", lambda log, _, **__: kept.append(log.directory))
+        replicas = cluster[1].replicas
+        assert [replicas.housekeeping.retain(), len(kept)] == [True, 2]
+        left = next(topic for topic in "abcde" if f"{topic}-0" not in kept)
+        replicas.stop_replica(left, 0, -1, delete=True)
+        while replicas.housekeeping.retain():
+            pass
+        assert sorted(kept) == sorted(f"{topic}-0" for topic in "abcde" if topic != left)
+        assert replicas.housekeeping.retain(), "from the beginning"

@@ -121,8 +121,7 @@ def write(directory: str, seed: int, promised: Promised, pipe: int) -> None:
         elif dice < 0.95:
             logs.flush_step()
         elif dice < 0.985:
-            high_watermarks = [("c", 0, compacted.log_end_offset)]
-            busy = logs.clean_step(high_watermarks.copy)
+            busy = logs.clean_step({("c", 0): compacted.log_end_offset}.__getitem__)
             say(pipe, "did", "cleaned" if busy else "nothing to clean")
         elif dice < 0.995:
             logs.checkpoint([("t", 0, plain.log_end_offset)])

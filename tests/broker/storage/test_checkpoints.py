@@ -30,7 +30,7 @@ def test_a_damaged_checkpoint_is_no_reason_not_to_start(content: bytes, caplog: 
     checkpoint.read()
     assert checkpoint.offsets == {}
     assert "offsets is damaged" in caplog.text
-    checkpoint.offsets["a", 1] = 5
+    checkpoint.put(("a", 1), 5)
     checkpoint.write()
     assert files.read_file("offsets") == b"0\n1\na 1 5\n"
 
@@ -44,9 +44,10 @@ def test_only_changes_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint.write()
     assert written == [], "nothing to say"
     for offset in (1, 1, 2):
-        checkpoint.offsets["a", 0] = offset
+        checkpoint.put(("a", 0), offset)
         checkpoint.write()
-    checkpoint.offsets.clear()
+    checkpoint.drop(("a", 0))
+    checkpoint.drop(("b", 0))
     checkpoint.write()
     assert written == [b"0\n1\na 0 1\n", b"0\n1\na 0 2\n", b"0\n0\n"]
 

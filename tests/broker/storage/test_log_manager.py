@@ -136,6 +136,52 @@ def test_recovery_points_move_with_the_flushes_and_go_back_with_a_cut() -> None:
     assert files.read_file("recovery-point-offset-checkpoint") == b"0\n1\nt 0 5\n", "at once"
 
 
+@pytest.mark.parametrize("change", ["append", "cut", "retain", "compact", "flush"])
+def test_a_checkpoint_takes_up_the_logs_that_changed_and_no_others(
+    change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = manager(MemoryFiles(), TopicConfig(segment_bytes=300, cleanup_policy="compact"))
+    log, idle = logs.open("t", 0, TOPIC_ID), logs.open("idle", 0, TOPIC_ID)
+    fill(log, 20)
+    fill(idle, 20)
+    if change != "flush":
+        while logs.flush_step():
+            pass
+    logs.checkpoint([])
+    looked_at: list[tuple[str, int]] = []
+    monkeypatch.setattr(
+        logs.directories[0], "checkpoint", lambda logs: looked_at.extend(key for key, _ in logs), raising=True
+    )
+    logs.checkpoint([])
+    assert looked_at == []
+    match change:
+        case "append":
+            fill(log, 1)
+        case "cut":
+            log.truncate_to(18)
+        case "retain":
+            log.increment_log_start_offset(3)
+        case "compact":
+            while logs.clean_step({("t", 0): 20, ("idle", 0): 0}.__getitem__):
+                pass
+            assert log.cleaned_to > 0
+        case "flush":
+            assert logs.flush_step()
+    logs.checkpoint([])
+    assert looked_at == [("t", 0)]
+
+
+def test_what_is_compacted_follows_the_configuration() -> None:
+    config = {"t": TopicConfig(segment_bytes=300)}
+    logs = LogManager(MemoryFiles(), BrokerSettings(), config.__getitem__, lambda: 0)
+    logs.load_checkpoints()
+    fill(logs.open("t", 0, TOPIC_ID), 20)
+    assert not logs.clean_step(lambda key: 20)
+    config["t"] = TopicConfig(segment_bytes=300, cleanup_policy="compact")
+    logs.config_changed("t", 0)
+    assert logs.clean_step(lambda key: 20)
+
+
 @pytest.mark.parametrize("begins_anew", [True, False])
 def test_what_was_deleted_need_not_be_flushed(begins_anew: bool) -> None:
     """The log starts behind its recovery point, in its only segment."""
@@ -172,6 +218,7 @@ def test_a_log_that_cannot_be_flushed_does_not_hold_up_the_others(caplog: pytest
     for _ in range(2):
         caplog.clear()
         other.durability.recovery_point = 0
+        other.touched()
         while logs.flush_step():
             pass
         assert (refused.recovery_point, other.recovery_point) == (0, other.segments.active.base_offset)
@@ -211,7 +258,7 @@ def test_a_log_that_cannot_be_compacted_now_does_not_hold_up_the_others(caplog: 
 
     def turn() -> None:
         caplog.clear()
-        steps = sum(1 for _ in iter(lambda: logs.clean_step(lambda: [("many", 0, 20), ("few", 0, 20)]), False))
+        steps = sum(1 for _ in iter(lambda: logs.clean_step(lambda key: 20), False))
         assert steps < 100
 
     for _ in range(2):
@@ -255,10 +302,8 @@ def test_the_dirtiest_log_is_cleaned_first_and_remembered() -> None:
         fill(log, 20)
     few.cleaned_to = few.segments.active.base_offset - 4
 
-    def high_watermarks() -> list[tuple[str, int, int]]:
-        return [("few", 0, few.log_end_offset), ("many", 0, many.log_end_offset), ("gone", 0, 5)]
-
-    while logs.clean_step(high_watermarks):
+    ends = {("few", 0): few.log_end_offset, ("many", 0): many.log_end_offset}
+    while logs.clean_step(ends.__getitem__):
         assert few.size_bytes > 1000 or many.size_bytes < 1000, "the other one first"
     assert many.cleaned_to == many.segments.active.base_offset
     assert many.size_bytes < few.size_bytes
@@ -281,7 +326,7 @@ def test_what_cannot_be_read_is_not_cleaned_again(caplog: pytest.LogCaptureFixtu
     logs = manager(files, config)
     assert logs.open("t", 0, TOPIC_ID).scanned_segments == 0
     steps = 0
-    while logs.clean_step(lambda: [("t", 0, 20)]):
+    while logs.clean_step(lambda key: 20):
         steps += 1
     assert 0 < steps < 50
     assert caplog.text.count("not compacted any more") == 1
@@ -293,8 +338,8 @@ def test_a_log_that_is_deleted_while_it_is_cleaned_is_let_go() -> None:
     logs = manager(files, TopicConfig(segment_bytes=300, cleanup_policy="compact", file_delete_delay_ms=0))
     log = logs.open("t", 0, TOPIC_ID)
     fill(log, 20)
-    assert logs.clean_step(lambda: [("t", 0, 20)])
-    assert logs.clean_step(lambda: [("t", 0, 20)])
+    assert logs.clean_step(lambda key: 20)
+    assert logs.clean_step(lambda key: 20)
     logs.delete("t", 0)
-    assert not logs.clean_step(lambda: [("t", 0, 20)])
+    assert not logs.clean_step(lambda key: 20)
     assert files.names("") == []

@@ -1,0 +1,32 @@
+"""Goal: what changed is taken once, what did not is not, and who is gone is not held."""
+
+from __future__ import annotations
+
+from anabranch.broker.replication.changed_partitions import ChangedPartitions
+from tests.broker.replication.test_stragglers import append, hosted, report, state
+
+
+def test_what_changed_is_taken_once() -> None:
+    one, other, changed = hosted(), hosted(), ChangedPartitions()
+    changed.add(one)
+    changed.add(other)
+    assert list(changed) == [one, other]
+    assert (changed.take(), changed.take()) == ([one, other], []), "each is new at first"
+    other.become_leader(state(), 0)
+    append(other)
+    append(other)
+    assert (changed.take(), changed.take()) == ([other], [])
+    report(other, 2, 2, 1.0)
+    assert (changed.take(), changed.take()) == ([other], [])
+
+
+def test_who_is_removed_is_forgotten() -> None:
+    one, changed = hosted(), ChangedPartitions()
+    changed.add(one)
+    changed.remove(one)
+    assert (changed.take(), one.listeners) == ([], {})
+    changed.add(one)
+    changed.take()
+    changed.remove(one)
+    one.changed()
+    assert (changed.take(), one.listeners) == ([], {})
