@@ -2,7 +2,7 @@
 
 A whole node runs, with logs in memory; frames go straight into the protocol object of one connection, as a transport
 would put them, and the answer is taken where the transport would take it. So the time is all that Python does for a
-request: frame, decode, waking the connection's task, dispatch, handler, log, encode. It is processor time, which
+request: frame, decode, dispatch, handler, log, encode. It is processor time, which
 others on the same machine lengthen little. The peer is the least that any broker in Python has to do: decode the same
 frame, and encode the same answer.
 

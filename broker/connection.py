@@ -1,9 +1,11 @@
 """Moves bytes between a socket and a `ServerConnection`, and requests to the dispatcher.
 
-One long-lived task serves a connection: requests are processed one at a time and in order, as pipelined produces
-rely on, and no task is made per request. Back-pressure works both ways: reading pauses while too many bytes wait to
-be processed, here or on all connections together (`request_memory`), and the next request is not taken up while the
-answers of earlier ones pile up in the socket.
+Requests are processed one at a time and in order, as pipelined produces rely on. What needs no wait is answered right
+where its bytes arrive, and the answers to all that arrived together leave in one write. One long-lived task serves the
+connection beyond that: it does the waiting, of handlers (`begun`), for quotas and for the peer; no task is made per
+request. Back-pressure works both ways: reading pauses while too many bytes wait to be processed, here or on all
+connections together (`request_memory`), and the next request is not taken up while the answers of earlier ones pile up
+in the socket.
 
 Nonsense from the peer (DecodeError) costs that peer its connection and us one log line; other connections do not
 notice.
@@ -12,10 +14,12 @@ notice.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from anabranch.broker.api import CloseConnection
+from anabranch.broker.begun import Begun, begin
 from anabranch.broker.dispatch import HandlerBug
 from anabranch.broker.request_memory import FREE_BYTES
 from anabranch.protocol.connection import ServerConnection
@@ -24,12 +28,17 @@ from anabranch.protocol.errors import DecodeError
 if TYPE_CHECKING:
     from anabranch.broker.dispatch import Dispatcher
     from anabranch.broker.request_memory import RequestMemory
+    from anabranch.broker.throttling import Throttling
+    from anabranch.protocol.codec import Request
+    from anabranch.protocol.varint import Buffer
 
 log: Final = logging.getLogger(__name__)
 
 PRODUCE_KEY: Final = 0
 UNANSWERED_BYTES_MAX: Final = 1 << 20
 """How many bytes of answers may wait in a socket before the next request of its connection is processed."""
+GATHERED_BYTES_MAX: Final = 1 << 16
+"""How many bytes of answers are kept back for those to the requests behind them."""
 
 
 class Host(Protocol):
@@ -44,8 +53,6 @@ class Host(Protocol):
     buffered_bytes_max: int
     received_bytes: int
     sent_bytes: int
-    adds_up_answers: bool
-    """Whether `sent_bytes` counts."""
 
     def admit(self, connection: BrokerConnection) -> bool:
         """Take a new connection in; False refuses it."""
@@ -62,9 +69,14 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._core = ServerConnection(server.dispatcher.served, server.frame_bytes_max, server.entries_max)
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
+        self._context = contextvars.copy_context()
         self._arrived: asyncio.Future[None] | None = None
         self._writable: asyncio.Future[None] | None = None
         self._muted: asyncio.Future[None] | None = None
+        self._begun: Begun | None = None
+        self._mute_ms = 0
+        self._answers: list[Buffer] = []
+        self._answers_bytes = 0
         self._write_paused = False
         self._read_paused = False
         self._draining = False
@@ -94,7 +106,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return self._core.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Note that bytes arrived and wake the serving task; stop reading when it cannot keep up."""
+        """Answer what came, or leave it to the serving task; stop reading when that cannot keep up."""
         core = self._core
         core.buffer_updated(nbytes)
         server = self._server
@@ -103,7 +115,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             server.request_memory.hold(self, core.held_bytes)
         self.last_active_s = server.loop.time()
         if self._arrived is not None and not self._arrived.done():
-            self._arrived.set_result(None)
+            self._answer_or_wake(self._arrived)
         elif core.buffered > server.buffered_bytes_max or (self.held_bytes and server.request_memory.full):
             self._pause_reading()
 
@@ -138,7 +150,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def serve(self) -> None:
         """Begin to process requests. Those that have arrived before wait in the buffer."""
         if self._transport is not None and not self._transport.is_closing():
-            self._task = self._server.loop.create_task(self._serve())
+            self._task = self._server.loop.create_task(self._serve(), context=self._context)
 
     @property
     def busy(self) -> bool:
@@ -208,38 +220,103 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._server.forget(self)
 
     async def _answer_all(self) -> None:
-        """Process every whole request that has arrived."""
-        core, dispatcher = self._core, self._server.dispatcher
-        throttling = dispatcher.throttling
-        while not self._draining and (request := core.next_request()) is not None:
-            if self._transport is None and request.api.key != PRODUCE_KEY:
-                return
-            self._open_api_key = request.api.key
-            if self.held_bytes:
-                self._server.request_memory.taken_up(self)
-            muted_ms = 0
-            if throttling is None or not throttling.active:
-                response = await dispatcher.answer(request, self.peer)
-            else:
-                response, muted_ms = await throttling.answer(request, dispatcher.answer(request, self.peer))
-            self._open_api_key = -1
-            chunks = core.answer(response)
-            if chunks and self._transport is not None:
-                self._transport.writelines(chunks)
-                if self._server.adds_up_answers:
-                    self._server.sent_bytes += sum(map(len, chunks))
-            del request, response, chunks  # they may hold megabytes while the connection idles
-            if self.held_bytes:
-                self._server.request_memory.hold(self, core.held_bytes)
-            if muted_ms and self._transport is not None:
-                await self._stay_muted(muted_ms)
+        """Process every whole request that has arrived, and wait for what they have to wait for."""
+        while True:
+            if self._begun is not None:
+                begun, self._begun = self._begun, None
+                self._answer(await begun)
+                del begun
+                self._send()
+            if self._mute_ms:
+                await self._stay_muted()
             if self._write_paused and self._transport is not None:
                 self._writable = self._server.loop.create_future()
                 await self._writable
                 self._writable = None
+            if not self._answer_at_once():
+                return
 
-    async def _stay_muted(self, wait_ms: int) -> None:
+    def _answer_or_wake(self, arrived: asyncio.Future[None]) -> None:
+        """Process what came while the task waits for `arrived`; wake it when there is something else to wait for.
+
+        What is done here is the task's work as far as anyone can see: `asyncio.timeout` asks for the current task, and
+        a context variable that is set before a wait is read behind it.
+        """
+        loop, task = self._server.loop, self._task
+        assert task is not None
+        # A connection that holds memory is the task's: it decides whether to read on. And a TLS transport that is
+        # closed hands over what it still has at once, in the task of whoever closes it.
+        if self.held_bytes or asyncio.current_task(loop) is not None:
+            arrived.set_result(None)
+            return
+        asyncio._enter_task(loop, task)
+        try:
+            more = self._context.run(self._answer_at_once)
+        except (Exception, asyncio.CancelledError) as error:
+            if not arrived.done():
+                arrived.set_exception(error)  # what each of them means is decided in one place
+        else:
+            if more and not arrived.done():
+                arrived.set_result(None)
+        finally:
+            del arrived  # it may hold an exception, and that one this frame, with a request of megabytes
+            asyncio._leave_task(loop, task)
+
+    def _answer_at_once(self) -> bool:
+        """Process whole requests up to one that has to wait; whether there is anything to wait for but more bytes."""
+        core, dispatcher = self._core, self._server.dispatcher
+        throttling = dispatcher.throttling
+        try:
+            while not self._draining and (request := core.next_request()) is not None:
+                if self._transport is None and request.api.key != PRODUCE_KEY:
+                    return False
+                self._open_api_key = request.api.key
+                if self.held_bytes:
+                    self._server.request_memory.taken_up(self)
+                if throttling is None or not throttling.active:
+                    response = begin(dispatcher.answer(request, self.peer))
+                else:
+                    response = begin(self._throttled(throttling, request))
+                if type(response) is Begun:
+                    self._begun = response
+                    return True
+                self._answer(response)
+                if self._answers_bytes > GATHERED_BYTES_MAX:
+                    self._send()
+                if self._mute_ms or self._write_paused:
+                    return True
+            return False
+        finally:
+            self._send()
+
+    async def _throttled(self, throttling: Throttling, request: Request) -> Any:
+        response, self._mute_ms = await throttling.answer(request, self._server.dispatcher.answer(request, self.peer))
+        return response
+
+    def _answer(self, response: Any) -> None:
+        """Close the open request; its answer is sent with those to the requests behind it."""
+        self._open_api_key = -1
+        chunks = self._core.answer(response)
+        self._answers += chunks
+        self._answers_bytes += sum(map(len, chunks))
+        if self.held_bytes:
+            self._server.request_memory.hold(self, self._core.held_bytes)
+
+    def _send(self) -> None:
+        answers = self._answers
+        if not answers:
+            return
+        self._answers = []
+        if self._transport is not None:
+            self._transport.writelines(answers)
+            self._server.sent_bytes += self._answers_bytes
+        self._answers_bytes = 0
+
+    async def _stay_muted(self) -> None:
         """Process no request for the time that the client has to wait for its quota, or until it is gone (KIP-219)."""
+        wait_ms, self._mute_ms = self._mute_ms, 0
+        if self._transport is None:
+            return
         self._muted = muted = self._server.loop.create_future()
         alarm = self._server.loop.call_later(wait_ms / 1000, self._unmute)
         try:
@@ -258,5 +335,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         else:
             self.read_on()
         self._arrived = self._server.loop.create_future()
-        await self._arrived
-        self._arrived = None
+        try:
+            await self._arrived
+        except asyncio.CancelledError as error:
+            if self._begun is None:
+                raise
+            self._begun.cancel(error)
+        finally:
+            self._arrived = None

@@ -33,8 +33,6 @@ class Server:
         self.port = settings.port
         self.received_bytes = 0
         self.sent_bytes = 0
-        self.adds_up_answers = False
-        """Whether `sent_bytes` counts, which takes a hundredth of a small request's time; metrics turn it on."""
         self.loop: asyncio.AbstractEventLoop
         self._host = settings.host
         self._idle_s = settings.connections_max_idle_ms / 1000

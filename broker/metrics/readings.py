@@ -37,7 +37,6 @@ class WatchedNode:
         self.clock_s = asyncio.get_running_loop().time
         self.fences = Fences(self.clock_s)
         self.resizes = Resizes(self.clock_s())
-        node.server.adds_up_answers = True
         node.on_controller_event(self.resizes.on_event)
         if node.settings.is_broker:
             node.services.metadata.on_change(self.fences.on_metadata)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 import socket
 import struct
@@ -71,6 +72,133 @@ async def test_pipelined_requests_are_processed_one_by_one_and_in_order() -> Non
             one.send(heartbeat(correlation_id))
         got = [struct.unpack(">i", (await one.frame())[:4])[0] for _ in range(50)]
         assert got == list(range(50)) == order
+
+
+async def test_the_answers_to_what_came_together_leave_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ready(ctx: RequestContext, request: Any) -> HeartbeatResponse:
+        return HeartbeatResponse(error_code=0)
+
+    async with serving({"Heartbeat": ready}) as server, peer(server.port) as one:
+        one.send(heartbeat(0))
+        await one.frame()
+        (connection,) = server._connections
+        assert connection._transport is not None
+        writes: list[int] = []
+        write = connection._transport.writelines
+        monkeypatch.setattr(connection._transport, "writelines", lambda chunks: writes.append(0) or write(chunks))
+        one.writer.writelines([struct.pack(">i", len(frame)) + frame for frame in map(heartbeat, range(50))])
+        for correlation_id in range(50):
+            assert await one.frame() == struct.pack(">ih", correlation_id, 0)
+        assert len(writes) == 1
+
+
+async def test_a_request_that_waits_goes_on_in_the_task_of_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: what is begun where its bytes arrive meets the same surroundings before and after it has waited."""
+    tasks: list[asyncio.Task[Any] | None] = []
+
+    async def patient(ctx: RequestContext, request: Any) -> HeartbeatResponse:
+        tasks.append(asyncio.current_task())
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await asyncio.Event().wait()
+        tasks.append(asyncio.current_task())
+        return HeartbeatResponse(error_code=0)
+
+    async with serving({"Heartbeat": patient}) as server, peer(server.port) as one, peer(server.port) as other:
+        for peers in (one, other):
+            peers.send(API_VERSIONS_V0)
+            await peers.frame()
+        one.send(heartbeat(1))
+        await until(lambda: len(tasks) == 1)
+        other.send(API_VERSIONS_V0)
+        await other.frame()
+        assert await one.frame() == struct.pack(">ih", 1, 0)
+        (task,) = set(tasks)
+        assert task in {connection._task for connection in server._connections}
+
+
+async def test_a_time_limit_that_is_over_at_once_ends_a_wait_and_not_the_connection() -> None:
+    """Goal: what cancels the task before it takes over a wait is meant for that wait."""
+
+    async def hasty(ctx: RequestContext, request: Any) -> HeartbeatResponse:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await asyncio.Event().wait()
+        return HeartbeatResponse(error_code=0)
+
+    async with serving({"Heartbeat": hasty}) as server, peer(server.port) as one:
+        one.send(API_VERSIONS_V0)
+        await one.frame()
+        one.send(heartbeat(1))
+        assert await one.frame() == struct.pack(">ih", 1, 0)
+
+
+async def test_a_context_variable_is_the_same_before_and_behind_a_wait() -> None:
+    variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=0)
+    seen = []
+
+    async def patient(ctx: RequestContext, request: Any) -> HeartbeatResponse:
+        variable.set(variable.get() + 1)
+        await asyncio.sleep(0)
+        seen.append(variable.get())
+        return HeartbeatResponse(error_code=0)
+
+    async with serving({"Heartbeat": patient}) as server, peer(server.port) as one, peer(server.port) as other:
+        for peers in (one, one, other):
+            peers.send(heartbeat(1))
+            await peers.frame()
+    assert seen == [1, 2, 1]
+
+
+async def test_what_arrives_while_another_task_runs_is_left_to_the_connections_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Goal: a transport may hand bytes over in the task of whoever closes it, as TLS does with what it still has."""
+    tasks: list[asyncio.Task[Any] | None] = []
+
+    async def ready(ctx: RequestContext, request: Any) -> HeartbeatResponse:
+        tasks.append(asyncio.current_task())
+        return HeartbeatResponse(error_code=0)
+
+    async with serving({"Heartbeat": ready}) as server, peer(server.port) as one:
+        one.send(API_VERSIONS_V0)
+        await one.frame()
+        (connection,) = server._connections
+        frame = heartbeat(1)
+        chunk = struct.pack(">i", len(frame)) + frame
+        connection.get_buffer(len(chunk))[: len(chunk)] = chunk
+        connection.buffer_updated(len(chunk))
+        assert await one.frame() == struct.pack(">ih", 1, 0)
+        assert tasks == [connection._task]
+
+
+@pytest.mark.parametrize("then", ["waits", "does not wait"])
+async def test_what_a_handler_says_by_an_exception_is_the_same_after_a_wait(
+    then: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each of a connection's requests is begun where its bytes arrive; the ones before it are answered all the same."""
+    taken_up = 0
+
+    async def closing(ctx: RequestContext, request: Any) -> HeartbeatResponse:
+        nonlocal taken_up
+        taken_up += 1
+        if taken_up == 3:
+            if then == "waits":
+                await asyncio.sleep(0)
+            raise CloseConnection("enough")
+        return HeartbeatResponse(error_code=0)
+
+    with caplog.at_level(logging.INFO, logger="anabranch.broker"):
+        async with serving({"Heartbeat": closing}) as server, peer(server.port) as one:
+            one.send(API_VERSIONS_V0)
+            await one.frame()
+            one.writer.writelines([struct.pack(">i", len(frame)) + frame for frame in map(heartbeat, range(4))])
+            for correlation_id in range(2):
+                assert await one.frame() == struct.pack(">ih", correlation_id, 0)
+            assert await one.closed()
+            await until(lambda: server.connection_count == 0)
+    assert "enough" in caplog.text
+    assert taken_up == 3
 
 
 @pytest.mark.parametrize(
