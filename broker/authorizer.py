@@ -1,0 +1,209 @@
+"""Decides who may do what, from access control lists alone.
+
+What it holds true, as Kafka's `AclAuthorizer` does: a super user may do everything; a resource that nobody has an entry
+for is open to all or to none, as configured; otherwise any entry that denies wins over any that allows, however narrow
+the one and wide the other. An entry for somebody else closes a resource to all who have none. What is allowed may imply
+more (`IMPLIED_BY`), what is denied never does.
+
+A decision that was made is kept until an entry changes, so that a request pays for a lookup in a dictionary, however
+many entries there are. A decision that was not is found by name and by each length that some prefix has, not by
+walking through all patterns. How many are kept is bounded: clients choose the names that are asked for.
+
+Sources: `AclAuthorizer`, `AclEntry`, `Authorizer.authorizeByResourceType` (KIP-11, KIP-290, KIP-679).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from anabranch.protocol.acls import (
+    ANYWHERE,
+    EVERY_NAME,
+    EVERYBODY,
+    Acl,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
+
+KEPT_DECISIONS: Final = 100_000
+
+IMPLIED_BY: Final[Mapping[Operation, frozenset[Operation]]] = {
+    Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
+    Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
+}
+"""Operation -> the operations of which each one allows it, too."""
+
+_T, _O = ResourceType, Operation
+SUPPORTED: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {
+    _T.TOPIC: (
+        *(_O.READ, _O.WRITE, _O.CREATE, _O.DELETE, _O.ALTER, _O.DESCRIBE),
+        *(_O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS),
+    ),
+    _T.GROUP: (_O.READ, _O.DELETE, _O.DESCRIBE),
+    _T.CLUSTER: (
+        *(_O.CREATE, _O.ALTER, _O.DESCRIBE, _O.CLUSTER_ACTION),
+        *(_O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS, _O.IDEMPOTENT_WRITE),
+    ),
+    _T.TRANSACTIONAL_ID: (_O.WRITE, _O.DESCRIBE),
+    _T.DELEGATION_TOKEN: (_O.DESCRIBE,),
+    _T.USER: (_O.CREATE_TOKENS, _O.DESCRIBE_TOKENS),
+}
+"""The operations that are told of a resource (KIP-430)."""
+
+_ANY_NAME: Final = None
+
+
+class Authorizer:
+    """The entries of a cluster, and the decisions that follow from them."""
+
+    def __init__(self, super_users: Iterable[str] = (), *, open_without_acls: bool = False) -> None:
+        """`open_without_acls`: what nobody has an entry for is everybody's (`allow.everyone.if.no.acl.found`)."""
+        self._super_users = frozenset(super_users)
+        self._open = open_without_acls
+        self._acls: dict[ResourcePattern, frozenset[Acl]] = {}
+        self._literal: dict[tuple[int, str], frozenset[Acl]] = {}
+        self._prefixed: dict[tuple[int, str], frozenset[Acl]] = {}
+        self._lengths: dict[int, Counter[int]] = {}
+        self._decided: dict[tuple[str, str, int, int, str | None], bool] = {}
+
+    @property
+    def acls(self) -> Mapping[ResourcePattern, frozenset[Acl]]:
+        """All entries, by the pattern that they are about; no set is empty."""
+        return self._acls
+
+    def replace(self, pattern: ResourcePattern, acls: Iterable[Acl]) -> None:
+        """Have these entries, and no others, for a pattern. Every decision is made anew from now on."""
+        entries = frozenset(acls)
+        had = self._acls.pop(pattern, frozenset())
+        if entries:
+            self._acls[pattern] = entries
+        key = (pattern.resource_type, pattern.name)
+        table = self._literal
+        if pattern.pattern_type == PatternType.PREFIXED:
+            table = self._prefixed
+            lengths = self._lengths.setdefault(pattern.resource_type, Counter())
+            lengths[len(pattern.name)] += bool(entries) - bool(had)
+            if not lengths[len(pattern.name)]:
+                del lengths[len(pattern.name)]
+        table.pop(key, None)
+        if entries:
+            table[key] = entries
+        self._decided.clear()
+
+    def allows(self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Whether a principal that comes from a host may do this to a resource."""
+        key = (principal, host, operation, resource_type, name)
+        decided = self._decided.get(key)
+        if decided is None:
+            decided = self._keep(key, self._decide(principal, host, operation, resource_type, name))
+        return decided
+
+    def allows_some(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether there can be a resource of the type to which the principal may do this; nothing is implied here."""
+        key = (principal, host, operation, resource_type, _ANY_NAME)
+        decided = self._decided.get(key)
+        if decided is None:
+            decided = self._keep(key, self._decide_some(principal, host, operation, resource_type))
+        return decided
+
+    def operations(self, principal: str, host: str, resource_type: ResourceType, name: str) -> int:
+        """All that the principal may do to a resource, as a set of bits (KIP-430)."""
+        return sum(
+            1 << operation
+            for operation in SUPPORTED[resource_type]
+            if self.allows(principal, host, operation, resource_type, name)
+        )
+
+    def _keep(self, key: tuple[str, str, int, int, str | None], decision: bool) -> bool:
+        if len(self._decided) >= KEPT_DECISIONS:
+            self._decided.clear()
+        self._decided[key] = decision
+        return decision
+
+    def _decide(self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        if principal in self._super_users:
+            return True
+        found = list(self._matching(resource_type, name))
+        if not found:
+            return self._open
+        mine = [acl for acls in found for acl in acls if _is_about(acl, principal, host)]
+        asked = {operation, Operation.ALL}
+        if any(acl.permission == Permission.DENY and acl.operation in asked for acl in mine):
+            return False
+        enough = asked | IMPLIED_BY.get(operation, frozenset())
+        return any(acl.permission == Permission.ALLOW and acl.operation in enough for acl in mine)
+
+    def _matching(self, resource_type: ResourceType, name: str) -> Iterator[frozenset[Acl]]:
+        for literal in (EVERY_NAME, name):
+            if acls := self._literal.get((resource_type, literal)):
+                yield acls
+        for length in self._lengths.get(resource_type, ()):
+            if length <= len(name) and (acls := self._prefixed.get((resource_type, name[:length]))):
+                yield acls
+
+    def _decide_some(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
+        if principal in self._super_users:
+            return True
+        asked = (operation, Operation.ALL)
+        allowed: list[ResourcePattern] = []
+        denied: set[str] = set()
+        denied_prefixes: list[str] = []
+        for pattern, acls in self._acls.items():
+            if pattern.resource_type != resource_type:
+                continue
+            mine = {acl.permission for acl in acls if acl.operation in asked and _is_about(acl, principal, host)}
+            if Permission.ALLOW in mine:
+                allowed.append(pattern)
+            if Permission.DENY in mine and pattern.pattern_type == PatternType.PREFIXED:
+                denied_prefixes.append(pattern.name)
+            elif Permission.DENY in mine:
+                denied.add(pattern.name)
+        if EVERY_NAME in denied:
+            return False
+        barred = tuple(denied_prefixes)
+        return self._open or any(_is_left(pattern, denied, barred) for pattern in allowed)
+
+
+def super_users_in(text: str) -> frozenset[str]:
+    """The principals of `super.users`, between semicolons, as names of certificates have commas.
+
+    Raises ValueError for one that is not a type and a name, and for an empty one that is not the last.
+    """
+    users = [user.strip() for user in text.rstrip("; ").split(";")] if text.strip("; ") else []
+    for user in users:
+        kind, colon, name = user.partition(":")
+        if not (kind and colon and name):
+            raise ValueError(f"{user!r} in super.users is not a principal like User:alice")
+    return frozenset(users)
+
+
+def host_in_acls(address: str) -> str:
+    """A peer's address as entries write it, which is as Java does: IPv6 with all its zeros, mapped IPv4 as IPv4."""
+    if ":" not in address:
+        return address
+    import ipaddress  # noqa: PLC0415 -- a node without such a peer need not load it
+
+    plain, percent, scope = address.partition("%")
+    parsed = ipaddress.IPv6Address(plain)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return ":".join(f"{int(part, 16):x}" for part in parsed.exploded.split(":")) + percent + scope
+
+
+def _is_about(acl: Acl, principal: str, host: str) -> bool:
+    return acl.principal in (principal, EVERYBODY) and acl.host in (host, ANYWHERE)
+
+
+def _is_left(pattern: ResourcePattern, denied: set[str], barred: tuple[str, ...]) -> bool:
+    """Whether something that a pattern allows is not denied elsewhere."""
+    if pattern.pattern_type == PatternType.LITERAL:
+        if pattern.name == EVERY_NAME:
+            return True
+        if pattern.name in denied:
+            return False
+    return not pattern.name.startswith(barred)
