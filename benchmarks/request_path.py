@@ -2,9 +2,8 @@
 
 A whole node runs, with logs in memory; frames go straight into the protocol object of one connection, as a transport
 would put them, and the answer is taken where the transport would take it. So the time is all that Python does for a
-request: frame, decode, dispatch, handler, log, encode. It is processor time, which
-others on the same machine lengthen little. The peer is the least that any broker in Python has to do: decode the same
-frame, and encode the same answer.
+request: frame, decode, dispatch, handler, log, encode. It is processor time, which others on the same machine lengthen
+little. The peer is the least that any broker in Python has to do: decode the same frame, and encode the same answer.
 
     python -m benchmarks.request_path [--requests 5000] [--profile]
 """
@@ -237,7 +236,7 @@ def measure(requests: int = REQUESTS, *, profile: bool = False) -> list[Figure]:
     with working("request path"), asyncio.Runner() as runner:
         produce, fetch = runner.run(everything(requests, profile))
     rows: list[Sequence[str]] = []
-    for stage in ("frame and decode", "dispatch and handler", "log", "encode", "waking the task, loop"):
+    for stage in ("frame and decode", "dispatch and handler", "log", "encode", "connection, loop"):
         rows.append((f"  {stage}", f"{_stage(produce, stage):.1f}", f"{_stage(fetch, stage):.1f}"))
     rows.insert(0, ("whole request", f"{produce['whole request']:.1f}", f"{fetch['whole request']:.1f}"))
     rows.append(("peer: decode and encode alone", f"{produce['floor']:.1f}", f"{fetch['floor']:.1f}"))
@@ -263,7 +262,7 @@ def measure(requests: int = REQUESTS, *, profile: bool = False) -> list[Figure]:
 def _stage(found: dict[str, float], stage: str) -> float:
     if stage == "dispatch and handler":
         return found["dispatch, handler, log"] - found["log"]
-    if stage == "waking the task, loop":
+    if stage == "connection, loop":
         parts = found["frame and decode"] + found["dispatch, handler, log"] + found["encode"]
         return found["whole request"] - parts
     return found[stage]

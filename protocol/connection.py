@@ -210,22 +210,21 @@ def decode_request(frame: bytes, served: Mapping[int, tuple[int, int]], entries_
     if not versions[0] <= version <= versions[1]:
         if key != API_VERSIONS or version < 0:
             raise DecodeError(f"{api.name} v{version}, served are v{versions[0]} to v{versions[1]}", buffer=frame)
-        client_id, _ = _read_client_id(frame, flexible=version >= FIRST_FLEXIBLE_API_VERSIONS, what="ApiVersions")
+        client_id, _ = _read_client_id(frame, api, version, flexible=version >= FIRST_FLEXIBLE_API_VERSIONS)
         return Request(api, 0, correlation_id, client_id, None)
-    what = f"{api.name} v{version}"
     entries = max(entries_max, len(frame) // ORDERED_ENTRY_BYTES) if key in ORDERS else entries_max
     header_version = api.request_header_version(version)
     client_id, position = None, 8
     if header_version:
-        client_id, position = _read_client_id(frame, flexible=header_version == 2, what=what)
+        client_id, position = _read_client_id(frame, api, version, flexible=header_version == 2)
     try:
         body, _ = codec.decode(api.request, version, frame, position, entries)
     except DecodeError as error:
-        raise _named(what, error, frame) from None
+        raise _named(f"{api.name} v{version}", error, frame) from None
     return Request(api, version, correlation_id, client_id, body)
 
 
-def _read_client_id(frame: bytes, *, flexible: bool, what: str) -> tuple[str | None, int]:
+def _read_client_id(frame: bytes, api: Api, version: int, *, flexible: bool) -> tuple[str | None, int]:
     """The client id, a classic string even in header v2, and where the body starts."""
     try:
         length: int = _read_int16(frame, 8)[0]
@@ -240,13 +239,12 @@ def _read_client_id(frame: bytes, *, flexible: bool, what: str) -> tuple[str | N
             position = position + 1 if frame[position] == 0 else skip_tags(frame, position, ENTRIES_MAX)[0]
     except (struct.error, IndexError, UnicodeDecodeError, DecodeError) as error:
         reason = error.reason if isinstance(error, DecodeError) else "ends too early or is not UTF-8"
-        raise DecodeError(reason, path=f"{what} header", buffer=frame, position=8) from None
+        raise DecodeError(reason, path=f"{api.name} v{version} header", buffer=frame, position=8) from None
     return client_id, position
 
 
 def decode_response(frame: bytes, api: Api, version: int) -> Any:
     """The body of a response frame, for the request that it answers."""
-    what = f"{api.name} v{version} response"
     try:
         position = 4
         if api.response_header_version(version) == 1:
@@ -255,9 +253,9 @@ def decode_response(frame: bytes, api: Api, version: int) -> Any:
             version = 0
         body, _ = codec.decode(api.response, version, frame, position)
     except (struct.error, IndexError) as error:
-        raise DecodeError("ends too early", path=what, buffer=frame) from error
+        raise DecodeError("ends too early", path=f"{api.name} v{version} response", buffer=frame) from error
     except DecodeError as error:
-        raise _named(what, error, frame) from None
+        raise _named(f"{api.name} v{version} response", error, frame) from None
     return body
 
 
