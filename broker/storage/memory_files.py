@@ -1,38 +1,73 @@
 """A file system in this process's memory, for clusters that keep nothing: see `files` for what each method does.
 
-Every file is one growing array of bytes. Nothing is safer after a flush than before it.
+A file is a list of blocks. What was written stays where it is: one growing array of bytes would be moved again and
+again, each time with all that the partition holds. Nothing is safer after a flush than before it.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from typing import Final
+
 from anabranch.broker.storage.files import Buffer, File
+
+SMALL_BYTES: Final = 8_192
+"""An append of less than this joins the block before it: small batches share an object."""
+BLOCK_BYTES: Final = 32_768
+"""A block this large takes nothing more: growing it would copy too much."""
 
 
 class MemoryFile:
-    """A file that is one growing array of bytes."""
+    """A file that is a list of blocks, and where each of them ends."""
 
-    __slots__ = ("_content", "size_bytes")
+    __slots__ = ("_blocks", "_ends", "size_bytes")
 
     def __init__(self, content: bytes = b"") -> None:
-        self._content = bytearray(content)
-        self.size_bytes = len(content)
+        self._blocks: list[bytearray] = []
+        self._ends: list[int] = []
+        self.size_bytes = 0
+        self.append(content)
 
     def append(self, *chunks: Buffer) -> None:
         """See `File`."""
-        for chunk in chunks:
-            self._content += chunk
-        self.size_bytes = len(self._content)
+        added = bytearray().join(chunks)
+        if not added:
+            return
+        self.size_bytes += len(added)
+        if len(added) < SMALL_BYTES and self._blocks and len(self._blocks[-1]) < BLOCK_BYTES:
+            self._blocks[-1] += added
+            self._ends[-1] = self.size_bytes
+        else:
+            self._blocks.append(added)
+            self._ends.append(self.size_bytes)
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        """See `File`. Only what is asked for is copied."""
-        with memoryview(self._content) as view:
-            return bytes(view[position : position + size_bytes])
+        """See `File`. Only what is asked for is copied, and only once."""
+        end = min(position + size_bytes, self.size_bytes)
+        if position >= end:
+            return b""
+        first = bisect_right(self._ends, position)
+        block, block_end = self._blocks[first], self._ends[first]
+        start = position - block_end + len(block)
+        with memoryview(block) as view:
+            if end <= block_end:
+                return bytes(view[start : start + end - position])
+            last = bisect_right(self._ends, end - 1, first)
+            with memoryview(self._blocks[last]) as last_view:
+                stop = end - self._ends[last] + len(last_view)
+                return b"".join((view[start:], *self._blocks[first + 1 : last], last_view[:stop]))
 
     def truncate(self, size_bytes: int) -> None:
         """See `File`."""
-        if size_bytes < self.size_bytes:
-            del self._content[size_bytes:]
-            self.size_bytes = size_bytes
+        if size_bytes >= self.size_bytes:
+            return
+        kept = bisect_right(self._ends, size_bytes)  # these end where the file will, or before
+        cut = self._ends[kept] - size_bytes
+        del self._blocks[kept + 1 :], self._ends[kept + 1 :]
+        del self._blocks[kept][-cut:]
+        self._ends[kept] = self.size_bytes = size_bytes
+        if not self._blocks[kept]:
+            del self._blocks[kept], self._ends[kept]
 
     def flush(self) -> None:
         """Nothing is safer than it already is."""
@@ -42,7 +77,7 @@ class MemoryFile:
 
     def drop(self) -> None:
         """The file was removed: an object that still refers to it must not keep its content in memory."""
-        self._content = bytearray()
+        self._blocks, self._ends = [], []
         self.size_bytes = 0
 
 

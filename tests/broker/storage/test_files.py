@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -134,8 +135,11 @@ def test_more_files_than_descriptors(files: Files) -> None:
 operations = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.lists(st.binary(max_size=5000), max_size=3)),
-        st.tuples(st.just("truncate"), st.integers(0, 20_000)),
-        st.tuples(st.just("read"), st.tuples(st.integers(0, 20_000), st.integers(0, 20_000))),
+        st.tuples(
+            st.just("append"), st.lists(st.integers(1, 9).map(lambda kib: bytes([kib]) * (kib << 10)), max_size=3)
+        ),
+        st.tuples(st.just("truncate"), st.integers(0, 60_000)),
+        st.tuples(st.just("read"), st.tuples(st.integers(0, 60_000), st.integers(0, 60_000))),
         st.tuples(st.just("close"), st.none()),
     ),
     max_size=30,
@@ -155,6 +159,33 @@ def test_both_adapters_agree(tmp_path_factory: pytest.TempPathFactory, todo: lis
         assert one.read(0, one.size_bytes) == other.read(0, other.size_bytes)
     finally:
         disk.close()
+
+
+def test_what_is_in_memory_is_not_moved_when_more_comes() -> None:
+    """One array that grows for ever is copied again and again, with all that it holds."""
+    file, batch = MemoryFiles().open("f"), bytes(16_384)
+    for _ in range(256):
+        file.append(batch)
+    tracemalloc.start()
+    try:
+        for _ in range(256):
+            file.append(batch)
+        made, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert made < 1.25 * 256 * len(batch)
+
+
+def test_many_small_batches_in_memory_share_blocks() -> None:
+    file = MemoryFiles().open("f")
+    tracemalloc.start()
+    try:
+        for _ in range(10_000):
+            file.append(b"x" * 100)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 1.25 * file.size_bytes
 
 
 def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
