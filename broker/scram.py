@@ -1,7 +1,7 @@
 """SCRAM credentials of users, as Kafka keeps them: among the configuration of the user, under the mechanism's name.
 
-Only what can check a password is stored, never the password. They are kept for tools and for a later listener with
-SASL; nothing here authenticates with them. Sources: KIP-554, `ZkAdminManager`, `ScramCredentialUtils`, RFC 5802.
+Only what can check a password is stored, never the password. They are kept for tools and for SASL, which
+checks them in `broker.security.scram_server`. Sources: KIP-554, `ZkAdminManager`, `ScramCredentialUtils`, RFC 5802.
 """
 
 from __future__ import annotations
