@@ -71,7 +71,7 @@ async def keep_writing(bootstrap: str, topic: str, seconds: float) -> int:
 
 
 async def read_along(bootstrap: str) -> list[asyncio.Task[None]]:
-    """Follow all partitions, with one session at each broker."""
+    """Follow all partitions, with one session at each broker that leads any: there is none of nothing."""
     host, _, port = bootstrap.split(",")[0].rpartition(":")
     line = Line(host, int(port))
     found: MetadataResponse = line.call(MetadataRequest(topics=None))
@@ -82,6 +82,8 @@ async def read_along(bootstrap: str) -> list[asyncio.Task[None]]:
             topic.name or "": [one.partition_index for one in topic.partitions if one.leader_id == broker.node_id]
             for topic in found.topics
         }
+        if not any(led.values()):
+            continue
         connection = await Connection.open(broker.host, broker.port, client_id="reader")
         first: FetchResponse = await connection.call(asking({(t, i): 0 for t in led for i in led[t]}), version=12)
         at_end = {

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from anabranch.clients.admin import Admin, NewTopic
 from benchmarks import beside_idle, codec, inspection, latency, request_path, scale, startup, streams_sizes
 from benchmarks.__main__ import main
+from benchmarks.peers import running
 from benchmarks.report import curve, distribution, percentile
 
 
@@ -60,6 +64,23 @@ def test_some_partitions_are_written_to_beside_idle_ones() -> None:
         "processor time for a request, and reading what it wrote, beside 40 partitions",
         "one core while 40 partitions are idle",
     ]
+
+
+def test_only_brokers_that_lead_something_are_read_along() -> None:
+    """Goal: leaders are placed at random, and a session of nothing is none."""
+
+    async def readers(bootstrap: str) -> int:
+        async with Admin(bootstrap) as admin:
+            await admin.create_topics([NewTopic(name="one", partitions=1, replication_factor=1)])
+        found = await beside_idle.read_along(bootstrap)
+        await asyncio.sleep(0)  # they have begun, and close their connections in the end
+        for reader in found:
+            reader.cancel()
+        await asyncio.wait(found)
+        return len(found)
+
+    with running("anabranch") as peer:
+        assert asyncio.run(readers(peer.bootstrap)) == 1
 
 
 def test_an_unknown_benchmark_is_named(capsys: pytest.CaptureFixture[str]) -> None:
