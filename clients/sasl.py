@@ -1,0 +1,116 @@
+"""What a client says to be believed: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER, without I/O.
+
+A login is asked for its first token and then for the answer to each of the broker's, until it has none. A broker that
+does not prove that it knows the password is not believed either: SCRAM ends only with its signature. Passwords and
+tokens appear in no repr and in no text of an error.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+from typing import Final, Protocol
+
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+DIGESTS: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+ITERATIONS_MIN: Final = 4096
+ITERATIONS_MAX: Final = 1 << 17
+"""More would let a broker, or who poses as one, hold the event loop of its clients."""
+
+_BASE64: Final = r"[A-Za-z0-9+/]+={0,2}"
+_CHALLENGE: Final = re.compile(
+    rf"r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+),s=(?P<salt>{_BASE64}),i=(?P<iterations>[1-9][0-9]{{0,9}})(?:,.*)?", re.ASCII
+)
+
+
+class Login(Protocol):
+    """The client's side of one authentication."""
+
+    def first(self) -> bytes:
+        """The token that begins it."""
+
+    def step(self, answer: bytes) -> bytes | None:
+        """The answer to the broker's token; None at the end. Raises KafkaError."""
+
+
+class PlainLogin:
+    """PLAIN (RFC 4616): name and password as they are."""
+
+    def __init__(self, user: str, password: str) -> None:
+        self._token = f"\0{user}\0{password}".encode()
+
+    def first(self) -> bytes:
+        """Name and password."""
+        return self._token
+
+    def step(self, answer: bytes) -> bytes | None:
+        """Nothing is left to say."""
+        return None
+
+
+class OAuthBearerLogin:
+    """OAUTHBEARER (RFC 7628): a token that somebody else has issued."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def first(self) -> bytes:
+        """The token."""
+        return f"n,,\x01auth=Bearer {self._token}\x01\x01".encode()
+
+    def step(self, answer: bytes) -> bytes | None:
+        """Give up when the broker explains what is wrong with the token; it says so in words after that."""
+        return b"\x01" if answer else None
+
+
+class ScramLogin:
+    """SCRAM (RFC 5802) as Kafka's clients speak it: the password is not prepared. `nonce` is fresh and printable."""
+
+    def __init__(self, mechanism: str, user: str, password: str, nonce: str) -> None:
+        self._digest = DIGESTS[mechanism]
+        self._password = password.encode()
+        self._nonce = nonce
+        self._bare = f"n={user.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
+        self._verifier: bytes | None = None
+
+    def first(self) -> bytes:
+        """Name and nonce."""
+        return f"n,,{self._bare}".encode()
+
+    def step(self, answer: bytes) -> bytes | None:
+        """The proof, and after it the check of the broker's own."""
+        if self._verifier is None:
+            return self._proof(answer.decode(errors="replace"))
+        if not hmac.compare_digest(answer.partition(b",")[0], b"v=" + base64.b64encode(self._verifier)):
+            raise _not_believed("its signature is wrong: it does not know the password")
+        return None
+
+    def _proof(self, challenge: str) -> bytes:
+        asked = _CHALLENGE.fullmatch(challenge)
+        if asked is None:
+            raise _not_believed("its first message is not one of SCRAM")
+        nonce, iterations = asked["nonce"], int(asked["iterations"])
+        if not nonce.startswith(self._nonce) or nonce == self._nonce:
+            raise _not_believed("its nonce does not go on from the client's")
+        if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
+            raise _not_believed(f"it asks for {iterations} iterations, not {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+        try:
+            salt = base64.b64decode(asked["salt"], validate=True)
+        except ValueError:
+            raise _not_believed("its salt is not base64") from None
+        salted = hashlib.pbkdf2_hmac(self._digest, self._password, salt, iterations)
+        client_key = hmac.digest(salted, b"Client Key", self._digest)
+        server_key = hmac.digest(salted, b"Server Key", self._digest)
+        unproved = f"c=biws,r={nonce}"
+        signed = f"{self._bare},{challenge},{unproved}".encode()
+        signature = hmac.digest(hashlib.new(self._digest, client_key).digest(), signed, self._digest)
+        self._verifier = hmac.digest(server_key, signed, self._digest)
+        proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+        return f"{unproved},p={base64.b64encode(proof).decode()}".encode()
+
+
+def _not_believed(why: str) -> KafkaError:
+    return KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, f"the broker is not believed: {why}")

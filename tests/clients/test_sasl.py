@@ -1,0 +1,105 @@
+"""The client's side of each mechanism, against RFC 7677's example, the broker's machines, and brokers that pretend."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from anabranch.broker.scram import Upsertion, credential
+from anabranch.broker.security.exchange import Refused
+from anabranch.broker.security.oauthbearer import BadToken, Bearer, OAuthBearerServer
+from anabranch.broker.security.plain import PlainServer
+from anabranch.broker.security.scram_server import Credential, ScramServer
+from anabranch.clients.sasl import DIGESTS, ITERATIONS_MAX, OAuthBearerLogin, PlainLogin, ScramLogin
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+CHALLENGE = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+FINAL = b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+VERIFIER = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+
+
+def login(password: str = "pencil") -> ScramLogin:
+    return ScramLogin("SCRAM-SHA-256", "user", password, "rOprNGfwEbeRWgbNEkqO")
+
+
+def test_the_example_of_rfc_7677() -> None:
+    scram = login()
+    assert scram.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+    assert scram.step(CHALLENGE) == FINAL
+    assert scram.step(VERIFIER) is None
+
+
+@pytest.mark.parametrize("mechanism", DIGESTS)
+def test_client_and_broker_believe_each_other_only_with_the_same_password(mechanism: str) -> None:
+    number = list(DIGESTS).index(mechanism) + 1
+    salted = hashlib.pbkdf2_hmac(DIGESTS[mechanism], "pä=,".encode(), b"salt", 4096)
+    known = Credential.parse(credential(Upsertion("a=b,c", number, 4096, b"salt", salted)))
+    for password in ("pä=,", "planted"):
+        client = ScramLogin(mechanism, "a=b,c", password, "mine")
+        server = ScramServer(mechanism, {"a=b,c": known}.get, "yours")
+        final = client.step(server.step(client.first(), 0).answer)
+        assert final is not None
+        if password == "planted":
+            with pytest.raises(Refused):
+                server.step(final, 0)
+        else:
+            last = server.step(final, 0)
+            assert last.user == "a=b,c"
+            assert client.step(last.answer) is None
+
+
+@pytest.mark.parametrize(
+    "challenge",
+    [
+        b"",
+        b"\xff",
+        b"e=other-error",
+        CHALLENGE.replace(b"r=rO", b"r=xO"),
+        b"r=rOprNGfwEbeRWgbNEkqO,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
+        CHALLENGE.replace(b"4096", b"4095"),
+        CHALLENGE.replace(b"4096", b"%d" % (ITERATIONS_MAX + 1)),
+        CHALLENGE.replace(b"gQ==", b"gQ="),
+        CHALLENGE.replace(b"4096", b"0"),
+    ],
+)
+def test_a_broker_that_pretends_gets_no_proof(challenge: bytes) -> None:
+    with pytest.raises(KafkaError) as error:
+        login("planted").step(challenge)
+    assert error.value.code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert "planted" not in str(error.value)
+
+
+@pytest.mark.parametrize("verifier", [b"", b"v=", VERIFIER[:-4], VERIFIER.lower(), b"e=invalid-proof"])
+def test_a_broker_that_does_not_know_the_password_is_not_believed(verifier: bytes) -> None:
+    scram = login()
+    scram.step(CHALLENGE)
+    with pytest.raises(KafkaError, match="signature"):
+        scram.step(verifier)
+
+
+def test_plain() -> None:
+    plain = PlainLogin("bób", "pässword")
+    last = PlainServer({"bób": "pässword"}).step(plain.first(), 0)
+    assert last.user == "bób"
+    assert plain.step(last.answer) is None
+
+
+def test_a_token_is_shown_and_given_up_when_it_is_bad() -> None:
+    def read(token: str, now_ms: int) -> Bearer:
+        if token != "good.token.":
+            raise BadToken("another one")
+        return Bearer("alice", 1)
+
+    assert OAuthBearerServer(read).step(OAuthBearerLogin("good.token.").first(), 0).user == "alice"
+    assert OAuthBearerLogin("good.token.").step(b"") is None
+    server, client = OAuthBearerServer(read), OAuthBearerLogin("bad")
+    gives_up = client.step(server.step(client.first(), 0).answer)
+    assert gives_up is not None
+    with pytest.raises(Refused, match="a bad token"):
+        server.step(gives_up, 0)
+
+
+def test_no_login_shows_its_secret() -> None:
+    for one in (PlainLogin("u", "planted"), OAuthBearerLogin("planted"), login("planted")):
+        assert "planted" not in repr(one) + str(one)
