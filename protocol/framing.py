@@ -5,8 +5,10 @@ The reader owns the receive buffer, so that a `BufferedProtocol` can read from t
 no other object holds: decoded records may keep slices of it for as long as they like.
 
 Memory is bounded by what really arrived: a length is a claim, so the buffer only doubles as the bytes come in, hardly
-beyond the frame in progress, and it shrinks again when a large frame is gone. A negative or oversized length is
-a `DecodeError`, as Kafka closes such a connection.
+beyond the frame in progress. A claim no larger than the frame before it is believed, up to one read from the socket:
+growing step by step would copy each large frame once more. When all is handed out, only a small buffer is kept: most
+connections are idle most of the time. A negative or oversized length is a `DecodeError`, as Kafka closes such
+a connection.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from anabranch.protocol.errors import DecodeError
 FRAME_BYTES_MAX: Final = 104_857_600
 """Kafka's `socket.request.max.bytes`."""
 BUFFER_BYTES: Final = 65_536
+KEPT_BYTES: Final = 8_192
+"""The buffer of a connection that nothing is read from; small requests never need another one."""
 ROOM_BYTES: Final = 4_096
 """Less room than this is not worth a read from the socket."""
 READ_BYTES_MAX: Final = 1 << 20
@@ -36,13 +40,14 @@ _read_length = struct.Struct(">i").unpack_from
 class FrameReader:
     """Cuts a stream of bytes into frames."""
 
-    __slots__ = ("_buffer", "_end", "_frame_bytes_max", "_start")
+    __slots__ = ("_before", "_buffer", "_end", "_frame_bytes_max", "_start")
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._buffer = bytearray(0)
         self._start = 0
         self._end = 0
+        self._before = 0  # the length of the frame before the one that is next
 
     @property
     def buffered(self) -> int:
@@ -90,11 +95,12 @@ class FrameReader:
             return None
         first = self._start + LENGTH_BYTES
         self._start = first + length
+        self._before = length
         with memoryview(self._buffer) as view:
             frame = bytes(view[first : self._start])
         if self._start == self._end:
             self._start = self._end = 0
-            if len(self._buffer) > BUFFER_BYTES:
+            if len(self._buffer) > KEPT_BYTES:
                 self._buffer = bytearray(0)
         return frame
 
@@ -112,16 +118,19 @@ class FrameReader:
         if buffered + wanted <= len(self._buffer) and buffered * 2 <= len(self._buffer):
             self._buffer[:buffered] = self._buffer[self._start : self._end]
         else:
-            capacity = max(BUFFER_BYTES, buffered + wanted, self._doubled(buffered))
+            capacity = max(buffered + wanted, self._wished(buffered))
             larger = bytearray(capacity)
             larger[:buffered] = memoryview(self._buffer)[self._start : self._end]
             self._buffer = larger
         self._start, self._end = 0, buffered
 
-    def _doubled(self, buffered: int) -> int:
-        """Twice what is there, but no more than the frame in progress needs."""
+    def _wished(self, buffered: int) -> int:
+        """Room for the frame in progress, as far as it is believed; for what may come, if none has begun."""
         if buffered < LENGTH_BYTES:
-            return 0
+            return KEPT_BYTES if self._before <= ROOM_BYTES else BUFFER_BYTES
         length: int = _read_length(self._buffer, self._start)[0]
         whole = LENGTH_BYTES + max(0, min(length, self._frame_bytes_max))
-        return buffered * 2 if whole <= buffered else min(buffered * 2, whole + ROOM_BYTES)
+        if whole <= buffered:
+            return buffered * 2
+        believed = max(buffered * 2, BUFFER_BYTES, min(self._before + LENGTH_BYTES, READ_BYTES_MAX))
+        return min(believed, whole) + ROOM_BYTES

@@ -160,3 +160,35 @@ def test_small_frames_use_one_buffer_for_ever() -> None:
         reader.feed(b"\0")
         assert reader.next_frame() == bytes(300)
     assert reader.get_buffer().obj is buffer
+
+
+@pytest.mark.parametrize("size_bytes", [100, 20_000, 60_000, 1_000_000])
+def test_a_reader_that_waits_for_nothing_holds_little(size_bytes: int) -> None:
+    tracemalloc.start()
+    try:
+        readers = [FrameReader() for _ in range(10)]
+        for reader in readers:
+            for _ in range(3):
+                reader.get_buffer()
+                reader.feed(framed(bytes(size_bytes)))
+                assert reader.next_frame() is not None
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 10 * 10_000
+
+
+def test_a_frame_as_large_as_the_one_before_is_not_moved_as_it_grows() -> None:
+    reader, moved = FrameReader(), []
+    for _ in range(2):
+        remaining, buffers = memoryview(framed(bytes(900_000))), list[object]()
+        while remaining:
+            room = reader.get_buffer()
+            buffers += [] if buffers and buffers[-1] is room.obj else [room.obj]
+            count = min(len(room), len(remaining))
+            room[:count] = remaining[:count]
+            reader.buffer_updated(count)
+            remaining = remaining[count:]
+        assert len(reader.next_frame() or b"") == 900_000
+        moved.append(len(buffers))
+    assert moved[0] > 3 and moved[1] == 2
