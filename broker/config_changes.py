@@ -2,32 +2,24 @@
 
 A change and its announcement are one transaction, so that no change stays unknown because its writer died; the formats
 are Kafka's (`config_change_N`, version 2, the path of the entity). An announcement says only whose configuration to
-read again, so one that is read twice does no harm, and one that was made while this node was away needs no reading: a
-node that starts or comes back reads everything it uses anyway.
-
-Each node removes announcements that it has known for a quarter of an hour. Kafka goes by their age instead; counting
-from when one was first seen needs no agreement between clocks. Sources: `ZkConfigManager` and
-`ZkNodeChangeNotificationListener`.
+read again; how they are noticed and forgotten is `announcements`'. Source: `ZkConfigManager`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.lasting import Died, lasting, unattended
+from anabranch.broker.announcements import Announcements
 from anabranch.controller.candidacy import persistently
 from anabranch.controller.zk import paths, znodes
-from anabranch.controller.zk.body import MalformedZnode
 from anabranch.controller.zk.session import (
     BadVersion,
     Create,
     NodeExists,
     NoNode,
-    SessionExpired,
     Set,
     TooLarge,
     ZkError,
@@ -40,8 +32,6 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 DEFAULT_ENTITY: Final = "<default>"
-KEPT_S: Final = 15 * 60
-RETRY_S: Final = 0.5
 Handler = Callable[[str], Awaitable[None]]
 Edit = Callable[[dict[str, str]], Mapping[str, str]]
 
@@ -87,89 +77,20 @@ async def change_config(session: ZkSession, entity_path: str, edit: Edit) -> Non
                     await persistently(lambda parent=parent: session.create(parent, make_parents=True))  # type: ignore[misc]
 
 
-class ConfigChanges:
+class ConfigChanges(Announcements):
     """Watches the announcements under one session, and calls the handlers of their entity types."""
 
     def __init__(self, handlers: Mapping[str, Handler]) -> None:
         """`handlers`: entity type ("topics", "brokers", "clients", ...) -> what to do about an entity's change."""
+        super().__init__("change of configuration", paths.CONFIG_CHANGE_PREFIX, self._announced, "config-changes")
         self._handlers = dict(handlers)
-        self.died: Died = unattended
-        self._session: ZkSession | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._changed = asyncio.Event()
-        self._last = -1
-        self._seen: dict[str, float] = {}
 
     def on_change(self, entity_type: str, handler: Handler) -> None:
         """Call `handler(entity name)` for every announced change of an entity of this type."""
         self._handlers[entity_type] = handler
 
-    async def watch(self, session: ZkSession) -> None:
-        """Watch under a (new) session. What was announced before is taken as known: read configurations after this."""
-        await self.stop()
-        self._session = session
-        self._changed.clear()
-        names = await self._names()
-        self._last = max(map(number_of, names), default=-1)
-        self._note(names)
-        self._task = lasting(self._run(), "config-changes", self.died)
-
-    async def stop(self) -> None:
-        """Stop watching."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    async def _run(self) -> None:
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            try:
-                await self._take(await self._names())
-            except SessionExpired:
-                return  # the node opens a new session, and watches under that
-            except ZkError as error:
-                log.warning("changes of configuration have to wait: %s", error)
-                await asyncio.sleep(RETRY_S)
-                self._changed.set()
-
-    async def _names(self) -> list[str]:
-        session = self._session
-        assert session is not None, "names are read under a session"
-        names = await persistently(lambda: session.children(paths.CONFIG_CHANGES, lambda _: self._changed.set()))
-        return sorted(name for name in names if number_of(name) >= 0)
-
-    async def _take(self, names: list[str]) -> None:
-        """Handle new announcements, and remove old ones."""
-        self._note(names)
-        for name in names:
-            if number_of(name) > self._last:
-                await self._handle(f"{paths.CONFIG_CHANGES}/{name}")
-                self._last = number_of(name)
-        session = self._session
-        old = asyncio.get_running_loop().time() - KEPT_S
-        for name in [name for name, seen_s in self._seen.items() if seen_s < old]:
-            del self._seen[name]
-            if session is not None:
-                with contextlib.suppress(NoNode):
-                    await session.delete(f"{paths.CONFIG_CHANGES}/{name}")
-
-    def _note(self, names: list[str]) -> None:
-        now = asyncio.get_running_loop().time()
-        self._seen = {name: self._seen.get(name, now) for name in names}
-
-    async def _handle(self, path: str) -> None:
-        session = self._session
-        assert session is not None
-        try:
-            data, _ = await persistently(lambda: session.get(path))
-            entity_type, _, name = znodes.decode_config_change(path, data).partition("/")
-        except NoNode:
-            return
-        except MalformedZnode as error:
-            log.error("a change of configuration is left out: %s", error)
-            return
+    async def _announced(self, path: str, data: bytes) -> None:
+        entity_type, _, name = znodes.decode_config_change(path, data).partition("/")
         handler = self._handlers.get(entity_type)
         if handler is None:
             return
@@ -179,9 +100,3 @@ class ConfigChanges:
             raise
         except Exception:
             log.exception("bug in taking up the configuration of %s/%s", entity_type, name)
-
-
-def number_of(name: str) -> int:
-    """The sequence number of an announcement; -1 if it is something else."""
-    suffix = name.removeprefix(paths.name(paths.CONFIG_CHANGE_PREFIX))
-    return int(suffix) if suffix.isdecimal() and suffix != name else -1
