@@ -41,7 +41,9 @@ class UnsecuredTokens:
         if issued_ms is not None and (issued_ms > now_ms + self.clock_skew_ms or issued_ms >= expires_ms):
             raise BadToken("issued in the future, or after it expired")
         scope = claims.get(self.scope_claim)
-        held = scope.split() if isinstance(scope, str) else scope if isinstance(scope, list) else []
+        # a text is one element, however many spaces it has: Kafka reads it so
+        told = scope if isinstance(scope, list) else [scope]
+        held = {one.strip() for one in told if isinstance(one, str)}
         if any(one not in held for one in self.required_scope):
             raise BadToken("not all of the required scope", self.required_scope)
         return Bearer(user, expires_ms)

@@ -100,7 +100,8 @@ def test_the_clock_skew_shifts_both_ends() -> None:
 def test_a_required_scope_must_be_held_whole() -> None:
     tokens = UnsecuredTokens(required_scope=("read", "write"))
     assert tokens.read(token(scope=["write", "more", "read"]), NOW_MS).user == "alice"
-    for scope in (None, "", "read", ["read"], "readwrite", {"read": 1}):
+    assert UnsecuredTokens(required_scope=("read",)).read(token(scope=" read "), NOW_MS).user == "alice"
+    for scope in (None, "", "read", "read write", ["read write"], ["read"], "readwrite", {"read": 1}):
         with pytest.raises(BadToken) as bad:
             tokens.read(token(scope=scope), NOW_MS)
         assert bad.value.as_json() == '{"status":"insufficient_scope", "scope":"[read, write]"}'
