@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 log = logging.getLogger(__name__)
@@ -70,6 +70,14 @@ class LeaderEpochCache:
         """Like `assign`, for recovery: the caller saves when it is through."""
         if epoch > self.latest_epoch:
             self._assign(epoch, offset)
+
+    def replay_earlier(self, written: Iterable[tuple[int, int]]) -> None:
+        """Learn epochs and offsets of batches that stand before the first entry; the caller saves, as for `replay`."""
+        known, self._entries = self._entries, []
+        for epoch, offset in written:
+            self.replay(epoch, offset)
+        latest = self.latest_epoch
+        self._entries += [entry for entry in known if entry.epoch > latest]
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """The largest epoch not above the one asked for, and the offset at which it ended (exclusive).

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from anabranch.broker.storage.aborted_transactions import AbortedTransaction
@@ -240,7 +241,8 @@ class _Loader:
         remove_snapshots(self._files, self._directory, segments, end)
         self._seal_scanned(end)
         self._epochs.truncate_from_end(end)
-        if self._epochs.entries and (self._scanned or not self._knows_epochs):
+        returned = self._epochs_of_returned(start)
+        if self._epochs.entries and (returned or self._scanned or not self._knows_epochs):
             self._epochs.save_if_possible()
         return LoadedLog(
             segments=segments,
@@ -252,6 +254,28 @@ class _Loader:
             scanned_segments=scanned,
             reached=self._reached if self._reached > end else 0,
         )
+
+    def _epochs_of_returned(self, start: int) -> bool:
+        """Learn the epochs of records that were deleted and are back; whether there are any.
+
+        A deletion moves the log's start and the first epoch to one offset, but on the disk the first epoch is there at
+        once and the start with the next checkpoint. A process that is killed in between finds the records again, and
+        without their epochs it would tell followers and gates that every older epoch ended behind them.
+        """
+        epochs = self._epochs
+        first = epochs.entries[0].start_offset if epochs.entries else self._log_end_offset
+        if start >= first:
+            return False
+        returned = [
+            (header.partition_leader_epoch, max(header.base_offset, start))
+            for segment, end in zip(self._segments, self._segments.ends(self._log_end_offset), strict=True)
+            if segment.base_offset < first and start < end
+            for _, header in takewhile(
+                lambda batch: batch[1].base_offset < first, segment.headers(segment.position_of(start))
+            )
+        ]
+        epochs.replay_earlier(returned)
+        return bool(returned)
 
     def _seal_scanned(self, log_end: int) -> None:
         """Write the indexes of scanned segments that will not change, so that the next life can trust them."""

@@ -76,6 +76,14 @@ def test_truncation() -> None:
     assert epochs.entries == ()
 
 
+def test_what_stands_before_the_first_entry_can_be_learned() -> None:
+    epochs = cache((4, 20), (7, 30))
+    epochs.replay_earlier([])
+    assert epochs.entries == ((4, 20), (7, 30))
+    epochs.replay_earlier([(2, 10), (2, 12), (3, 14), (4, 18)])
+    assert epochs.entries == ((2, 10), (3, 14), (4, 18), (7, 30))
+
+
 def test_every_change_is_saved_and_nothing_else() -> None:
     saved: list[bytes] = []
     epochs = LeaderEpochCache((), saved.append)

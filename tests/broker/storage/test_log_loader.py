@@ -11,6 +11,7 @@ from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.log_loader import snapshot_offsets
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.broker.storage.segment import Segment
+from anabranch.broker.storage.settings import LogSettings
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.control import build_end_transaction
 from tests.broker.storage.batches import NOW_MS, batch
@@ -217,6 +218,25 @@ def test_a_deleted_producers_sequence_outlives_its_batches(files: Files) -> None
     again = reopened(files, log.recovery_point)
     assert again.producers.get(9) is not None, "its transaction is open"
     assert again.last_stable_offset(again.log_end_offset) == log.last_stable_offset(log.log_end_offset)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("deleted", [1, 5, 6, 7, 12, 13, 16])
+def test_records_that_come_back_bring_their_epochs_along(files: Files, deleted: int, clean: bool) -> None:
+    """Process killed between a deletion and the checkpoint that has the log's new start."""
+    log = PartitionLog.open(files, "t-0", LogSettings(), NOW_MS)
+    for number in range(8):
+        append(log, batch(2), epoch=number // 3)
+    before = log.epochs.entries
+    assert before == ((0, 0), (1, 6), (2, 12))
+    log.increment_log_start_offset(deleted)
+    log.close()
+    for _ in range(2):
+        again = PartitionLog.open(files, "t-0", LogSettings(), NOW_MS, recovery_point=16, clean=clean)
+        assert (again.log_start_offset, again.epochs.entries) == (0, before)
+        again.close()
+    partly = PartitionLog.open(files, "t-0", LogSettings(), NOW_MS, recovery_point=16, clean=clean, log_start_offset=5)
+    assert [partly.epochs.end_offset_for(epoch, 16) for epoch in range(3)] == [(0, 6), (1, 12), (2, 16)]
 
 
 @pytest.mark.parametrize(
