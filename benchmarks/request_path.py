@@ -63,6 +63,17 @@ class Sink(asyncio.Transport):
         return False
 
 
+def receive(protocol: BrokerConnection | ServerConnection, frame: bytes) -> None:
+    """Hand bytes over as a transport does: as many at a time as there is room for."""
+    rest = memoryview(frame)
+    while rest:
+        room = protocol.get_buffer(-1)
+        size = min(len(room), len(rest))
+        room[:size] = rest[:size]
+        protocol.buffer_updated(size)
+        rest = rest[size:]
+
+
 @dataclass(slots=True)
 class Path:
     """One kind of request on its way through the node."""
@@ -89,34 +100,28 @@ class Path:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         left = count
-        size = len(frame)
-
-        def send() -> None:
-            connection.get_buffer(-1)[:size] = frame
-            connection.buffer_updated(size)
 
         def answered() -> None:
             nonlocal left
             left -= 1
             if left:
-                loop.call_soon(send)  # as the selector would call, when the next request has come
+                loop.call_soon(receive, connection, frame)  # as the selector would call, when the next request has come
             else:
                 done.set_result(None)
 
         self.sink.on_answer = answered
         start_s = time.thread_time()
-        loop.call_soon(send)
+        loop.call_soon(receive, connection, frame)
         await done
         return (time.thread_time() - start_s) / count * 1e6
 
     def frame_and_decode_us(self, count: int) -> float:
         """Frame and decode alone: the connection's core, with the answer left out."""
-        frame, size = self.frame, len(self.frame)
+        frame = self.frame
         core = ServerConnection(self.node.server.dispatcher.served)
 
         def one() -> None:
-            core.get_buffer(-1)[:size] = frame
-            core.buffer_updated(size)
+            receive(core, frame)
             core.next_request()
             core._open = None
 

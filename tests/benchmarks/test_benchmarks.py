@@ -66,21 +66,17 @@ def test_some_partitions_are_written_to_beside_idle_ones() -> None:
     ]
 
 
-def test_only_brokers_that_lead_something_are_read_along() -> None:
+async def test_only_brokers_that_lead_something_are_read_along() -> None:
     """Goal: leaders are placed at random, and a session of nothing is none."""
-
-    async def readers(bootstrap: str) -> int:
-        async with Admin(bootstrap) as admin:
+    with running("anabranch") as peer:
+        async with Admin(peer.bootstrap) as admin:
             await admin.create_topics([NewTopic(name="one", partitions=1, replication_factor=1)])
-        found = await beside_idle.read_along(bootstrap)
+        found = await beside_idle.read_along(peer.bootstrap)
         await asyncio.sleep(0)  # they have begun, and close their connections in the end
         for reader in found:
             reader.cancel()
         await asyncio.wait(found)
-        return len(found)
-
-    with running("anabranch") as peer:
-        assert asyncio.run(readers(peer.bootstrap)) == 1
+    assert len(found) == 1
 
 
 def test_an_unknown_benchmark_is_named(capsys: pytest.CaptureFixture[str]) -> None:
