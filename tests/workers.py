@@ -18,10 +18,10 @@ TOGETHER: Final = {
     "tests/chaos/test_main.py": "chaos",
     "tests/chaos/test_marathon.py": "chaos",
     "tests/chaos/test_run.py": "chaos",
-    "tests/sim/test_resizing.py::test_fifty": "fifty resizes",
-    "tests/sim/test_resizing.py::test_a_seed": "fifty resizes",
+    "tests/sim/test_resizing.py::test_schedules": "resizes",
+    "tests/sim/test_resizing.py::test_a_seed": "resizes",
     "tests/sim/test_resizing.py": "resizes broken on purpose",
-    "tests/sim/test_schedules.py": "fifty schedules",
+    "tests/sim/test_schedules.py": "schedules",
     "tests/sim/test_aims.py": "aims",
     "tests/sim/test_planted.py": "planted bugs",
 }

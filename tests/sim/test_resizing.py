@@ -16,9 +16,9 @@ from tests.sim.elsewhere import fingerprints_elsewhere
 from tests.sim.planted import catch, planted
 from tests.sim.resizing import silent
 
-SCHEDULES = 50
-AGAIN = 25
-"""Of `test_schedules`, too."""
+SCHEDULES = 30
+"""`make sim` runs a thousand."""
+AGAIN = 15
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def results() -> list[Result]:
     return list(run_many(range(SCHEDULES), processes=2, scenario=SCENARIO))
 
 
-def test_fifty_schedules_of_resizes_are_without_violation(results: list[Result]) -> None:
+def test_schedules_of_resizes_are_without_violation(results: list[Result]) -> None:
     """Goal: I0 to I15, whatever dies; every fault and every kind of resize happened, every invariant had evidence."""
     fired: Counter[str] = Counter()
     guilty = {}
@@ -36,7 +36,7 @@ def test_fifty_schedules_of_resizes_are_without_violation(results: list[Result])
             guilty[result.seed] = result.violations[:3]
     assert not guilty, "repeat with: make sim SCENARIO=resize SEED=n"
     assert silent(fired, SCHEDULES) == []
-    assert fired["resize: growth"] + fired["resize: shrink"] > 150
+    assert fired["resize: growth"] + fired["resize: shrink"] > 90
     assert all(fired[f"judged: {one.name}"] >= SCHEDULES for one in INVARIANTS)
 
 

@@ -1,4 +1,4 @@
-"""Fifty seeded schedules of whole clusters under faults, and the same ones again: equal seeds, equal runs."""
+"""Seeded schedules of whole clusters under faults, and the same ones again: equal seeds, equal runs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tests.sim.command import Result, run_many
 from tests.sim.effects import silent
 from tests.sim.elsewhere import fingerprints_elsewhere
 
-SCHEDULES = 50
-AGAIN = 25
-"""And as many of resizes."""
+SCHEDULES = 30
+"""`make sim` runs five hundred."""
+AGAIN = 15
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def results() -> list[Result]:
     return list(run_many(range(SCHEDULES), processes=2))
 
 
-def test_fifty_schedules_under_faults_are_without_violation(results: list[Result]) -> None:
+def test_schedules_under_faults_are_without_violation(results: list[Result]) -> None:
     """Goal: nothing acknowledged is lost, repeated or out of order, whatever fails; and every fault has fired."""
     fired: Counter[str] = Counter()
     resizes = 0
@@ -31,7 +31,7 @@ def test_fifty_schedules_under_faults_are_without_violation(results: list[Result
         if result.violations:
             guilty[result.seed] = result.violations[:3]
     assert not guilty, "repeat with: make sim SEED=n"
-    assert resizes > 25
+    assert resizes > 15
     assert silent(fired, SCHEDULES) == []
 
 
