@@ -15,7 +15,7 @@ import pytest
 
 from anabranch.zookeeper import why_unavailable
 from tests.interop.clients import CLIENTS
-from tests.interop.driving import PATIENCE_S
+from tests.interop.driving import PATIENCE_S, Driver
 from tests.interop.world import World
 
 GROUP, TRANSACTION = 0, 1
@@ -88,7 +88,11 @@ def test_every_record_is_copied_once_while_coordinators_die(world: World) -> Non
         )
         everything = {f"copy of {value}" for value in first.acked | producer.acked}
         # One copier may have made all the copies since the last kill, and the other have everything before it yet.
-        reader.until(lambda: reader.values >= everything, "all copies", AFTER_KILL_S)
+        try:
+            reader.until(lambda: reader.values >= everything, "all copies", AFTER_KILL_S)
+        except AssertionError as gave_up:
+            gave_up.add_note(history(copiers, everything - reader.values))
+            raise
         for copier in copiers:
             copier.stop()
         reader.stop()
@@ -96,4 +100,16 @@ def test_every_record_is_copied_once_while_coordinators_die(world: World) -> Non
     values = Counter(one["value"] for one in reader.told("record"))
     assert max(seen.values()) == 1, "the reader itself read something twice"
     assert set(values) == everything
-    assert not {value: times for value, times in values.items() if times > 1}, "copied twice"
+    twice = {value for value, times in values.items() if times > 1}
+    assert not twice, f"copied twice: {history(copiers, twice)}"
+
+
+def history(copiers: list[Driver], copies: set[str]) -> str:
+    """What the copiers have told, and of their copies only these."""
+    lines = [f"{len(copies)} copies, such as {sorted(copies)[:5]}"]
+    for copier in copiers:
+        for one in copier.events:
+            values = [value for value in one.get("values", ()) if f"copy of {value}" in copies]
+            if values or one["event"] != "copied":
+                lines.append(f"{copier.what}: {one['event']} {values or one}")
+    return "\n".join(lines)

@@ -28,6 +28,9 @@ COPIER = {
 WAIT_S = 60.0
 CALL_S = 5.0
 
+moves: list[str] = []
+"""What the consumer was told of its partitions since somebody looked."""
+
 
 def produce(asked: Arguments) -> None:
     """Tell of every record what became of it."""
@@ -68,7 +71,11 @@ def consumer_of(asked: Arguments) -> Consumer:
     consumer = Consumer(settings)
 
     def told(event: str) -> Any:
-        return lambda _, partitions: emit(event, partitions=[one.partition for one in partitions])
+        def tell(_: Any, partitions: list[TopicPartition]) -> None:
+            moves.append(event)
+            emit(event, partitions=[one.partition for one in partitions])
+
+        return tell
 
     consumer.subscribe([asked.topic], on_assign=told("assigned"), on_revoke=told("revoked"), on_lost=told("revoked"))
     return consumer
@@ -124,8 +131,16 @@ def copy(asked: Arguments) -> None:
 
 
 def copy_some(asked: Arguments, producer: Producer, consumer: Consumer) -> None:
-    """One transaction. Raises KafkaException when there can be no other with this producer."""
+    """One transaction. Raises KafkaException when there can be no other with this producer.
+
+    What came in a call that moved partitions is left: some of it may be another member's now, and the positions below
+    would not have it.
+    """
+    moves.clear()
     messages = [one for one in consumer.consume(20, 0.2) if one.error() is None]
+    if moves:
+        rewind(consumer)
+        return
     if not messages:
         return
     producer.begin_transaction()
@@ -162,7 +177,11 @@ def rewind(consumer: Consumer) -> None:
     """Back to what was committed."""
     while partitions := consumer.assignment():
         try:
-            for one in consumer.committed(partitions, CALL_S):
+            committed = consumer.committed(partitions, CALL_S)
+            emit("rewound", offsets={one.partition: one.offset for one in committed})
+            for one in committed:
+                if one.error is not None:
+                    raise KafkaException(one.error)
                 consumer.seek(TopicPartition(one.topic, one.partition, max(one.offset, OFFSET_BEGINNING)))
         except KafkaException:
             consumer.poll(0.2)  # no coordinator now, or partitions that just went away
