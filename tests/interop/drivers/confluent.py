@@ -134,9 +134,11 @@ def copy_some(asked: Arguments, producer: Producer, consumer: Consumer) -> None:
     """One transaction. Raises KafkaException when there can be no other with this producer.
 
     What came in a call that moved partitions is left: some of it may be another member's now, and the positions below
-    would not have it.
+    would not have it. Who it is in the group is asked before: librdkafka forgets that when its session has ended, and
+    brokers take offsets from nobody in particular, as clients before KIP-447 sent them.
     """
     moves.clear()
+    member = consumer.consumer_group_metadata()
     messages = [one for one in consumer.consume(20, 0.2) if one.error() is None]
     if moves:
         rewind(consumer)
@@ -148,7 +150,7 @@ def copy_some(asked: Arguments, producer: Producer, consumer: Consumer) -> None:
         for one in messages:
             producer.produce(asked.target, key=one.key(), value=b"copy of " + one.value())
         positions = consumer.position(consumer.assignment())
-        producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), CALL_S)
+        producer.send_offsets_to_transaction(positions, member, CALL_S)
         retried(lambda: producer.commit_transaction(CALL_S))
     except KafkaException as error:
         if error.args[0].fatal():
