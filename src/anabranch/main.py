@@ -19,6 +19,8 @@ COMMANDS: Final = {
     "zookeeper": ("anabranch.commands.zookeeper", "A real ZooKeeper server, from the jars of PySpark."),
     "health": ("anabranch.commands.health", "Whether a node or a ZooKeeper is in service, as an exit status."),
     "topics": ("anabranch.commands.topics", "Create, list, describe, resize and delete topics."),
+    "produce": ("anabranch.commands.produce", "Send lines of text or JSON as records."),
+    "consume": ("anabranch.commands.consume", "Show the records of topics, each key in its order."),
     "groups": ("anabranch.commands.groups", "Consumer groups: members, gates, offsets."),
     "features": ("anabranch.commands.features", "What all brokers can rely on, such as ordered resizing."),
     "streams": ("anabranch.commands.streams", "Run an instance of a streams application."),

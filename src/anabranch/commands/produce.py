@@ -1,0 +1,201 @@
+"""`anabranch produce`: sends lines as records."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from anabranch.commands.topics import HINTS, bootstrap
+from anabranch.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from anabranch import Producer
+    from anabranch.clients.producer.queues import RecordMetadata
+    from anabranch.record_lines import LineRecord
+
+    Parser = Callable[[bytes], LineRecord]
+
+READ_BYTES: Final = 1 << 16
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  anabranch produce flights --key LH400 'delayed by 12 minutes'
+  anabranch produce flights --separator : < flights.txt           LH400:delayed, one record a line
+  anabranch produce flights --json < flights.jsonl                {"key": "LH400", "value": {"delay": 12}}
+  anabranch consume flights --until-end --json | anabranch produce copies --json
+  anabranch produce flights --key LH400 --null                    a tombstone: compaction forgets the key
+"""
+)
+@click.argument("topic")
+@click.argument("values", nargs=-1)
+@click.option("--key", help="The key of every record that has none of its own.")
+@click.option(
+    "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header of every record; may be repeated."
+)
+@click.option("--partition", type=click.IntRange(0), help="This partition. Default: the one that has the key.")
+@click.option("--null", is_flag=True, help="One record without a value.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Each line is an object: key, value, headers, partition, timestamp."
+)
+@click.option("--separator", metavar="TEXT", help="What stands between key and value in each line.")
+@click.option(
+    "--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True, help="Who has to have it."
+)
+@click.option("--compression", type=click.Choice(CODECS), default="none", show_default=True, help="Of each batch.")
+@bootstrap
+def command(
+    topic: str,
+    values: tuple[str, ...],
+    key: str | None,
+    headers: tuple[str, ...],
+    partition: int | None,
+    null: bool,
+    as_json: bool,
+    separator: str | None,
+    acks: str,
+    compression: str,
+    bootstrap: str,
+) -> None:
+    """Send the VALUES, or else each line of the standard input, as a record.
+
+    Records with a key keep their order, however often the topic is resized meanwhile. The command ends when all are
+    stored, and says where; a line that is no record ends it too, behind the lines before.
+    """
+    from anabranch.record_lines import LineRecord, parse_json, split_line
+
+    if as_json and separator:
+        raise click.UsageError("--json has the key in each line: leave --separator away")
+    if null and values:
+        raise click.UsageError("--null is a record without a value: leave the values away")
+    shared = tuple(_header(one) for one in headers)
+
+    def complete(one: LineRecord) -> LineRecord:
+        return one._replace(
+            key=one.key if one.key is not None or key is None else key.encode(),
+            headers=(*shared, *one.headers),
+            partition=partition if one.partition is None else one.partition,
+        )
+
+    def parse(line: bytes) -> LineRecord:
+        return complete(parse_json(line) if as_json else split_line(line, separator.encode() if separator else None))
+
+    async def main() -> Stored:
+        from anabranch import Producer
+
+        wanted = acks if acks == "all" else int(acks)
+        codec = None if compression == "none" else compression
+        async with Producer(bootstrap, acks=wanted, compression_type=codec) as producer:
+            stored = Stored(topic)
+            if null:
+                await stored.send(producer, complete(LineRecord(None)))
+            else:
+                await stored.send_all(producer, _values(values) if values else _lines(), parse)
+            await producer.flush()
+            return stored
+
+    try:
+        stored = asyncio.run(main())
+    except KafkaError as error:
+        hint = HINTS.get(error.code)
+        raise click.ClickException(f"{error}{'; ' + hint if hint else ''}") from None
+    except (ConnectionError, TimeoutError) as error:
+        raise click.ClickException(f"{error or 'no answer'}; is a cluster running at {bootstrap}?") from None
+    for line in stored.lines():
+        click.echo(line)
+    stored.judge()
+
+
+class Stored:
+    """What has become of the records."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._accepted = 0
+        self._ends: dict[int, tuple[int, int]] = {}
+        self._failed: dict[str, int] = {}
+        self._wrong_line = ""
+
+    async def send(self, producer: Producer, record: LineRecord) -> None:
+        """Hand a record to the producer. Raises KafkaError when it takes none."""
+        future = await producer.send(
+            self._topic,
+            record.value,
+            record.key,
+            partition=record.partition,
+            timestamp_ms=record.timestamp_ms,
+            headers=record.headers,
+        )
+        self._accepted += 1
+        future.add_done_callback(self._settled)
+
+    async def send_all(
+        self, producer: Producer, lines: AsyncIterator[bytes], parse: Callable[[bytes], LineRecord]
+    ) -> None:
+        """Hand over one record a line, up to the first line that is none."""
+        number = 0
+        async for line in lines:
+            number += 1
+            try:
+                await self.send(producer, parse(line))
+            except (ValueError, KafkaError) as error:
+                self._wrong_line = f"line {number}: {error}"
+                return
+
+    def lines(self) -> Iterator[str]:
+        """Where the records are."""
+        stored = sum(count for count, _ in self._ends.values())
+        yield f"{stored:,} record{'' if stored == 1 else 's'} stored in {self._topic}"
+        for partition, (count, last) in sorted(self._ends.items()):
+            where = f"up to offset {last:,}" if last >= 0 else "unacknowledged"
+            yield f"  partition {partition:>4}: {count:,}, {where}"
+
+    def judge(self) -> None:
+        """Raises what is to be said, in one line, about records that were not stored, and lines that were none."""
+        if self._failed:
+            reason, count = max(self._failed.items(), key=lambda one: one[1])
+            raise click.ClickException(f"{sum(self._failed.values()):,} records were not stored: {reason} ({count:,})")
+        if self._wrong_line:
+            raise click.UsageError(self._wrong_line)
+
+    def _settled(self, future: asyncio.Future[RecordMetadata]) -> None:
+        error = future.exception()
+        if error is not None:
+            self._failed[str(error)] = self._failed.get(str(error), 0) + 1
+            return
+        place = future.result()
+        count, last = self._ends.get(place.partition, (0, -1))
+        self._ends[place.partition] = (count + 1, max(last, place.offset))
+
+
+def _header(text: str) -> tuple[str, bytes]:
+    name, found, value = text.partition("=")
+    if not found or not name:
+        raise click.UsageError(f"--header takes NAME=VALUE, not {text!r}")
+    return name, value.encode()
+
+
+async def _values(values: Iterable[str]) -> AsyncIterator[bytes]:
+    for value in values:
+        yield value.encode()
+
+
+async def _lines() -> AsyncIterator[bytes]:
+    """The lines of the standard input, each as soon as it is there."""
+    begun: list[bytes] = []
+    read = functools.partial(sys.stdin.buffer.read1, READ_BYTES)  # type: ignore[union-attr]
+    while chunk := await asyncio.to_thread(read):  # noqa: TID251  # a file cannot be polled, a terminal takes its time
+        first, *others = chunk.split(b"\n")
+        begun.append(first)
+        for other in others:
+            yield b"".join(begun)
+            begun = [other]
+    if last := b"".join(begun):
+        yield last
