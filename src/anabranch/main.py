@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "node": ("anabranch.commands.node", "One node of a cluster that lives in ZooKeeper."),
     "zookeeper": ("anabranch.commands.zookeeper", "A real ZooKeeper server, from the jars of PySpark."),
     "health": ("anabranch.commands.health", "Whether a node or a ZooKeeper is in service, as an exit status."),
+    "cluster": ("anabranch.commands.cluster", "Brokers: what they hold and lead; elections, and moves."),
     "topics": ("anabranch.commands.topics", "Create, list, describe, resize and delete topics."),
     "produce": ("anabranch.commands.produce", "Send lines of text or JSON as records."),
     "consume": ("anabranch.commands.consume", "Show the records of topics, each key in its order."),

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from anabranch.commands.topics import HINTS, bootstrap
-from anabranch.protocol.errors import KafkaError
+from anabranch.commands.remote import bootstrap, refusals
 
 if TYPE_CHECKING:
     from anabranch import Consumer, ConsumerRecord, TopicPartition
@@ -106,17 +105,13 @@ def command(
             ends = _ends(consumer, partitions) if until_end else None
             await show(consumer, WRITERS[style], count=count, ends=ends, timeout_s=timeout_s)
 
-    try:
-        asyncio.run(main())
-    except KeyboardInterrupt:
-        pass
-    except BrokenPipeError:
-        sys.stderr.close()  # whoever read has gone; so would Python's last words
-    except KafkaError as error:
-        hint = HINTS.get(error.code)
-        raise click.ClickException(f"{error}{'; ' + hint if hint else ''}") from None
-    except (ConnectionError, TimeoutError) as error:
-        raise click.ClickException(f"{error or 'no answer'}; is a cluster running at {bootstrap}?") from None
+    with refusals(bootstrap):
+        try:
+            asyncio.run(main())
+        except KeyboardInterrupt:
+            pass
+        except BrokenPipeError:
+            sys.stderr.close()  # whoever read has gone; so would Python's last words
 
 
 def parse_start(text: str, *, now: datetime) -> Start:

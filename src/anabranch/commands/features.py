@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from anabranch.commands.topics import bootstrap, run
+from anabranch.commands.remote import as_json, bootstrap, run, tell
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -34,8 +34,9 @@ Examples:
   anabranch features describe
 """,
 )
+@as_json
 @bootstrap
-def describe(bootstrap: str) -> None:
+def describe(as_json: bool, bootstrap: str) -> None:
     """Show what is supported and what finalized.
 
     Supported by the broker that answers, finalized for the cluster.
@@ -49,10 +50,9 @@ def describe(bootstrap: str) -> None:
         finalized = {one.name: one.max_version_level for one in answer.finalized_features}
         for one in answer.supported_features:
             level = finalized.get(one.name, 0)
-            click.echo(
-                f"{one.name:<20} supported {one.min_version} to {one.max_version}, "
-                f"{f'finalized at {level}' if level else 'not finalized'}"
-            )
+            row = {"name": one.name, "min": one.min_version, "max": one.max_version, "finalized": level or None}
+            state = f"finalized at {level}" if level else "not finalized"
+            tell(as_json, row, [f"{one.name:<20} supported {one.min_version} to {one.max_version}, {state}"])
 
     run(bootstrap, act)
 

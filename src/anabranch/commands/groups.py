@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from anabranch.commands.topics import bootstrap, run
+from anabranch.commands.remote import as_json, bootstrap, run, tell
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -40,15 +40,16 @@ Examples:
   anabranch groups list
 """,
 )
+@as_json
 @bootstrap
-def list_all(bootstrap: str) -> None:
+def list_all(as_json: bool, bootstrap: str) -> None:
     """List all consumer groups with their states."""
 
     async def act(admin: Admin) -> None:
         from anabranch.clients.group_admin import list_groups
 
         for group, state in sorted((await list_groups(admin.network)).items()):
-            click.echo(f"{group:<32} {state}")
+            tell(as_json, {"group": group, "state": state}, [f"{group:<32} {state}"])
 
     run(bootstrap, act)
 
@@ -57,24 +58,35 @@ def list_all(bootstrap: str) -> None:
     epilog="""\b
 Examples:
   anabranch groups describe audit
+  anabranch groups describe audit --watch      every second, until Ctrl-C: is it catching up?
 """,
 )
 @click.argument("group")
+@click.option("--watch", is_flag=True, help="Show it again every second.")
+@as_json
 @bootstrap
-def describe(group: str, bootstrap: str) -> None:
-    """Show members, partitions and committed offsets."""
+def describe(group: str, watch: bool, as_json: bool, bootstrap: str) -> None:
+    """Show members, partitions, committed offsets and lag.
+
+    The lag of a partition is how many offsets lie between what the group has committed and the end of the log. Where it
+    has committed nothing, all that is there counts.
+    """
 
     async def act(admin: Admin) -> None:
-        from anabranch.clients.group_admin import committed_offsets, describe_group
+        import asyncio
 
-        known = await describe_group(admin.network, group)
-        committed = await committed_offsets(admin.network, group)
-        click.echo(f"{group}: {known.state}, {len(known.members)} members, protocol {known.protocol or '-'}")
-        for partition in sorted({*committed, *(one for member in known.members for one in member.partitions)}):
-            offset = f"{committed[partition]:,}" if partition in committed else "-"
-            click.echo(f"  {partition!s:<32} committed {offset:>12}  {known.owner(partition) or 'no member'}")
+        from anabranch.group_lag import standing
 
-    run(bootstrap, act)
+        while True:
+            known = await standing(admin, group)
+            tell(as_json, known.row(), known.lines())
+            if not watch:
+                return
+            if not as_json:
+                click.echo("")
+            await asyncio.sleep(1)
+
+    run(bootstrap, act, hints={ErrorCode.GROUP_ID_NOT_FOUND: "`anabranch groups list` shows what there is"})
 
 
 @command.command(
@@ -87,8 +99,9 @@ Examples:
 @click.argument("group")
 @click.option("--topic", "only", multiple=True, help="Only this topic; may be repeated. Default: all that it reads.")
 @click.option("--watch", is_flag=True, help="Show them again every second, until no gate is closed.")
+@as_json
 @bootstrap
-def gates(group: str, only: tuple[str, ...], watch: bool, bootstrap: str) -> None:
+def gates(group: str, only: tuple[str, ...], watch: bool, as_json: bool, bootstrap: str) -> None:
     """Show closed gates and what would open them.
 
     A gate keeps a split or merged partition back until the group has committed what came before its records. Shown is
@@ -104,13 +117,15 @@ def gates(group: str, only: tuple[str, ...], watch: bool, bootstrap: str) -> Non
         clock_ms = follow_loop_ms()
         while True:
             closed = await closed_gates_of(admin, group, only)
-            for line in [line for gate in closed for line in gate_lines(gate, now_ms=clock_ms())]:
-                click.echo(line)
-            if not closed:
+            now_ms = clock_ms()
+            for gate in closed:
+                tell(as_json, gate_row(gate), gate_lines(gate, now_ms=now_ms))
+            if not (closed or as_json):
                 click.echo(f"{group}: every gate is open")
             if not (closed and watch):
                 return
-            click.echo("")
+            if not as_json:
+                click.echo("")
             await asyncio.sleep(1)
 
     run(bootstrap, act)
@@ -129,6 +144,28 @@ def gate_lines(gate: ClosedGate, *, now_ms: int) -> list[str]:
         todo = f"read and commit {one.remaining:,} more" if one.remaining else "commit its position"
         lines.append(f"    opens when {one.partition} reaches {one.end:,}: {reader} {todo}")
     return lines
+
+
+def gate_row(gate: ClosedGate) -> Mapping[str, Any]:
+    """The same for a program."""
+    return {
+        "topic": gate.partition.topic,
+        "partition": gate.partition.partition,
+        "generation": gate.generation,
+        "offset": gate.offset,
+        "waiting_since": gate.waiting_since_ms,
+        "owner": None if gate.owner is None else str(gate.owner),
+        "blockers": [
+            {
+                "topic": one.partition.topic,
+                "partition": one.partition.partition,
+                "end": one.end,
+                "remaining": one.remaining,
+                "owner": None if one.owner is None else str(one.owner),
+            }
+            for one in gate.blockers
+        ],
+    }
 
 
 @command.command(

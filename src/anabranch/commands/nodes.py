@@ -6,6 +6,8 @@ import asyncio
 
 import click
 
+from anabranch.commands.remote import as_json, tell
+
 
 @click.group(
     name="nodes",
@@ -28,17 +30,19 @@ Examples:
 """,
 )
 @click.option("--cluster", default="", metavar="DIR|HOST:PORT", help="Only this cluster: its directory or ZooKeeper.")
-def list_nodes(cluster: str) -> None:
+@as_json
+def list_nodes(cluster: str, as_json: bool) -> None:
     """Show which nodes run and which are down."""
     from anabranch.launched import launched
 
     for one in asyncio.run(launched()):
         if not one.is_called(cluster):
             continue
-        click.echo(f"{one.directory} (zookeeper {one.zookeeper})")
+        lines = [f"{one.directory} (zookeeper {one.zookeeper})"]
         for row in one.nodes:
             state = f"running, pid {row['pid']}" if row["pid"] > 0 else "down"
-            click.echo(f"  node {row['id']} at {row['address']}: {state}")
+            lines.append(f"  node {row['id']} at {row['address']}: {state}")
+        tell(as_json, {"directory": str(one.directory), "zookeeper": one.zookeeper, "nodes": one.nodes}, lines)
 
 
 @command.command(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from anabranch.commands.topics import HINTS, bootstrap
+from anabranch.commands.remote import bootstrap, refusals
 from anabranch.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -101,13 +101,8 @@ def command(
             await producer.flush()
             return stored
 
-    try:
+    with refusals(bootstrap):
         stored = asyncio.run(main())
-    except KafkaError as error:
-        hint = HINTS.get(error.code)
-        raise click.ClickException(f"{error}{'; ' + hint if hint else ''}") from None
-    except (ConnectionError, TimeoutError) as error:
-        raise click.ClickException(f"{error or 'no answer'}; is a cluster running at {bootstrap}?") from None
     for line in stored.lines():
         click.echo(line)
     stored.judge()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from anabranch.commands.topics import bootstrap
+from anabranch.commands.remote import bootstrap
 
 if TYPE_CHECKING:
     from anabranch.clients.streams.streams import Streams

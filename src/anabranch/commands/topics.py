@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from anabranch.commands.remote import as_json, bootstrap, run, tell, timeout
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from anabranch.clients.admin import Admin
     from anabranch.clients.metadata import Topic
-
-bootstrap = click.option(
-    "--bootstrap-servers",
-    "bootstrap",
-    default="127.0.0.1:9092",
-    show_default=True,
-    envvar="ANABRANCH_BOOTSTRAP_SERVERS",
-    show_envvar=True,
-    metavar="HOST:PORT[,...]",
-    help="Brokers of the cluster; the others are learned from them.",
-)
-timeout = click.option(
-    "--timeout", "timeout_s", default=60.0, show_default=True, help="Seconds to wait for the outcome."
-)
 
 
 @click.group(
@@ -106,13 +92,14 @@ Examples:
 """,
 )
 @click.option("--internal", is_flag=True, help="List internal topics too.")
+@as_json
 @bootstrap
-def list_topics(internal: bool, bootstrap: str) -> None:
+def list_topics(internal: bool, as_json: bool, bootstrap: str) -> None:
     """List the names of all topics."""
 
     async def act(admin: Admin) -> None:
         for name in await admin.list_topics(include_internal=internal):
-            click.echo(name)
+            tell(as_json, {"name": name}, [name])
 
     run(bootstrap, act)
 
@@ -122,11 +109,13 @@ def list_topics(internal: bool, bootstrap: str) -> None:
 Examples:
   anabranch topics describe
   anabranch topics describe flights flights-audit
+  anabranch topics describe --json | jq .partitions
 """,
 )
 @click.argument("names", nargs=-1)
+@as_json
 @bootstrap
-def describe(names: tuple[str, ...], bootstrap: str) -> None:
+def describe(names: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
     """Show partitions, leaders, ISRs and cuts.
 
     A cut is where a resize ended the part of a log that one generation of keys wrote. All topics if none is named.
@@ -135,8 +124,7 @@ def describe(names: tuple[str, ...], bootstrap: str) -> None:
     async def act(admin: Admin) -> None:
         chosen = names or await admin.list_topics()
         for topic in (await admin.describe_topics(chosen)).values():
-            for line in describe_lines(topic):
-                click.echo(line)
+            tell(as_json, described(topic), describe_lines(topic))
 
     run(bootstrap, act)
 
@@ -153,8 +141,11 @@ Examples:
 @click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a property; may be repeated.")
 @click.option("--unset", multiple=True, metavar="NAME", help="Return a property to its default; may be repeated.")
 @click.option("--all", "everything", is_flag=True, help="Show defaults too, and what each property does.")
+@as_json
 @bootstrap
-def config(name: str, changes: tuple[str, ...], unset: tuple[str, ...], everything: bool, bootstrap: str) -> None:
+def config(
+    name: str, changes: tuple[str, ...], unset: tuple[str, ...], everything: bool, as_json: bool, bootstrap: str
+) -> None:
     """Show or change the settings of a topic.
 
     Brokers apply a change while they run. The settings after the change are shown.
@@ -170,10 +161,13 @@ def config(name: str, changes: tuple[str, ...], unset: tuple[str, ...], everythi
         if wanted or unset:
             await admin.alter_configs(name, changes=wanted, unset=unset)
         for entry in (await admin.describe_configs(name)).values():
+            source = SOURCES[entry.source]
+            line = f"{entry.name}={entry.value}"
             if everything:
-                click.echo(f"{entry.name}={entry.value}  ({SOURCES[entry.source]}) {entry.documentation}".rstrip())
-            elif entry.source == TOPIC_SOURCE:
-                click.echo(f"{entry.name}={entry.value}")
+                line = f"{line}  ({source}) {entry.documentation}".rstrip()
+            elif entry.source != TOPIC_SOURCE:
+                continue
+            tell(as_json, {"topic": name, "name": entry.name, "value": entry.value, "source": source}, [line])
 
     run(bootstrap, act)
 
@@ -305,40 +299,6 @@ def delete(names: tuple[str, ...], bootstrap: str, timeout_s: float) -> None:
     run(bootstrap, act, timeout_s)
 
 
-def run(
-    bootstrap_servers: str,
-    act: Callable[[Admin], Awaitable[None]],
-    timeout_s: float = 30.0,
-    *,
-    hints: Mapping[ErrorCode, str] | None = None,
-) -> None:
-    """Do something with an Admin; what goes wrong becomes one line and exit code 1.
-
-    `hints` say what to do about an error, where this command knows more than `HINTS`.
-    """
-    from anabranch import Admin
-
-    async def main() -> None:
-        async with Admin(bootstrap_servers, request_timeout_ms=int(timeout_s * 1000)) as admin:
-            await act(admin)
-
-    try:
-        asyncio.run(main())
-    except KafkaError as error:
-        hint = (hints or {}).get(error.code) or HINTS.get(error.code)
-        raise click.ClickException(f"{error}{'; ' + hint if hint else ''}") from None
-    except (ConnectionError, TimeoutError) as error:
-        raise click.ClickException(f"{error or 'no answer'}; is a cluster running at {bootstrap_servers}?") from None
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-
-
-HINTS = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`anabranch topics list` shows what there is",
-    ErrorCode.INVALID_CONFIG: "write --config NAME=VALUE with one of Kafka's topic properties",
-}
-
-
 def describe_lines(topic: Topic) -> list[str]:
     """The lines that tell a person about a topic."""
     head = f"{topic.name}: {len(topic.live)} partitions"
@@ -352,3 +312,24 @@ def describe_lines(topic: Topic) -> list[str]:
         drains = "" if index in topic.live else "  drains: no new records"
         lines.append(f"  {index:>4}  {led}  isr {isr} of {replicas}{drains}")
     return lines
+
+
+def described(topic: Topic) -> Mapping[str, Any]:
+    """The same for a program."""
+    history = () if topic.lineage is None else topic.lineage.history
+    return {
+        "name": topic.name,
+        "generation": topic.generation,
+        "history": [{"generation": generation, "partitions": count} for generation, count in history],
+        "partitions": [
+            {
+                "partition": index,
+                "leader": one.leader,
+                "leader_epoch": one.leader_epoch,
+                "replicas": list(one.replicas),
+                "isr": list(one.isr),
+                "drains": index not in topic.live,
+            }
+            for index, one in sorted(topic.partitions.items())
+        ],
+    }

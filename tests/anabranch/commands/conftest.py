@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -15,9 +16,10 @@ from anabranch.main import cli
 Command = Callable[..., Result]
 
 
-@pytest.fixture(scope="package")
-def servers() -> Iterator[str]:
-    words = [sys.executable, "-m", "anabranch.main", "up", "--brokers", "1", "--port", "0"]
+@contextlib.contextmanager
+def cluster(brokers: int) -> Iterator[str]:
+    """The bootstrap servers of a cluster in a process of its own."""
+    words = [sys.executable, "-m", "anabranch.main", "up", "--brokers", str(brokers), "--port", "0"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -27,6 +29,12 @@ def servers() -> Iterator[str]:
         finally:
             process.terminate()
             process.wait(60)
+
+
+@pytest.fixture(scope="package")
+def servers() -> Iterator[str]:
+    with cluster(1) as bootstrap_servers:
+        yield bootstrap_servers
 
 
 def healthy(anabranch: Command, *words: str) -> Result:

@@ -1,0 +1,110 @@
+"""How far a group is behind: its members, and per partition what is committed, where the log ends, and the lag."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from anabranch.clients.consumer.offset_lookup import EARLIEST, LATEST, READ_UNCOMMITTED, find_offsets
+from anabranch.clients.group_admin import Group, committed_offsets, describe_group
+from anabranch.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from anabranch.clients.admin import Admin
+
+
+class PartitionLag(NamedTuple):
+    """One partition: where the group is, and what there is."""
+
+    committed: int | None
+    start: int
+    end: int
+    """-1, as `start`, when the partition is gone."""
+    owner: str
+
+    @property
+    def lag(self) -> int:
+        """How many offsets the group has not passed yet."""
+        reached = self.start if self.committed is None else max(self.committed, self.start)
+        return max(self.end - reached, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A group at one moment."""
+
+    group: Group
+    partitions: Mapping[TopicPartition, PartitionLag]
+
+    @property
+    def lag(self) -> int:
+        """That of all partitions together."""
+        return sum(one.lag for one in self.partitions.values())
+
+    def lines(self) -> Iterator[str]:
+        """For a person."""
+        group = self.group
+        yield (
+            f"{group.group_id}: {group.state}, {len(group.members)} members, protocol {group.protocol or '-'}, "
+            f"lag {self.lag:,}"
+        )
+        for partition, one in sorted(self.partitions.items()):
+            committed = "-" if one.committed is None else f"{one.committed:,}"
+            end = "gone" if one.end < 0 else f"{one.end:,}"
+            place = f"  {partition!s:<32} committed {committed:>12}  end {end:>12}  lag {one.lag:>10,}"
+            yield f"{place}  {one.owner or 'no member'}"
+
+    def row(self) -> Mapping[str, Any]:
+        """For a program."""
+        group = self.group
+        return {
+            "group": group.group_id,
+            "state": group.state,
+            "protocol": group.protocol,
+            "lag": self.lag,
+            "members": [
+                {
+                    "member": one.member_id,
+                    "client": one.client_id,
+                    "host": one.host,
+                    "partitions": [str(partition) for partition in one.partitions],
+                }
+                for one in group.members
+            ],
+            "partitions": [
+                {
+                    "topic": partition.topic,
+                    "partition": partition.partition,
+                    "committed": one.committed,
+                    "end": one.end,
+                    "lag": one.lag,
+                    "owner": one.owner or None,
+                }
+                for partition, one in sorted(self.partitions.items())
+            ],
+        }
+
+
+async def standing(admin: Admin, group_id: str) -> Standing:
+    """Ask for a group, its offsets and the ends of its partitions. Raises GROUP_ID_NOT_FOUND."""
+    network = admin.network
+    group = await describe_group(network, group_id)
+    committed = await committed_offsets(network, group_id)
+    named = {*committed, *(one for member in group.members for one in member.partitions)}
+    network.follow(*{one.topic for one in named})
+    await network.refresh()
+    there = [one for one in named if network.metadata.partition(*one) is not None]
+    starts = await find_offsets(network, dict.fromkeys(there, EARLIEST), READ_UNCOMMITTED)
+    ends = await find_offsets(network, dict.fromkeys(there, LATEST), READ_UNCOMMITTED)
+    lags = {}
+    for one in named:
+        start, end = starts.get(one), ends.get(one)
+        owner = group.owner(one)
+        lags[one] = PartitionLag(
+            committed.get(one),
+            -1 if start is None else start.offset,
+            -1 if end is None else end.offset,
+            "" if owner is None else str(owner),
+        )
+    return Standing(group, lags)
