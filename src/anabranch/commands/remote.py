@@ -70,7 +70,8 @@ def refusals(bootstrap_servers: str, *, hints: Mapping[ErrorCode, str] | None = 
         hint = (hints or {}).get(error.code) or HINTS.get(error.code)
         raise click.ClickException(f"{error}{'; ' + hint if hint else ''}") from None
     except (ConnectionError, TimeoutError) as error:
-        raise click.ClickException(f"{str(error) or 'no answer'}; is a cluster running at {bootstrap_servers}?") from None
+        reason = str(error) or "no answer"
+        raise click.ClickException(f"{reason}; is a cluster running at {bootstrap_servers}?") from None
     except ValueError as error:
         raise click.UsageError(str(error)) from None
 
