@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from anabranch.broker.metrics.fences import Histogram
+from anabranch.broker.metrics.histogram import Histogram
 from anabranch.broker.metrics.readings import COUNTER, FAMILIES, Reading, Samples, WatchedNode
 
 if TYPE_CHECKING:
@@ -77,6 +77,8 @@ class Endpoint:
         """Listen no more; answers under way are given up."""
         if self._listener is not None:
             self._listener.close()
+        for watched in self._watched.values():
+            watched.stop()
         for task in self._answering:
             task.cancel()
         await asyncio.gather(*self._answering, return_exceptions=True)

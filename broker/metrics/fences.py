@@ -10,40 +10,15 @@ generation and has a fence of its own. Rules R4 and R12 of the resize design.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.metrics.histogram import Histogram
 
 if TYPE_CHECKING:
     from anabranch.broker.metadata_cache import ClusterImage
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-
-
-class Histogram:
-    """A histogram: how many observations there were up to each bound, and their sum."""
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
-
-    @property
-    def count(self) -> int:
-        """How many observations there were."""
-        return sum(self._counts)
-
-    def observe(self, value: float) -> None:
-        """Count an observation; one that is equal to a bound counts below it."""
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self.sum += value
-
-    def cumulative(self) -> Iterator[tuple[float, int]]:
-        """(bound, how many were not above it), ending with (infinity, all)."""
-        total = 0
-        for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
-            total += count
-            yield bound, total
 
 
 class Fences:

@@ -8,16 +8,21 @@ partitions are not: a cluster of many would drown its own monitoring.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from anabranch.broker.coordinators.group_state import DEAD, GroupState
 from anabranch.broker.coordinators.transactional_id import ONGOING, PREPARE_ABORT, PREPARE_COMMIT
-from anabranch.broker.metrics.fences import Fences, Histogram
+from anabranch.broker.metrics.fences import Fences
+from anabranch.broker.metrics.histogram import Histogram
+from anabranch.broker.metrics.pulse import Pulse
+from anabranch.broker.metrics.requests import MeasuringDispatcher, RequestFigures
 from anabranch.broker.metrics.resizes import Resizes
 from anabranch.controller.model import PartitionPhase
+from anabranch.controller.zk import paths
+from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.registry import BY_KEY
 
 if TYPE_CHECKING:
@@ -34,9 +39,13 @@ class WatchedNode:
     def __init__(self, node: Node) -> None:
         """`node` is started."""
         self.node = node
-        self.clock_s = asyncio.get_running_loop().time
+        loop = asyncio.get_running_loop()
+        self.clock_s = loop.time
         self.fences = Fences(self.clock_s)
         self.resizes = Resizes(self.clock_s())
+        self.requests = RequestFigures()
+        node.server.dispatcher = MeasuringDispatcher(node.server.dispatcher, self.requests, self.clock_s)
+        self.pulse = Pulse(lambda: node.services.session.exists(paths.CONTROLLER), loop)
         node.on_controller_event(self.resizes.on_event)
         if node.settings.is_broker:
             node.services.metadata.on_change(self.fences.on_metadata)
@@ -45,6 +54,10 @@ class WatchedNode:
             for partition in node.services.replicas.partitions():
                 if partition.is_leader:
                     self._on_leader(partition.topic, partition.index, partition.leader_epoch)
+
+    def stop(self) -> None:
+        """Look at it no more."""
+        self.pulse.stop()
 
     def _on_leader(self, topic: str, index: int, _leader_epoch: int) -> None:
         services = self.node.services
@@ -64,6 +77,7 @@ class ReplicaCounts:
     draining: int
     size_bytes: Mapping[str, int]
     end_offsets: Mapping[str, int]
+    high_watermarks: Mapping[tuple[str, int], int]
 
     @classmethod
     def of(cls, partitions: Collection[Partition]) -> Self:
@@ -84,6 +98,7 @@ class ReplicaCounts:
             draining=sum(one.sealed for one in led),
             size_bytes=size_bytes,
             end_offsets=end_offsets,
+            high_watermarks={(one.topic, one.index): one.high_watermark for one in partitions},
         )
 
 
@@ -95,6 +110,8 @@ class Reading:
         self.node = node
         self.fences = watched.fences
         self.resizes = watched.resizes
+        self.requests = watched.requests
+        self.pulse = watched.pulse
         self.services = node.services
         self.now_s = watched.clock_s()
         self.is_broker = node.settings.is_broker
@@ -146,6 +163,37 @@ def requests(reading: Reading) -> Samples:
     """How many requests of each API were received; APIs without requests are left out."""
     taken_up = reading.node.server.dispatcher.requests
     return [({"api": BY_KEY[key].name}, count) for key, count in taken_up.items() if count]
+
+
+def by_api(histograms: Mapping[int, Histogram]) -> Samples:
+    """One histogram for each API that was asked for."""
+    return [({"api": BY_KEY[key].name}, one) for key, one in sorted(histograms.items())]
+
+
+def errors(reading: Reading) -> Samples:
+    """How often each API answered each error code."""
+    return [
+        ({"api": BY_KEY[key].name, "code": ErrorCode(code).name}, count)
+        for (key, code), count in sorted(reading.requests.errors.items())
+    ]
+
+
+def client_requests(reading: Reading) -> Samples:
+    """How many requests each client id has sent."""
+    return [({"client": client}, count) for client, count in sorted(reading.requests.clients.items())]
+
+
+def group_lags(reading: Reading, together: Callable[[Iterable[int]], int]) -> Samples:
+    """The lags of a group's partitions of a topic, put together, as far as this broker has replicas of them."""
+    if not reading.is_broker:
+        return []
+    groups, ends = reading.services.groups, reading.replicas.high_watermarks
+    lags: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    for group in groups.groups():
+        for (topic, index), one in groups.offsets.of(group.group_id).committed.items():
+            if (topic, index) in ends:
+                lags[group.group_id, topic].append(max(ends[topic, index] - one.offset, 0))
+    return [({"group": group, "topic": topic}, together(ones)) for (group, topic), ones in sorted(lags.items())]
 
 
 def offline(reading: Reading) -> int:
@@ -247,9 +295,29 @@ FAMILIES: Final[tuple[Family, ...]] = (
         lambda r: by_topic(r.replicas.end_offsets),
     ),
     Family("groups", GAUGE, "Consumer groups that the broker coordinates, by state.", groups),
+    Family(
+        "group_lag",
+        GAUGE,
+        "Offsets between what a group has committed and the high watermarks of a topic.",
+        lambda r: group_lags(r, sum),
+    ),
+    Family("group_lag_max", GAUGE, "The same of the partition that is most behind.", lambda r: group_lags(r, max)),
     Family("transactions_open", GAUGE, "Open transactions that the broker coordinates, by state.", open_transactions),
     Family("connections", GAUGE, "Connections to the node.", lambda r: r.node.server.connection_count),
     Family("requests_total", COUNTER, "Requests taken up, by API.", requests),
+    Family(
+        "request_seconds", HISTOGRAM, "From taking a request up to its answer.", lambda r: by_api(r.requests.total_s)
+    ),
+    Family(
+        "request_work_seconds",
+        HISTOGRAM,
+        "From taking a request up until its answer is there or waits for something.",
+        lambda r: by_api(r.requests.work_s),
+    ),
+    Family("request_errors_total", COUNTER, "Error codes answered, at any level, by API.", errors),
+    Family("client_requests_total", COUNTER, "Requests answered, by client id.", client_requests),
+    Family("loop_delay_seconds", HISTOGRAM, "How late the node's loop is.", lambda r: r.pulse.loop_delay_s),
+    Family("zookeeper_seconds", HISTOGRAM, "How long ZooKeeper takes for a read.", lambda r: r.pulse.zookeeper_s),
     Family("received_bytes_total", COUNTER, "Bytes read from connections.", lambda r: r.node.server.received_bytes),
     Family("sent_bytes_total", COUNTER, "Bytes written to connections.", lambda r: r.node.server.sent_bytes),
     Family(

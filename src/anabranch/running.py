@@ -6,14 +6,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import logging
 import signal
-import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from types import FrameType
 from typing import Any, Final
 
+from anabranch.log_lines import configure_logs
 from anabranch.waits import tell_waits
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
@@ -23,9 +22,7 @@ TRIM_FROM_S: Final = 5.0
 
 def run(main: Callable[[], Coroutine[Any, Any, None]], *, log_level: str = "warning") -> None:
     """Run a command's coroutine until it ends."""
-    logging.basicConfig(
-        stream=sys.stderr, level=log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-    )
+    configure_logs(log_level)
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
         if threading.current_thread() is threading.main_thread():

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from functools import cache
-from typing import Any, Final
+from typing import Any
 
 from anabranch.broker.controller_fence import ControllerFence
 from anabranch.broker.dispatch import Dispatcher
@@ -16,13 +15,11 @@ from anabranch.broker.handlers import list_offsets
 from anabranch.broker.replication.isr_changes import IsrChanges
 from anabranch.broker.replication.partition import Partition
 from anabranch.chaos.replication_events import Admitted, EndTold, IsrAnswered, IsrAsked, IsrVersion
+from anabranch.protocol.error_codes import error_codes
 from anabranch.protocol.errors import ErrorCode
-from anabranch.protocol.wire import fields_of
 from tests.sim.cluster import SimCluster
 from tests.sim.loop import PROCESS
 from tests.sim.probes import wrap
-
-ERROR_CODE: Final = "error_code"
 
 
 @contextlib.contextmanager
@@ -101,29 +98,6 @@ class RequestProbes:
 
     def _life(self, node: int) -> int:
         return self._cluster.machines[node].life
-
-
-def error_codes(message: Any, kind: type[Any]) -> Iterator[int]:
-    """Every error code of an answer, at every level."""
-    for name, nested, many in _ways(kind):
-        value = getattr(message, name)
-        if nested is None:
-            yield value
-        elif value is not None:
-            for one in value if many else (value,):
-                yield from error_codes(one, nested)
-
-
-@cache
-def _ways(kind: type[Any]) -> tuple[tuple[str, type[Any] | None, bool], ...]:
-    """The fields of a message that hold an error code, or messages that do."""
-    ways: list[tuple[str, type[Any] | None, bool]] = []
-    for field in fields_of(kind):
-        if field.name == ERROR_CODE:
-            ways.append((field.name, None, False))
-        elif field.struct is not None and _ways(field.struct):
-            ways.append((field.name, field.struct, field.is_array))
-    return tuple(ways)
 
 
 def _place(partition: Partition) -> tuple[str, int]:

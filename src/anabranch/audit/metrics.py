@@ -11,7 +11,7 @@ from typing import Final
 
 from anabranch.audit.sight import Sight
 from anabranch.broker.metrics.endpoint import Endpoint, FamilySamples
-from anabranch.broker.metrics.fences import Histogram
+from anabranch.broker.metrics.histogram import Histogram
 from anabranch.broker.metrics.readings import COUNTER, GAUGE, HISTOGRAM, Samples
 from anabranch.spark_jobs.tallies import HandOff
 from anabranch.spark_jobs.verdict import COUNTED, EVENTS, KINDS

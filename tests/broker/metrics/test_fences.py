@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from anabranch.broker.metadata_cache import ClusterImage, TopicImage
-from anabranch.broker.metrics.fences import BOUNDS_S, Fences, Histogram
+from anabranch.broker.metrics.fences import Fences
 
 
 class Clock:
@@ -53,13 +53,3 @@ def test_a_leader_that_resigns_is_not_counted() -> None:
     fences.on_resign("t", 1)
     fences.on_metadata(image(0, 2), image(1, 4))
     assert (fences.closed, fences.lengths_s.count) == (0, 0)
-
-
-def test_buckets_are_cumulative_and_count_their_bounds() -> None:
-    histogram = Histogram(BOUNDS_S)
-    for value in (0.0, 0.001, 0.0011, 60.0, 61.0):
-        histogram.observe(value)
-    buckets = list(histogram.cumulative())
-    assert buckets[:2] == [(0.001, 2), (0.0025, 3)]
-    assert buckets[-2:] == [(60.0, 4), (math.inf, 5)]
-    assert (histogram.count, histogram.sum) == (5, sum((0.0, 0.001, 0.0011, 60.0, 61.0)))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from anabranch import Admin, Consumer, NewTopic, Producer
+from anabranch import Admin, Consumer, KafkaError, NewTopic, Producer, TopicPartition
 from anabranch.broker.metrics.endpoint import Endpoint
 from anabranch.broker.metrics.readings import COUNTER, FAMILIES
 from anabranch.broker.quotas import PRODUCE
@@ -254,3 +255,32 @@ def test_names_follow_the_conventions() -> None:
 def test_the_page_names_every_metric() -> None:
     named = set(re.findall(r"`([a-z_]+)`", PAGE.read_text()))
     assert {family.name for family in FAMILIES} <= named
+
+
+async def test_requests_and_groups_are_told_with_what_they_take_and_lack() -> None:
+    async with measured_cluster() as (cluster, admin, endpoint):
+        await admin.create_topics([NewTopic(name=TOPIC, partitions=2, replication_factor=REPLICAS)])
+        async with Producer(cluster.bootstrap_servers, client_id="filler") as producer:
+            for number in range(30):
+                await producer.send(TOPIC, b"v", partition=number % 2)
+            await producer.flush()
+        settings = {"group_id": "late", "auto_offset_reset": "earliest", "enable_auto_commit": False}
+        async with Consumer(TOPIC, bootstrap_servers=cluster.bootstrap_servers, **settings) as consumer:  # type: ignore[arg-type]
+            await consumer.getone()
+            await consumer.commit({TopicPartition(TOPIC, 0): 5, TopicPartition(TOPIC, 1): 15})
+        with contextlib.suppress(KafkaError):
+            await admin.create_topics([NewTopic(name=TOPIC)])
+        seen = await scrape_until(
+            endpoint, lambda seen: seen.total("anabranch_group_lag", group="late", topic=TOPIC) == 10
+        )
+        assert seen.total("anabranch_group_lag_max", group="late", topic=TOPIC) == 10
+        for api in ("Produce", "Fetch", "OffsetCommit"):
+            taken_up = seen.total("anabranch_requests_total", api=api)
+            answered = seen.total("anabranch_request_seconds_count", api=api)
+            assert 0 < answered <= taken_up
+            work_s = seen.total("anabranch_request_work_seconds_sum", api=api)
+            assert 0 < work_s <= seen.total("anabranch_request_seconds_sum", api=api)
+        assert seen.total("anabranch_request_errors_total", api="CreateTopics", code="TOPIC_ALREADY_EXISTS") == 1
+        assert seen.total("anabranch_client_requests_total", client="filler") > 0
+        await scrape_until(endpoint, lambda seen: seen.total("anabranch_loop_delay_seconds_count") > 2)
+        await scrape_until(endpoint, lambda seen: seen.total("anabranch_zookeeper_seconds_count") == 3)

@@ -1,0 +1,58 @@
+"""Looks, while a node's metrics are shown, whether its loop is late and how long its ZooKeeper takes to answer.
+
+A loop that is late makes every request late, whatever it asks: a handler that does not let go, a collection of
+garbage, or a processor that others have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from anabranch.broker.metrics.histogram import Histogram
+from anabranch.controller.zk.session import ZkError
+
+BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+BEAT_S: Final = 0.1
+ASK_EVERY_BEATS: Final = 50
+
+
+class Pulse:
+    """The delays of one loop, and of one session."""
+
+    def __init__(self, ask: Callable[[], Awaitable[object]], loop: asyncio.AbstractEventLoop) -> None:
+        """`ask` makes ZooKeeper answer something small."""
+        self.loop_delay_s = Histogram(BOUNDS_S)
+        """How much later than asked a callback is called, ten times a second."""
+        self.zookeeper_s = Histogram(BOUNDS_S)
+        """How long an answer takes, every five seconds; one that never came is not counted."""
+        self._ask = ask
+        self._loop = loop
+        self._beats = 0
+        self._due_s = self._loop.time() + BEAT_S
+        self._alarm = self._loop.call_at(self._due_s, self._beat)
+        self._asking: asyncio.Task[None] | None = None
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._alarm.cancel()
+        if self._asking is not None:
+            self._asking.cancel()
+
+    def _beat(self) -> None:
+        now_s = self._loop.time()
+        self.loop_delay_s.observe(now_s - self._due_s)
+        self._due_s = now_s + BEAT_S
+        self._alarm = self._loop.call_at(self._due_s, self._beat)
+        if self._beats % ASK_EVERY_BEATS == 0 and (self._asking is None or self._asking.done()):
+            self._asking = self._loop.create_task(self._ask_zookeeper(), name="metrics: ZooKeeper")
+        self._beats += 1
+
+    async def _ask_zookeeper(self) -> None:
+        start_s = self._loop.time()
+        try:
+            await self._ask()
+        except ZkError:
+            return
+        self.zookeeper_s.observe(self._loop.time() - start_s)

@@ -1,0 +1,81 @@
+"""Measures requests: how long they take, which errors they get, which clients send them.
+
+A node whose metrics are shown has its dispatcher replaced by one that looks at its clock; without metrics nothing of
+this runs. A request's *work* is the time until its answer is there or has to wait for something: processor time that
+no other request of the loop gets. What it takes in all is that and the wait, for followers, records or a quorum. Time
+that it waits to be taken up is not in it: `loop_delay_seconds` tells of that, for all requests at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from anabranch.broker.begun import Begun, begin
+from anabranch.broker.dispatch import Dispatcher
+from anabranch.broker.metrics.histogram import Histogram
+from anabranch.protocol.error_codes import error_codes
+
+if TYPE_CHECKING:
+    from anabranch.protocol.codec import Request
+
+BOUNDS_S: Final = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025),
+    *(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
+)
+CLIENTS_MAX: Final = 200
+"""How many client ids are counted by name: who names each connection anew must not fill the memory."""
+OTHERS: Final = "(others)"
+
+
+class RequestFigures:
+    """What was measured of the requests of one node."""
+
+    def __init__(self) -> None:
+        self.work_s: dict[int, Histogram] = {}
+        """API key -> seconds of work."""
+        self.total_s: dict[int, Histogram] = {}
+        """API key -> seconds from taking it up to its answer."""
+        self.errors: Counter[tuple[int, int]] = Counter()
+        """(API key, error code) -> how many times it was answered, at whichever level."""
+        self.clients: Counter[str] = Counter()
+        """Client id -> requests; `OTHERS` when there are too many."""
+
+    def note(self, request: Request, response: Any, work_s: float, total_s: float) -> None:
+        """Count a request that is answered."""
+        key = request.api.key
+        if key not in self.work_s:
+            self.work_s[key], self.total_s[key] = Histogram(BOUNDS_S), Histogram(BOUNDS_S)
+        self.work_s[key].observe(work_s)
+        self.total_s[key].observe(total_s)
+        client = request.client_id or ""
+        self.clients[client if client in self.clients or len(self.clients) < CLIENTS_MAX else OTHERS] += 1
+        if response is not None:
+            for code in error_codes(response, type(response)):
+                if code:
+                    self.errors[key, code] += 1
+
+
+class MeasuringDispatcher(Dispatcher):
+    """A dispatcher, and what its requests take."""
+
+    def __init__(self, measured: Dispatcher, figures: RequestFigures, clock_s: Callable[[], float]) -> None:
+        self._measured = measured
+        self._figures = figures
+        self._clock_s = clock_s
+        self.served = measured.served
+        self.requests = measured.requests
+        self.throttling = measured.throttling
+        self.long_polls = measured.long_polls
+
+    async def answer(self, request: Request, peer: str) -> Any:
+        """See Dispatcher; a request whose connection is closed instead is not measured."""
+        clock_s = self._clock_s
+        start_s = clock_s()
+        response = begin(self._measured.answer(request, peer))
+        worked_s = clock_s()
+        if type(response) is Begun:
+            response = await response
+        self._figures.note(request, response, worked_s - start_s, clock_s() - start_s)
+        return response

@@ -1,0 +1,46 @@
+"""The log of a long-running command on stderr: lines for people or, with ANABRANCH_LOG_FORMAT=json, for programs.
+
+A variable and no option, so that every process of `up --processes` inherits it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from datetime import UTC, datetime
+from typing import Final
+
+import click
+
+VARIABLE: Final = "ANABRANCH_LOG_FORMAT"
+TEXT: Final = "text"
+JSON: Final = "json"
+TEXT_FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+
+
+class JsonLines(logging.Formatter):
+    """Each record is one JSON object: time (UTC), level, logger, message and, where there is one, the traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, whatever the message has in it."""
+        row = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            row["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(row, ensure_ascii=False, default=str)
+
+
+def configure_logs(level: str) -> None:
+    """Log to stderr from a level on. Raises UsageError for a format that there is not."""
+    wanted = os.environ.get(VARIABLE, TEXT)
+    if wanted not in (TEXT, JSON):
+        raise click.UsageError(f"{VARIABLE} is {TEXT} or {JSON}, not {wanted!r}")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if wanted == JSON else logging.Formatter(TEXT_FORMAT))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
