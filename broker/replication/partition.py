@@ -6,7 +6,8 @@ decide how bytes are stored (`storage.log`) or how the controller is reached (`i
 returned as values.
 
     follower --LeaderAndIsr names me, higher epoch--> leader --names another, higher epoch--> follower
-    ISR: committed --propose--> pending --answer--> committed        (at most one pending; a new leader epoch drops it)
+    ISR: committed --propose--> pending --answer--> committed        (at most one pending; a new leader epoch drops it,
+                                                                   and so does the removal of the replica)
 
 Invariants: the leader epoch only grows; a leader's high watermark only grows; it never passes the log end of a member
 of the *maximal* ISR (committed plus the replicas that are about to join); generation, its epoch and the seal change in
@@ -174,6 +175,7 @@ class Partition:
     def stop(self) -> None:
         """The controller has taken this replica away: it neither leads nor follows any more."""
         self.role = Role.NONE
+        self.pending = None
         self.changed()
 
     def _adopt(self, state: LeaderAndIsrPartitionState, role: Role) -> None:

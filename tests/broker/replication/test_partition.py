@@ -521,6 +521,14 @@ def test_a_new_leader_epoch_drops_the_pending_change(partition: Partition) -> No
     assert partition.isr == (1, 2)
 
 
+def test_a_replica_that_is_taken_away_asks_for_nothing_any_more(partition: Partition) -> None:
+    """The index may be used again: two questions about one partition would go out together."""
+    change = proposed(partition)
+    partition.stop()
+    assert partition.pending is None
+    assert partition.on_answer(change, answer(isr=(1, 2, 3))) is Verdict.OUTDATED
+
+
 def test_a_follower_has_no_isr_and_proposes_nothing(partition: Partition) -> None:
     proposed(partition)
     partition.become_follower(state(leader=2, epoch=6))
