@@ -78,6 +78,8 @@ class Planter:
         return original
 
     def _counted(self, value: Any) -> Any:
+        if isinstance(value, type):
+            return value
         if isinstance(value, property):
             return property(self._counted(value.fget), value.fset)
         if isinstance(value, classmethod):

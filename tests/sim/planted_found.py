@@ -99,9 +99,15 @@ def flush_for_ever(planter: Planter) -> None:
     aim="a session ends while a topic is made",
 )
 def session_over(planter: Planter) -> None:
+    """Both that know better: who writes topics, and the dispatcher, which would say that ZooKeeper has not answered."""
+    from anabranch.broker import dispatch
     from anabranch.controller import topic_admin
 
+    class NeverRaised(Exception):
+        pass
+
     planter.replace(topic_admin, "_in_a_session", contextlib.nullcontext)
+    planter.replace(dispatch, "SessionExpired", NeverRaised)
 
 
 @plant(
