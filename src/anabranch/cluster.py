@@ -11,7 +11,7 @@ import asyncio
 import dataclasses
 import itertools
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -101,6 +101,8 @@ class Cluster(Startable):
         self.zookeeper = self._open_zookeeper(data_dir)
         self.nodes: dict[int, Node] = {}
         """The running nodes by id."""
+        self._on_node: list[Callable[[Node], None]] = []
+        self._failure: asyncio.Future[None] | None = None
         self._rng = random.Random(seed)
         self._settings = {
             node_id: dataclasses.replace(
@@ -124,6 +126,34 @@ class Cluster(Startable):
     def bootstrap_servers(self) -> str:
         """The addresses of all brokers, running or not, as "HOST:PORT,HOST:PORT": what clients are given."""
         return ",".join(f"{one.reachable_host}:{one.port}" for one in self._settings.values())
+
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        """The ids of all brokers, running or not."""
+        return tuple(self._settings)
+
+    def address(self, node_id: int) -> tuple[str, int]:
+        """Host and port of a broker, running or not, as clients are told them. KeyError if there is none of this id."""
+        settings = self._settings[node_id]
+        return settings.reachable_host, settings.port
+
+    def on_node(self, listener: Callable[[Node], None]) -> None:
+        """Call `listener(node)` for every node that runs, and for each that is started from now on."""
+        self._on_node.append(listener)
+        for node in self.nodes.values():
+            listener(node)
+
+    async def failed(self) -> None:
+        """Wait until a node ends by a bug, whose exception is raised: of those that run, and those that will."""
+        self._failure = asyncio.get_running_loop().create_future()
+        for node in self.nodes.values():
+            node.failed.add_done_callback(self._node_failed)
+        await self._failure
+
+    def _node_failed(self, failed: asyncio.Future[None]) -> None:
+        error = None if failed.cancelled() else failed.exception()
+        if error is not None and self._failure is not None and not self._failure.done():
+            self._failure.set_exception(error)
 
     async def start(self) -> None:
         """Start every broker, and wait until each knows all others. `async with` calls it.
@@ -195,6 +225,10 @@ class Cluster(Startable):
         )
         await node.start()
         self.nodes[node_id] = node
+        if self._failure is not None:
+            node.failed.add_done_callback(self._node_failed)
+        for listener in self._on_node:
+            listener(node)
         # A restart comes back on the port it had, as clients expect of a broker.
         self._settings[node_id] = dataclasses.replace(settings, port=node.port)
 

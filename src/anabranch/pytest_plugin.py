@@ -5,27 +5,77 @@ The cluster is `anabranch up` in a process of its own, started once per test ses
     def test_orders(anabranch_cluster):
         producer = confluent_kafka.Producer({"bootstrap.servers": anabranch_cluster.bootstrap_servers})
 
+Where the extra `control` is installed, a test may break the cluster, and wait for what it needs:
+
+    def test_failover(anabranch_cluster):
+        topic = anabranch_cluster.topic(partitions=3)
+        with anabranch_cluster.nodes[2].killed():
+            anabranch_cluster.wait_for(topic=topic, isr="1,3")
+
+Tests share the cluster: give each its own topics, and leave it whole.
+
 In pytest.ini: `anabranch_brokers = 3`, and `anabranch_properties` with one broker property per line.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from anabranch.control.client import ControlClient, NodeControl
 
 STOP_TIMEOUT_S = 10
 
 
-@dataclass(frozen=True)
 class RunningCluster:
     """The cluster behind the fixture `anabranch_cluster`."""
 
-    bootstrap_servers: str
-    """Its brokers as "HOST:PORT,HOST:PORT": what any Kafka client is given."""
+    def __init__(self, bootstrap_servers: str, control: ControlClient | None = None) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        """Its brokers as "HOST:PORT,HOST:PORT": what any Kafka client is given."""
+        self._control = control
+
+    @property
+    def control(self) -> ControlClient:
+        """All that may be done to it, and asked of it.
+
+        Raises:
+            RuntimeError: The extra `control` is not installed.
+        """
+        if self._control is None:
+            raise RuntimeError("to control the cluster: pip install 'anabranch[control]'")
+        return self._control
+
+    @property
+    def nodes(self) -> Mapping[int, NodeControl]:
+        """Its nodes by id: `nodes[2].kill()`, `nodes[2].start()`, `nodes[2].expire_session()`."""
+        return self.control.nodes
+
+    def topic(self, name: str = "", partitions: int = 1, **configs: str) -> str:
+        """Create a topic, and return its name when it can be used.
+
+        Args:
+            name: Its name; a new one if empty.
+            partitions: How many it begins with.
+            **configs: Settings by their Kafka names, with _ for dots.
+
+        Returns:
+            The topic's name.
+        """
+        name = name or f"topic-{uuid.uuid1()}"
+        self.control.create_topic(name, partitions, configs=configs)
+        return name
+
+    def wait_for(self, *, timeout_s: float = 30.0, **condition: object) -> None:
+        """Wait until a condition holds, such as topic="orders", partition=0, leader=2: see `ControlClient.wait_for`."""
+        self.control.wait_for(timeout_s=timeout_s, **condition)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,16 +100,25 @@ def anabranch_cluster(request: pytest.FixtureRequest) -> Iterator[RunningCluster
     words += ["--brokers", str(request.config.getini("anabranch_brokers"))]
     for line in request.config.getini("anabranch_properties"):
         words += ["--config", line]
+    if controllable := importlib.util.find_spec("aiohttp") is not None:
+        words += ["--control", "127.0.0.1:0"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            head, _, servers = process.stdout.readline().strip().partition("bootstrap=")
-            if head.strip() != "ready":
+            head, *told = process.stdout.readline().split()
+            if head != "ready":
                 pytest.fail(f"the cluster did not start: {' '.join(words)}", pytrace=False)
-            yield RunningCluster(servers)
+            known = dict(one.split("=", 1) for one in told)
+            yield RunningCluster(known["bootstrap"], _client(known["control"]) if controllable else None)
         finally:
             process.terminate()
             try:
                 process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+def _client(url: str) -> ControlClient:
+    from anabranch.control.client import ControlClient
+
+    return ControlClient(url)

@@ -26,6 +26,13 @@ def test_their_code(anabranch_cluster):
     assert producer.flush(60) == 0
     assert sent == [(None, 0)]
     assert len(producer.list_topics("orders").topics["orders"].partitions) == 5
+
+def test_their_cluster_breaks_and_mends(anabranch_cluster):
+    topic = anabranch_cluster.topic(partitions=2, retention_ms="60000")
+    anabranch_cluster.wait_for(topic=topic, isr="1,2")
+    with anabranch_cluster.nodes[2].killed():
+        anabranch_cluster.wait_for(topic=topic, isr="1")
+    anabranch_cluster.wait_for(topic=topic, isr="1,2", node=2)
 """
 THEIR_ASYNCHRONOUS_TEST = """\
 import pytest
@@ -63,4 +70,4 @@ def test_a_project_gets_a_live_endpoint_from_the_fixture(
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{1 if mark is None else 2} passed" in done.stdout
+    assert f"{2 if mark is None else 3} passed" in done.stdout

@@ -42,7 +42,7 @@ Examples:
 @as_json
 @bootstrap
 def describe(as_json: bool, bootstrap: str) -> None:
-    """Show the controller, the live brokers, and how many partitions each of them leads and holds.
+    """Show brokers and what they hold and lead.
 
     A replica that is not in sync is one that its leader has to wait for no more, and that may not lead.
     """
@@ -105,9 +105,9 @@ Examples:
 @bootstrap
 @timeout
 def elect(topic: str | None, partitions: tuple[int, ...], unclean: bool, bootstrap: str, timeout_s: float) -> None:
-    """Elect the preferred leader of each partition: the first of its replicas.
+    """Elect preferred leaders.
 
-    All partitions, unless a TOPIC is named.
+    The preferred leader of a partition is the first of its replicas. All partitions, unless a TOPIC is named.
     """
     if partitions and topic is None:
         raise click.UsageError("--partition needs a TOPIC")
@@ -136,9 +136,9 @@ Examples:
 @bootstrap
 @timeout
 def move(topic: str, partition: int, to: str | None, cancel: bool, bootstrap: str, timeout_s: float) -> None:
-    """Begin to move a partition to other brokers.
+    """Begin to move a partition.
 
-    They copy it while it is read and written; `anabranch cluster moves` shows what is left.
+    The brokers that are to hold it copy it while it is read and written; `anabranch cluster moves` shows what is left.
     """
     if (to is None) != cancel:
         raise click.UsageError("write --to ID[,ID...] or --cancel")
@@ -166,7 +166,7 @@ Examples:
 @as_json
 @bootstrap
 def moves(watch: bool, as_json: bool, bootstrap: str) -> None:
-    """List the partitions that are on their way to other brokers."""
+    """List partitions that are on their way."""
 
     async def act(admin: Admin) -> None:
         import asyncio

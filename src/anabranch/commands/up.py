@@ -6,6 +6,7 @@ fraction of a second. With --processes every broker is a process of its own and 
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from anabranch.start_errors import cannot_start
 
 if TYPE_CHECKING:
     from anabranch.cluster import Cluster
+    from anabranch.control.endpoint import ControlDoor
 
 
 @click.command(
@@ -29,6 +31,7 @@ Examples:
   anabranch up --config num.partitions=4        any broker property; broker.id=0 counts the brokers from 0
   anabranch up --racks a,b --config replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector
   anabranch up --metrics-port 9464              metrics at http://127.0.0.1:9464/metrics
+  anabranch up --control 127.0.0.1:9190         kill nodes and look at everything, over HTTP
   anabranch up --processes --zookeeper local    one process per broker, and a real ZooKeeper (needs Java)
 """,
 )
@@ -47,6 +50,18 @@ Examples:
     help="Serve Prometheus metrics at http://HOST:PORT/metrics; with --processes, the first broker's. 0: a free port.",
 )
 @click.option(
+    "--control",
+    metavar="HOST:PORT",
+    help="Serve the control plane there: kill nodes, look at the state, wait for it. Port 0: a free one.",
+)
+@click.option(
+    "--control-token",
+    envvar="ANABRANCH_CONTROL_TOKEN",
+    show_envvar=True,
+    metavar="TOKEN",
+    help="What has to be shown to the control plane; needed elsewhere than on loopback.",
+)
+@click.option(
     "--log-level", default="warning", show_default=True, type=click.Choice(LOG_LEVELS), help="What is logged to stderr."
 )
 def command(
@@ -60,6 +75,8 @@ def command(
     racks: str | None,
     config: tuple[str, ...],
     metrics_port: int | None,
+    control: str | None,
+    control_token: str | None,
     log_level: str,
 ) -> None:
     """Start a cluster, print one `ready` line, run until SIGINT or SIGTERM.
@@ -81,6 +98,8 @@ def command(
         raise click.UsageError("--racks is for a cluster in one process; else write `anabranch node --rack` for each")
     if processes and not zookeeper:
         raise click.UsageError("--processes needs --zookeeper local (starts one, needs Java) or --zookeeper HOST:PORT")
+    if control and processes:
+        raise click.UsageError("--control is for a cluster in one process")
     if processes and metrics_port == 0:
         raise click.UsageError("--metrics-port with --processes is the port of the first broker; write one")
     try:
@@ -110,7 +129,8 @@ def command(
                 properties=properties,
                 racks=(racks or "").split(","),
             )
-            run(lambda: serve(cluster, host, metrics_port), log_level=log_level)
+            door = control_door(control, control_token)
+            run(lambda: serve(cluster, host, metrics_port, door), log_level=log_level)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
     except DirectoryInUse as error:
@@ -119,6 +139,15 @@ def command(
         raise click.ClickException(cannot_start(error)) from None
     finally:
         resume_collection()
+
+
+def control_door(control: str | None, token: str | None) -> ControlDoor | None:
+    """Where the control plane is asked for, if it is. UsageError when the options do not fit together."""
+    if not control and not token:
+        return None
+    from anabranch.control.endpoint import control_door
+
+    return control_door(control, token)
 
 
 def run_processes(*, log_level: str, **wishes: Any) -> None:
@@ -133,17 +162,18 @@ def run_processes(*, log_level: str, **wishes: Any) -> None:
         raise click.ClickException(str(error)) from None
 
 
-async def serve(cluster: Cluster, host: str, metrics_port: int | None) -> None:
+async def serve(cluster: Cluster, host: str, metrics_port: int | None, door: ControlDoor | None = None) -> None:
     """Run a single-process cluster until a signal."""
     from anabranch.data_directory import left_out
 
     stop = StopSignal()
     async with metrics_endpoint(host, metrics_port) as metrics, cluster:
-        for node in cluster.nodes.values():
-            metrics.show(node)
+        cluster.on_node(metrics.show)
         if missing := await left_out(host, next(iter(cluster.nodes.values())).port):
             click.echo(f"warning: {missing}", err=True)
         settle_memory()
-        sys.stdout.write(f"ready bootstrap={cluster.bootstrap_servers}{metrics.ready}\n")
+        controlled = "" if door is None else f" control={door.url}"
+        sys.stdout.write(f"ready bootstrap={cluster.bootstrap_servers}{metrics.ready}{controlled}\n")
         sys.stdout.flush()
-        await stop.wait(*(node.failed for node in cluster.nodes.values()))
+        async with contextlib.nullcontext() if door is None else door.open(cluster):
+            await stop.wait(cluster.failed())

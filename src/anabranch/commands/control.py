@@ -1,0 +1,196 @@
+"""`anabranch control`: does things to a cluster that was started with `up --control`, and asks it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from anabranch.control.client import ControlClient
+
+url = click.option(
+    "--control",
+    "url",
+    default="http://127.0.0.1:9190",
+    show_default=True,
+    envvar="ANABRANCH_CONTROL",
+    show_envvar=True,
+    metavar="URL",
+    help="The control plane, as the ready line names it.",
+)
+token = click.option(
+    "--control-token", "token", default="", envvar="ANABRANCH_CONTROL_TOKEN", show_envvar=True, help="What it asks for."
+)
+
+
+@click.group(
+    name="control",
+    epilog="""\b
+Examples:
+  anabranch up --control 127.0.0.1:9190                   in another terminal
+  anabranch control kill 2
+  anabranch control wait topic=orders isr=1,3             until it holds
+  anabranch control start 2
+  anabranch control session expire 1                      a leader that does not know yet that it is none
+  anabranch control events --follow
+  anabranch control state | jq .topics
+""",
+)
+def command() -> None:
+    """Kill, stop and start brokers; wait; follow events."""
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch control kill 2
+"""
+)
+@click.argument("node", type=int)
+@url
+@token
+def kill(node: int, url: str, token: str) -> None:
+    """End a node without a word."""
+    with connected(url, token) as control:
+        control.ask("POST", f"/v1/nodes/{node}/kill")
+        click.echo(f"node {node} is dead")
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch control stop 2
+"""
+)
+@click.argument("node", type=int)
+@url
+@token
+def stop(node: int, url: str, token: str) -> None:
+    """Stop a node; its leaderships move first."""
+    with connected(url, token) as control:
+        control.ask("POST", f"/v1/nodes/{node}/stop")
+        click.echo(f"node {node} has stopped")
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch control start 2
+"""
+)
+@click.argument("node", type=int)
+@url
+@token
+def start(node: int, url: str, token: str) -> None:
+    """Start a node that does not run."""
+    with connected(url, token) as control:
+        control.ask("POST", f"/v1/nodes/{node}/start")
+        click.echo(f"node {node} runs")
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch control session expire 1
+  anabranch control session suspend 1       it reaches ZooKeeper no more
+  anabranch control session resume 1
+"""
+)
+@click.argument("what", type=click.Choice(["expire", "suspend", "resume"]))
+@click.argument("node", type=int)
+@url
+@token
+def session(what: str, node: int, url: str, token: str) -> None:
+    """End or cut a node's ZooKeeper session.
+
+    The node runs on: it takes itself for a leader, while the others know better.
+    """
+    with connected(url, token) as control:
+        control.ask("POST", f"/v1/nodes/{node}/session/{what}")
+        click.echo(f"{what}: done for node {node}")
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch control state | jq '.nodes[] | select(.controller)'
+"""
+)
+@url
+@token
+def state(url: str, token: str) -> None:
+    """Write all that is, as one JSON object."""
+    with connected(url, token) as control:
+        click.echo(json.dumps(control.state(), indent=2))
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch control wait topic=orders partition=0 leader=2
+  anabranch control wait topic=orders isr=3+ node=2 --timeout 60
+  anabranch control wait group=billing state=Stable members=2 lag=0
+"""
+)
+@click.argument("condition", nargs=-1, required=True)
+@click.option("--timeout", "timeout_s", default=30.0, show_default=True, help="Seconds; then the exit code is 1.")
+@url
+@token
+def wait(condition: tuple[str, ...], timeout_s: float, url: str, token: str) -> None:
+    """Wait until all of a CONDITION holds.
+
+    It is made of NAME=VALUE: topic, partitions, partition, leader, isr (1,2,3 or 2+), high_watermark; group, state,
+    members, lag; node; controller. What was missing in the end is said.
+    """
+    words: dict[str, object] = {}
+    for one in condition:
+        name, found, value = one.partition("=")
+        if not found:
+            raise click.UsageError(f"a condition is NAME=VALUE, such as topic=orders, not {one!r}")
+        words[name] = value
+    with connected(url, token) as control:
+        control.wait_for(timeout_s=timeout_s, **words)
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch control events
+  anabranch control events --follow        until Ctrl-C
+  anabranch control events --json --after 120
+"""
+)
+@click.option("--after", default=0, show_default=True, help="Only what came after the event of this number.")
+@click.option("--follow", is_flag=True, help="Go on with what happens.")
+@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object a line.")
+@url
+@token
+def events(after: int, follow: bool, as_json: bool, url: str, token: str) -> None:
+    """Show what has happened."""
+    with connected(url, token) as control, contextlib.suppress(KeyboardInterrupt):
+        for one in control.follow(after) if follow else control.events(after):
+            click.echo(json.dumps(one) if as_json else event_line(one))
+
+
+def event_line(event: dict[str, Any]) -> str:
+    """One event for a person: its number, the loop's seconds, what it was, and the details."""
+    detail = {name: value for name, value in event.items() if name not in ("number", "at", "kind")}
+    told = "  ".join(f"{name}={value}" for name, value in detail.items())
+    return f"{event['number']:>6}  {event['at']:12.3f}  {event['kind']:<18} {told}".rstrip()
+
+
+@contextlib.contextmanager
+def connected(url: str, token: str) -> Iterator[ControlClient]:
+    """The control plane; a refusal, or that it is not there, becomes one line and exit code 1."""
+    from anabranch.control.client import ControlClient, ControlError
+
+    try:
+        yield ControlClient(url, token)
+    except ControlError as error:
+        raise click.ClickException(str(error)) from None
+    except ConnectionError as error:
+        raise click.ClickException(f"{error}; start the cluster with `anabranch up --control HOST:PORT`") from None

@@ -1,0 +1,111 @@
+"""What may be done to a cluster in this process from outside; each deed is an event.
+
+A node that is killed is gone without a word, and its ZooKeeper session with it: the controller elects other leaders at
+once. One that is stopped hands its leaderships over first. A session that is expired ends for a node that runs on: a
+leader that does not know yet that it is none. One that is suspended reaches ZooKeeper no more, and expires by itself if
+that lasts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from anabranch.control import state
+from anabranch.controller.zk.memory import MemorySession
+
+if TYPE_CHECKING:
+    from anabranch.cluster import Cluster
+    from anabranch.control.events import Events
+
+
+class Impossible(Exception):
+    """What was asked for cannot be done now; the message says why."""
+
+
+class Unknown(Impossible):
+    """What was asked for is not there."""
+
+
+class Actions:
+    """Does things to one cluster, one after the other for each node."""
+
+    def __init__(self, cluster: Cluster, events: Events) -> None:
+        self._cluster = cluster
+        self._events = events
+        self._turns = {node_id: asyncio.Lock() for node_id in cluster.node_ids}
+        self._suspended: dict[int, MemorySession] = {}
+
+    async def kill(self, node_id: int) -> dict[str, Any]:
+        """End a node without a word. Unknown, or Impossible if it does not run."""
+        async with self._turn(node_id):
+            self._running(node_id)
+            self._events.tell("node killed", node=node_id)
+            await self._cluster.crash_broker(node_id)
+            return state.node_row(self._cluster, node_id)
+
+    async def stop(self, node_id: int) -> dict[str, Any]:
+        """Stop a node in order. Unknown, or Impossible if it does not run."""
+        async with self._turn(node_id):
+            self._running(node_id)
+            self._events.tell("node stopping", node=node_id)
+            await self._cluster.stop_broker(node_id)
+            self._events.tell("node stopped", node=node_id)
+            return state.node_row(self._cluster, node_id)
+
+    async def start(self, node_id: int) -> dict[str, Any]:
+        """Start a node that does not run. Unknown, or Impossible if it runs."""
+        async with self._turn(node_id):
+            if node_id in self._cluster.nodes:
+                raise Impossible(f"node {node_id} runs already")
+            self._events.tell("node starting", node=node_id)
+            await self._cluster.start_broker(node_id)
+            self._events.tell("node started", node=node_id)
+            return state.node_row(self._cluster, node_id)
+
+    def expire_session(self, node_id: int) -> dict[str, Any]:
+        """End a node's ZooKeeper session; the node runs on. Unknown, or Impossible if it has none."""
+        session = self._session(node_id)
+        self._events.tell("session expired", node=node_id)
+        self._cluster.zookeeper.expire(session)
+        return state.node_row(self._cluster, node_id)
+
+    def suspend_session(self, node_id: int) -> dict[str, Any]:
+        """Cut a node off from ZooKeeper until `resume_session`. Unknown, or Impossible if it has no session."""
+        if node_id in self._suspended:
+            raise Impossible(f"node {node_id} is cut off from ZooKeeper already")
+        session = self._session(node_id)
+        self._events.tell("session suspended", node=node_id)
+        self._suspended[node_id] = session
+        self._cluster.zookeeper.suspend(session)
+        return state.node_row(self._cluster, node_id)
+
+    def resume_session(self, node_id: int) -> dict[str, Any]:
+        """Let a node reach ZooKeeper again; its session may have expired meanwhile. Unknown, or Impossible."""
+        self._known(node_id)
+        session = self._suspended.pop(node_id, None)
+        if session is None:
+            raise Impossible(f"node {node_id} is not cut off from ZooKeeper")
+        self._events.tell("session resumed", node=node_id)
+        self._cluster.zookeeper.resume(session)
+        return state.node_row(self._cluster, node_id)
+
+    def _turn(self, node_id: int) -> asyncio.Lock:
+        self._known(node_id)
+        return self._turns[node_id]
+
+    def _known(self, node_id: int) -> None:
+        if node_id not in self._turns:
+            raise Unknown(f"there is no node {node_id}: there are {', '.join(map(str, self._turns))}")
+
+    def _running(self, node_id: int) -> None:
+        if node_id not in self._cluster.nodes:
+            raise Impossible(f"node {node_id} does not run")
+
+    def _session(self, node_id: int) -> MemorySession:
+        self._known(node_id)
+        self._running(node_id)
+        session = self._cluster.nodes[node_id].services.session
+        if not isinstance(session, MemorySession) or not self._cluster.zookeeper.holds(session):
+            raise Impossible(f"node {node_id} has no session now")
+        return session

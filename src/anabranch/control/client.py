@@ -1,0 +1,177 @@
+"""A cluster's control plane for tests in Python that block, as those of blocking clients do.
+
+control = ControlClient("http://127.0.0.1:9190")
+control.nodes[2].kill()
+control.wait_for(topic="orders", isr="2+")
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+PATIENCE_S: Final = 60.0
+"""How long an answer may take, beyond what the request itself waits for."""
+
+
+class ControlError(RuntimeError):
+    """The control plane refused, or gave a wait up; the message says why."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        """The HTTP status, such as 408 for a wait that was given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeControl:
+    """One node."""
+
+    _control: ControlClient
+    node_id: int
+
+    @property
+    def running(self) -> bool:
+        """Whether it runs now."""
+        rows: list[dict[str, Any]] = self._control.ask("GET", "/v1/nodes")
+        return next(bool(row["running"]) for row in rows if row["node"] == self.node_id)
+
+    def kill(self) -> None:
+        """End it without a word. ControlError if it does not run; so do the others, where they cannot."""
+        self._do("kill")
+
+    @contextlib.contextmanager
+    def killed(self) -> Iterator[None]:
+        """Kill it, and start it again at the end of the block if it is down then."""
+        self.kill()
+        try:
+            yield
+        finally:
+            if not self.running:
+                self.start()
+
+    def stop(self) -> None:
+        """Stop it in order: its leaderships move to other nodes first."""
+        self._do("stop")
+
+    def start(self) -> None:
+        """Start it again, on its old port and with its old data; returns when all nodes know it."""
+        self._do("start")
+
+    def expire_session(self) -> None:
+        """End its ZooKeeper session; it runs on, and joins anew."""
+        self._do("session/expire")
+
+    def suspend_session(self) -> None:
+        """Cut it off from ZooKeeper until `resume_session`."""
+        self._do("session/suspend")
+
+    def resume_session(self) -> None:
+        """Let it reach ZooKeeper again."""
+        self._do("session/resume")
+
+    def _do(self, what: str) -> None:
+        self._control.ask("POST", f"/v1/nodes/{self.node_id}/{what}")
+
+
+class ControlClient:
+    """Blocking calls to the control plane of `anabranch up --control`.
+
+    Args:
+        url: Its root, as the ready line names it: "http://HOST:PORT".
+        token: What `--control-token` asks for.
+    """
+
+    def __init__(self, url: str, token: str = "") -> None:
+        self._url = url.rstrip("/")
+        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+
+    @property
+    def nodes(self) -> Mapping[int, NodeControl]:
+        """The nodes by their ids, running or not."""
+        return {row["node"]: NodeControl(self, row["node"]) for row in self.ask("GET", "/v1/nodes")}
+
+    def state(self) -> dict[str, Any]:
+        """Nodes, topics, groups and transactions at one moment."""
+        found: dict[str, Any] = self.ask("GET", "/v1/state")
+        return found
+
+    def create_topic(
+        self, topic: str, partitions: int = 1, *, replicas: int = -1, configs: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Create a topic, and return when every partition of it has a leader.
+
+        Args:
+            topic: Its name.
+            partitions: How many it begins with.
+            replicas: How many brokers hold each; -1: the cluster's default.
+            configs: Settings by their Kafka names, in which _ may stand for dots.
+
+        Returns:
+            The topic as the control plane tells of it.
+
+        Raises:
+            ControlError: The cluster refused it.
+        """
+        named = {name.replace("_", "."): value for name, value in (configs or {}).items()}
+        body = {"topic": topic, "partitions": partitions, "replicas": replicas, "configs": named}
+        created: dict[str, Any] = self.ask("POST", "/v1/topics", body)
+        return created
+
+    def wait_for(self, *, timeout_s: float = 30.0, **condition: object) -> None:
+        """Wait until all of a condition holds.
+
+        Args:
+            timeout_s: How long to wait.
+            **condition: Such as topic="orders", partition=0, leader=2, isr="1,2,3" (or "3+"), high_watermark=100;
+                group="billing", state="Stable", members=2, lag=0; node=2; controller="any". `GET /v1/openapi.json`
+                tells what each means.
+
+        Raises:
+            ControlError: The time was up (status 408); the message says what was missing.
+        """
+        words = {name: str(value) for name, value in condition.items()} | {"timeout": str(timeout_s)}
+        self.ask("GET", f"/v1/wait?{urllib.parse.urlencode(words)}", patience_s=timeout_s + PATIENCE_S)
+
+    def events(self, after: int = 0) -> list[dict[str, Any]]:
+        """What has happened after an event's number: each with its `number`, `kind` and details."""
+        found: list[dict[str, Any]] = self.ask("GET", f"/v1/events?after={after}")
+        return found
+
+    def follow(self, after: int = 0) -> Iterator[dict[str, Any]]:
+        """What has happened after an event's number, and what happens, until the cluster ends."""
+        headers = self._headers | {"Accept": "text/event-stream"}
+        request = urllib.request.Request(f"{self._url}/v1/events?after={after}", headers=headers)
+        with urllib.request.urlopen(request) as answer:
+            for line in answer:
+                if line.startswith(b"data: "):
+                    yield json.loads(line[6:])
+
+    def ask(self, method: str, path: str, body: object = None, *, patience_s: float = PATIENCE_S) -> Any:
+        """Send one request; returns what its JSON says.
+
+        Raises:
+            ControlError: It was refused.
+            ConnectionError: Nobody answers.
+        """
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self._url + path, data, self._headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=patience_s) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as refused:
+            with refused:
+                content = refused.read()
+            try:
+                reason = str(json.loads(content)["error"])
+            except (ValueError, KeyError, TypeError):
+                reason = content.decode(errors="replace")
+            raise ControlError(refused.code, reason) from None
+        except urllib.error.URLError as error:
+            raise ConnectionError(f"nobody answers at {self._url}: {error.reason}") from None

@@ -1,0 +1,119 @@
+"""`--control HOST:PORT`: the control plane of the cluster in this process; without the option nothing of it is loaded.
+
+The socket listens before the ready line; what answers on it is loaded when the first request comes, so that who asks
+nothing pays for nothing. Events are noted from the start. Whoever
+reaches the address may do anything to the cluster: elsewhere than on loopback there has to be a token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import ipaddress
+import logging
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from anabranch.control.actions import Actions
+from anabranch.control.controlled import Controlled
+from anabranch.control.events import Events
+
+if TYPE_CHECKING:
+    from anabranch.cluster import Cluster
+
+log: Final = logging.getLogger(__name__)
+LOCAL_NAME: Final = "localhost"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the control plane listens."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """HOST:PORT, or :PORT for loopback. UsageError if it is neither."""
+        host, found, port = text.rpartition(":")
+        if not found or not port.isdecimal() or int(port) > 65535:
+            raise click.UsageError(f"--control takes HOST:PORT, such as 127.0.0.1:9190, not {text!r}")
+        return cls(host.strip("[]") or "127.0.0.1", int(port))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine reaches it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == LOCAL_NAME
+
+
+class ControlDoor:
+    """A socket that listens, and the server that is loaded when somebody knocks."""
+
+    def __init__(self, address: Address, token: str) -> None:
+        self._listener = socket.create_server((address.host, address.port))
+        self._listener.setblocking(False)
+        self._host = address.host
+        self._token = token
+
+    @property
+    def url(self) -> str:
+        """The root of all paths."""
+        return f"http://{self._host}:{self._listener.getsockname()[1]}"
+
+    @contextlib.asynccontextmanager
+    async def open(self, cluster: Cluster) -> AsyncIterator[None]:
+        """Answer for as long as the block runs."""
+        events = Events()
+        cluster.on_node(events.watch)
+        serving = asyncio.create_task(self._serve(Controlled(cluster, Actions(cluster, events), events)))
+        serving.add_done_callback(_tell_failure)
+        try:
+            yield
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+            self._listener.close()
+
+    async def _serve(self, controlled: Controlled) -> None:
+        loop = asyncio.get_running_loop()
+        knocked = asyncio.Event()
+        loop.add_reader(self._listener, knocked.set)
+        try:
+            await knocked.wait()
+        finally:
+            loop.remove_reader(self._listener)
+        from anabranch.control.server import ControlServer
+
+        server = ControlServer(controlled, self._listener, self._token)
+        try:
+            await server.start()
+            await loop.create_future()
+        finally:
+            await server.stop()
+
+
+def _tell_failure(serving: asyncio.Task[None]) -> None:
+    if not serving.cancelled() and (error := serving.exception()) is not None:
+        log.error("bug: the control plane has ended", exc_info=error)
+
+
+def control_door(wanted: str | None, token: str | None) -> ControlDoor | None:
+    """The door that the options ask for. UsageError when they do not fit together; OSError if the port is taken."""
+    if wanted is None:
+        if token:
+            raise click.UsageError("--control-token goes with --control")
+        return None
+    address = Address.parse(wanted)
+    if not address.is_local and not token:
+        raise click.UsageError(f"--control {wanted}: elsewhere than on loopback write --control-token TOKEN, too")
+    if importlib.util.find_spec("aiohttp") is None:
+        raise click.UsageError("--control needs aiohttp: pip install 'anabranch[control]'")
+    return ControlDoor(address, token or "")

@@ -1,0 +1,104 @@
+"""What has happened in a cluster, numbered, for those who ask later and for those who listen.
+
+Told are what controllers decide and see (elections, brokers that come and go, the steps of resizes), what metadata
+shows (leaders, ISRs), and what was done from outside. Each has a number that only grows, so that who was cut off goes
+on where it was. The newest `KEPT` are kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from anabranch.broker.app import Node
+    from anabranch.broker.metadata_cache import ClusterImage, PartitionImage
+    from anabranch.controller.runner import ControllerEvent
+
+KEPT: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened."""
+
+    number: int
+    at_s: float
+    """On the clock of the event loop, from its own zero."""
+    kind: str
+    detail: Mapping[str, Any]
+
+    def row(self) -> dict[str, Any]:
+        """For a program."""
+        return {"number": self.number, "at": round(self.at_s, 6), "kind": self.kind, **self.detail}
+
+
+class Events:
+    """The events of one cluster."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._kept: deque[Event] = deque(maxlen=KEPT)
+        self._number = 0
+        self._news: asyncio.Future[None] | None = None
+        self._leaders: dict[tuple[str, int], int] = {}
+        self._isrs: dict[tuple[str, int], tuple[int, int]] = {}
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest event; 0 if there was none yet."""
+        return self._number
+
+    def tell(self, kind: str, **detail: Any) -> None:
+        """Something happened."""
+        self._number += 1
+        self._kept.append(Event(self._number, self._loop.time(), kind, detail))
+        if self._news is not None:
+            self._news.set_result(None)
+            self._news = None
+
+    def watch(self, node: Node) -> None:
+        """Take up what a node tells from now on."""
+        node.on_controller_event(self._on_controller)
+        node.services.metadata.on_change(self._on_metadata)
+
+    def after(self, number: int) -> list[Event]:
+        """What came after an event, as far as it is kept."""
+        return [one for one in self._kept if one.number > number]
+
+    async def follow(self, number: int) -> AsyncIterator[Event]:
+        """What came after an event, and what comes, without an end."""
+        while True:
+            for one in self.after(number):
+                number = one.number
+                yield one
+            if number >= self._number:
+                if self._news is None:
+                    self._news = self._loop.create_future()
+                await asyncio.shield(self._news)
+
+    def _on_controller(self, event: ControllerEvent) -> None:
+        by = {"controller": event.controller_id, "epoch": event.controller_epoch}
+        self.tell(event.kind, **{**by, **event.detail})
+
+    def _on_metadata(self, before: ClusterImage, after: ClusterImage) -> None:
+        """Every broker hears of every change; the first to hear of it tells."""
+        for name, topic in after.topics.items():
+            known = before.topics.get(name)
+            if known is topic:
+                continue
+            for index, partition in topic.partitions.items():
+                self._on_partition(name, index, partition)
+
+    def _on_partition(self, topic: str, index: int, partition: PartitionImage) -> None:
+        place, epoch = (topic, index), partition.leader_epoch
+        if self._leaders.get(place, -1) < epoch:
+            self._leaders[place] = epoch
+            self.tell("leader", topic=topic, partition=index, leader=partition.leader, leader_epoch=epoch)
+        version = (epoch, partition.partition_epoch)
+        if self._isrs.get(place, (-1, -1)) < version:
+            self._isrs[place] = version
+            self.tell("isr", topic=topic, partition=index, isr=list(partition.isr))

@@ -1,0 +1,207 @@
+"""The doors of the control plane: each path, what it takes, what it answers. Served by `server`, told as OpenAPI.
+
+A handler takes the words of the path, those of the query and a JSON body, and returns what is told as JSON. It does not
+know of HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from anabranch.clients.admin import Admin, NewTopic
+from anabranch.control import state
+from anabranch.control.actions import Unknown
+from anabranch.control.controlled import Controlled
+from anabranch.control.waiting import WORDS, condition, wait
+
+WAIT_S: Final = 30.0
+WAIT_MAX_S: Final = 600.0
+
+
+class GaveUp(Exception):
+    """A wait was not over in time; the message says what was missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request, without its HTTP."""
+
+    words: Mapping[str, str]
+    """Those of the path."""
+    query: Mapping[str, str]
+    body: Mapping[str, Any]
+
+    @property
+    def node(self) -> int:
+        """The node of the path. Unknown if it is no number."""
+        try:
+            return int(self.words["node"])
+        except ValueError:
+            raise Unknown(f"there is no node {self.words['node']!r}") from None
+
+
+Handler = Callable[[Controlled, Asked], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One door."""
+
+    method: str
+    path: str
+    summary: str
+    handler: Handler
+    query: Mapping[str, str] = field(default_factory=dict)
+    """Word of the query -> what it means."""
+    body: Mapping[str, str] = field(default_factory=dict)
+    """Field of the body -> its JSON type."""
+
+
+async def get_state(on: Controlled, asked: Asked) -> Any:
+    """All at one moment."""
+    return state.everything(on.cluster)
+
+
+async def get_nodes(on: Controlled, asked: Asked) -> Any:
+    """Every node."""
+    return state.nodes(on.cluster)
+
+
+async def kill_node(on: Controlled, asked: Asked) -> Any:
+    """See Actions.kill."""
+    return await on.actions.kill(asked.node)
+
+
+async def stop_node(on: Controlled, asked: Asked) -> Any:
+    """See Actions.stop."""
+    return await on.actions.stop(asked.node)
+
+
+async def start_node(on: Controlled, asked: Asked) -> Any:
+    """See Actions.start."""
+    return await on.actions.start(asked.node)
+
+
+async def expire_session(on: Controlled, asked: Asked) -> Any:
+    """See Actions.expire_session."""
+    return on.actions.expire_session(asked.node)
+
+
+async def suspend_session(on: Controlled, asked: Asked) -> Any:
+    """See Actions.suspend_session."""
+    return on.actions.suspend_session(asked.node)
+
+
+async def resume_session(on: Controlled, asked: Asked) -> Any:
+    """See Actions.resume_session."""
+    return on.actions.resume_session(asked.node)
+
+
+async def get_topics(on: Controlled, asked: Asked) -> Any:
+    """Every topic."""
+    return state.topics(on.cluster)
+
+
+async def get_topic(on: Controlled, asked: Asked) -> Any:
+    """One topic."""
+    name = asked.words["topic"]
+    image = state.newest_image(on.cluster).get(name)
+    if image is None:
+        raise Unknown(f"there is no topic {name}")
+    return state.topic_row(on.cluster, image)
+
+
+async def create_topic(on: Controlled, asked: Asked) -> Any:
+    """Create a topic, and answer when every partition of it has a leader."""
+    body = asked.body
+    name, configs = body.get("topic"), body.get("configs", {})
+    if not isinstance(name, str) or not isinstance(configs, dict):
+        raise ValueError('a new topic is {"topic": "name", "partitions": 4, "replicas": 3, "configs": {...}}')
+    topic = NewTopic(
+        name=name,
+        partitions=_count(body, "partitions"),
+        replication_factor=_count(body, "replicas"),
+        configs={str(key): str(value) for key, value in configs.items()},
+    )
+    async with Admin(on.cluster.bootstrap_servers) as admin:
+        await admin.create_topics([topic])
+    if missing := await wait(on.cluster, condition({"topic": name}), WAIT_S):
+        raise GaveUp(missing)
+    return state.topic_row(on.cluster, state.newest_image(on.cluster)[name])
+
+
+async def delete_topic(on: Controlled, asked: Asked) -> Any:
+    """Delete a topic, with its records."""
+    async with Admin(on.cluster.bootstrap_servers) as admin:
+        await admin.delete_topics([asked.words["topic"]])
+    return {}
+
+
+async def get_groups(on: Controlled, asked: Asked) -> Any:
+    """Every group."""
+    return state.groups(on.cluster)
+
+
+async def get_wait(on: Controlled, asked: Asked) -> Any:
+    """Answer when the condition holds."""
+    words = dict(asked.query)
+    timeout_s = _timeout_s(words.pop("timeout", ""))
+    if missing := await wait(on.cluster, condition(words), timeout_s):
+        raise GaveUp(f"after {timeout_s:g} s {missing}")
+    return {"newest": on.events.newest}
+
+
+async def get_events(on: Controlled, asked: Asked) -> Any:
+    """What has happened after a number."""
+    return [one.row() for one in on.events.after(int(asked.query.get("after", "0")))]
+
+
+def _count(body: Mapping[str, Any], name: str) -> int:
+    value = body.get(name, -1)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{name} is a number, not {value!r}")
+    return value
+
+
+def _timeout_s(text: str) -> float:
+    try:
+        timeout_s = float(text or WAIT_S)
+    except ValueError:
+        raise ValueError(f"timeout is in seconds, not {text!r}") from None
+    if not 0 <= timeout_s <= WAIT_MAX_S:
+        raise ValueError(f"timeout is 0 to {WAIT_MAX_S:g} seconds, not {text}")
+    return timeout_s
+
+
+NEW_TOPIC: Final = {"topic": "string", "partitions": "integer", "replicas": "integer", "configs": "object"}
+ROUTES: Final[tuple[Route, ...]] = (
+    Route("GET", "/v1/state", "Nodes, topics, groups and transactions at one moment.", get_state),
+    Route("GET", "/v1/nodes", "Every node, running or not.", get_nodes),
+    Route("POST", "/v1/nodes/{node}/kill", "End a node without a word.", kill_node),
+    Route("POST", "/v1/nodes/{node}/stop", "Stop a node; its leaderships move first.", stop_node),
+    Route("POST", "/v1/nodes/{node}/start", "Start a node that does not run.", start_node),
+    Route("POST", "/v1/nodes/{node}/session/expire", "End a node's ZooKeeper session; it runs on.", expire_session),
+    Route("POST", "/v1/nodes/{node}/session/suspend", "Cut a node off from ZooKeeper.", suspend_session),
+    Route("POST", "/v1/nodes/{node}/session/resume", "Let it reach ZooKeeper again.", resume_session),
+    Route("GET", "/v1/topics", "Every topic, with the log of every replica.", get_topics),
+    Route("POST", "/v1/topics", "Create a topic; answers when it can be used.", create_topic, body=NEW_TOPIC),
+    Route("GET", "/v1/topics/{topic}", "One topic.", get_topic),
+    Route("DELETE", "/v1/topics/{topic}", "Delete a topic, with its records.", delete_topic),
+    Route("GET", "/v1/groups", "Every consumer group: members, offsets, lag.", get_groups),
+    Route(
+        "GET",
+        "/v1/wait",
+        "Answers when all of this holds, or with 408 and what was missing.",
+        get_wait,
+        query={**WORDS, "timeout": "how long to wait, in seconds; 30 if left out"},
+    ),
+    Route(
+        "GET",
+        "/v1/events",
+        "What has happened; as server-sent events for who accepts text/event-stream, without an end.",
+        get_events,
+        query={"after": "only what came after this number"},
+    ),
+)

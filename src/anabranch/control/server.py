@@ -1,0 +1,115 @@
+"""Serves the control plane over HTTP, on the loop of the cluster. The one module that knows aiohttp.
+
+Refusals: 400 for what nobody could do, 401 without the token, 404 for what is not there, 408 for a wait that was given
+up, 409 for what cannot be done now; each with `{"error": "..."}`. A bug is 500, and a traceback in the log.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version
+from typing import Any, Final
+
+from aiohttp import web
+
+from anabranch.control.actions import Impossible, Unknown
+from anabranch.control.controlled import Controlled
+from anabranch.control.openapi import document
+from anabranch.control.routes import ROUTES, Asked, GaveUp, Route
+from anabranch.protocol.errors import KafkaError
+
+log: Final = logging.getLogger(__name__)
+
+BODY_BYTES_MAX: Final = 1 << 20
+SHUTDOWN_S: Final = 0.5
+"""How long a stop waits for requests under way: those that follow events never end by themselves."""
+EVENT_STREAM: Final = "text/event-stream"
+STATUS: Final[dict[type[Exception], int]] = {
+    ValueError: 400,
+    KafkaError: 400,
+    Unknown: 404,
+    GaveUp: 408,
+    Impossible: 409,
+    ConnectionError: 409,
+    TimeoutError: 409,
+}
+
+
+class ControlServer:
+    """Answers on a socket that listens already."""
+
+    def __init__(self, controlled: Controlled, listener: socket.socket, token: str = "") -> None:
+        self._controlled = controlled
+        self._listener = listener
+        self._token = token
+        app = web.Application(client_max_size=BODY_BYTES_MAX)
+        app.router.add_get("/v1/openapi.json", self._openapi)
+        for route in ROUTES:
+            app.router.add_route(route.method, route.path, self._answering(route))
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S)
+
+    async def start(self) -> None:
+        """Take requests, those first that came while nobody answered."""
+        await self._runner.setup()
+        await web.SockSite(self._runner, self._listener).start()
+
+    async def stop(self) -> None:
+        """Take no more requests, and end those under way."""
+        await self._runner.cleanup()
+
+    async def _openapi(self, request: web.Request) -> web.Response:
+        return web.json_response(document(ROUTES, version("anabranch")))
+
+    def _answering(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            if not self._admits(request):
+                return _refusal(401, "write the header `Authorization: Bearer TOKEN`, as given by --control-token")
+            try:
+                asked = Asked(request.match_info, request.query, await _body(request))
+                if route.path == "/v1/events" and EVENT_STREAM in request.headers.get("Accept", ""):
+                    return await self._follow(request)
+                return web.json_response(await route.handler(self._controlled, asked))
+            except tuple(STATUS) as error:
+                status = next(code for kind, code in STATUS.items() if isinstance(error, kind))
+                return _refusal(status, str(error) or type(error).__name__)
+            except web.HTTPException:
+                raise
+            except Exception:
+                log.exception("bug in the control plane: %s %s", request.method, request.path)
+                return _refusal(500, "a bug; the log tells more")
+
+        return answer
+
+    def _admits(self, request: web.Request) -> bool:
+        if not self._token:
+            return True
+        return hmac.compare_digest(request.headers.get("Authorization", "").encode(), f"Bearer {self._token}".encode())
+
+    async def _follow(self, request: web.Request) -> web.StreamResponse:
+        """Server-sent events, from the one on that the client has seen last."""
+        seen = request.headers.get("Last-Event-ID") or request.query.get("after") or "0"
+        if not seen.isdecimal():
+            raise ValueError(f"an event's number is expected, not {seen!r}")
+        response = web.StreamResponse(headers={"Content-Type": EVENT_STREAM, "Cache-Control": "no-cache"})
+        await response.prepare(request)
+        async for event in self._controlled.events.follow(int(seen)):
+            row = json.dumps(event.row(), default=str)
+            await response.write(f"id: {event.number}\nevent: {event.kind}\ndata: {row}\n\n".encode())
+        return response
+
+
+def _refusal(status: int, reason: str) -> web.Response:
+    return web.json_response({"error": reason}, status=status)
+
+
+async def _body(request: web.Request) -> dict[str, Any]:
+    if not request.can_read_body:
+        return {}
+    body = json.loads(await request.read() or b"{}")
+    if not isinstance(body, dict):
+        raise ValueError("the body is a JSON object")
+    return body

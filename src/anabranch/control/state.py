@@ -1,0 +1,175 @@
+"""What a cluster in this process is like now, as rows for a program: nodes, topics, groups, transactions.
+
+Read between two events of the loop from the nodes themselves, so that no two parts of one answer contradict each other.
+Of a partition its leader tells; a replica tells of its own log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from anabranch.broker.replication.partition import Role
+
+if TYPE_CHECKING:
+    from anabranch.broker.app import Node
+    from anabranch.broker.coordinators.classic_group import Group
+    from anabranch.broker.metadata_cache import PartitionImage, TopicImage
+    from anabranch.broker.replication.partition import Partition
+    from anabranch.cluster import Cluster
+
+Row = dict[str, Any]
+
+
+def nodes(cluster: Cluster) -> list[Row]:
+    """Every node, running or not."""
+    return [node_row(cluster, node_id) for node_id in cluster.node_ids]
+
+
+def node_row(cluster: Cluster, node_id: int) -> Row:
+    """One node. KeyError if there is none of this id."""
+    host, port = cluster.address(node_id)
+    node = cluster.nodes.get(node_id)
+    row: Row = {"node": node_id, "host": host, "port": port, "running": node is not None}
+    if node is not None:
+        controller = node.controller
+        row |= {
+            "controller": controller is not None and controller.active,
+            "broker_epoch": node.services.fence.broker_epoch,
+            "connections": node.server.connection_count,
+        }
+    return row
+
+
+def topics(cluster: Cluster) -> list[Row]:
+    """Every topic that some running node knows, by name."""
+    known = newest_image(cluster)
+    return [topic_row(cluster, known[name]) for name in sorted(known)]
+
+
+def newest_image(cluster: Cluster) -> dict[str, TopicImage]:
+    """Each topic as the node shows it that has heard the most of it."""
+    found: dict[str, TopicImage] = {}
+    for node in cluster.nodes.values():
+        for name, topic in node.services.metadata.image.topics.items():
+            if name not in found or _age(topic) > _age(found[name]):
+                found[name] = topic
+    return found
+
+
+def _age(topic: TopicImage) -> tuple[int, int]:
+    return topic.generation, sum(one.leader_epoch + one.partition_epoch for one in topic.partitions.values())
+
+
+def topic_row(cluster: Cluster, topic: TopicImage) -> Row:
+    """One topic with its partitions."""
+    return {
+        "topic": topic.name,
+        "generation": topic.generation,
+        "history": [{"generation": generation, "partitions": count} for generation, count in topic.history],
+        "partitions": [partition_row(cluster, topic.name, one) for _, one in sorted(topic.partitions.items())],
+    }
+
+
+def partition_row(cluster: Cluster, topic: str, image: PartitionImage) -> Row:
+    """One partition: what brokers tell clients of it, and every replica that runs."""
+    replicas = dict(_replicas(cluster, topic, image.index))
+    leader = replicas.get(image.leader)
+    leads = leader is not None and leader.role is Role.LEADER
+    return {
+        "partition": image.index,
+        "leader": image.leader,
+        "leader_epoch": image.leader_epoch,
+        "isr": list(leader.isr) if leader is not None and leads else list(image.isr),
+        "high_watermark": leader.high_watermark if leader is not None and leads else -1,
+        "replicas": [
+            {
+                "node": node_id,
+                "start": replicas[node_id].log.log_start_offset,
+                "end": replicas[node_id].log.log_end_offset,
+            }
+            if node_id in replicas
+            else {"node": node_id, "start": -1, "end": -1}
+            for node_id in image.replicas
+        ],
+        "drains": image.marked_for_deletion,
+    }
+
+
+def _replicas(cluster: Cluster, topic: str, index: int) -> Iterator[tuple[int, Partition]]:
+    for node_id, node in cluster.nodes.items():
+        found = node.services.replicas.replica(topic, index)
+        if found is not None:
+            yield node_id, found
+
+
+def groups(cluster: Cluster) -> list[Row]:
+    """Every group that a running coordinator has loaded, by id."""
+    rows = [
+        group_row(cluster, node, group) for node in cluster.nodes.values() for group in node.services.groups.groups()
+    ]
+    return sorted(rows, key=lambda row: str(row["group"]))
+
+
+def group_row(cluster: Cluster, node: Node, group: Group) -> Row:
+    """One group: its members, what it has committed, how far it is behind.
+
+    Told are all partitions of the topics of which it has committed any: where it has committed nothing, it has
+    everything before it.
+    """
+    committed = node.services.groups.offsets.of(group.group_id).committed
+    images = newest_image(cluster)
+    offsets = []
+    for topic in sorted({topic for topic, _ in committed}):
+        known = topic_row(cluster, images[topic])["partitions"] if topic in images else []
+        for one in known:
+            at = committed.get((topic, one["partition"]))
+            start = max((replica["start"] for replica in one["replicas"]), default=0)
+            end = one["high_watermark"]
+            offsets.append(
+                {
+                    "topic": topic,
+                    "partition": one["partition"],
+                    "committed": None if at is None else at.offset,
+                    "end": end,
+                    "lag": max(end - (start if at is None else at.offset), 0),
+                }
+            )
+    return {
+        "group": group.group_id,
+        "coordinator": node.settings.node_id,
+        "state": group.state.value,
+        "generation": group.generation,
+        "members": sorted(one.member_id for one in group.members),
+        "offsets": offsets,
+        "lag": sum(one["lag"] for one in offsets),
+    }
+
+
+def transactions(cluster: Cluster) -> list[Row]:
+    """Every transactional id that a running coordinator has loaded."""
+    rows = []
+    for node in cluster.nodes.values():
+        broker = node.services.broker
+        coordinator = None if broker is None else broker.transactions.built
+        for one in () if coordinator is None else coordinator.transactions():
+            rows.append(
+                {
+                    "transactional_id": one.transactional_id,
+                    "coordinator": node.settings.node_id,
+                    "state": one.state.title,
+                    "producer_id": one.producer_id,
+                    "producer_epoch": one.producer_epoch,
+                }
+            )
+    return sorted(rows, key=lambda row: str(row["transactional_id"]))
+
+
+def everything(cluster: Cluster) -> Row:
+    """All of it at one moment."""
+    return {
+        "nodes": nodes(cluster),
+        "topics": topics(cluster),
+        "groups": groups(cluster),
+        "transactions": transactions(cluster),
+    }

@@ -1,0 +1,28 @@
+"""A cluster in this process, and its control plane."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from anabranch import Admin, NewTopic
+from anabranch.cluster import Cluster
+from anabranch.control.actions import Actions
+from anabranch.control.controlled import Controlled
+from anabranch.control.events import Events
+
+
+@asynccontextmanager
+async def controlled(brokers: int = 3) -> AsyncIterator[Controlled]:
+    """A cluster with what the control plane works on."""
+    async with Cluster(brokers, seed=1) as cluster:
+        events = Events()
+        cluster.on_node(events.watch)
+        yield Controlled(cluster, Actions(cluster, events), events)
+
+
+async def with_topic(on: Controlled, name: str = "t", partitions: int = 2) -> None:
+    """Make a topic on all brokers, and wait until it can be used."""
+    async with Admin(on.cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name=name, partitions=partitions)])
+        await admin.wait_for_topic(name, replicas=len(on.cluster.node_ids))

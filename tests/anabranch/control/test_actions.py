@@ -1,0 +1,72 @@
+"""Goal: nodes die, stop, come back, and lose ZooKeeper as asked; what makes no sense is refused with a reason."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from anabranch.control.actions import Impossible, Unknown
+from anabranch.control.waiting import condition, wait
+from tests.anabranch.control.conftest import controlled, with_topic
+
+
+async def test_a_node_goes_and_comes_back() -> None:
+    async with controlled() as on, asyncio.timeout(60):
+        await with_topic(on)
+        for deed in (on.actions.kill, on.actions.stop):
+            assert (await deed(2))["running"] is False
+            assert not await wait(on.cluster, condition({"topic": "t", "isr": "1,3"}), 30)
+            with pytest.raises(Impossible, match="node 2 does not run"):
+                await deed(2)
+            with pytest.raises(Impossible, match="node 2 does not run"):
+                on.actions.expire_session(2)
+            port = on.cluster.address(2)[1]
+            row = await on.actions.start(2)
+            assert (row["running"], row["port"]) == (True, port)
+            assert not await wait(on.cluster, condition({"node": "2", "topic": "t", "isr": "3+"}), 30)
+            with pytest.raises(Impossible, match="node 2 runs already"):
+                await on.actions.start(2)
+        kinds = [one.kind for one in on.events.after(0) if one.kind.startswith("node")]
+        assert kinds == [
+            *("node killed", "node starting", "node started"),
+            *("node stopping", "node stopped", "node starting", "node started"),
+        ]
+
+
+async def test_a_session_ends_and_the_node_joins_anew() -> None:
+    async with controlled() as on, asyncio.timeout(60):
+        await with_topic(on)
+        before = on.cluster.nodes[2].services.fence.broker_epoch
+        on.actions.expire_session(2)
+        joined = [one async for one in _until(on, "broker joined")]
+        assert joined[-1].detail["broker"] == 2 and joined[-1].detail["epoch"] > before
+        assert not await wait(on.cluster, condition({"node": "2", "topic": "t", "isr": "3+"}), 30)
+
+
+async def test_a_node_that_is_cut_off_from_zookeeper_goes_on_when_it_is_let() -> None:
+    async with controlled() as on, asyncio.timeout(60):
+        on.actions.suspend_session(3)
+        with pytest.raises(Impossible, match="is cut off from ZooKeeper already"):
+            on.actions.suspend_session(3)
+        on.actions.resume_session(3)
+        with pytest.raises(Impossible, match="is not cut off"):
+            on.actions.resume_session(3)
+        await with_topic(on)
+
+
+async def test_there_are_no_other_nodes() -> None:
+    async with controlled(brokers=1) as on:
+        for deed in (on.actions.kill, on.actions.stop, on.actions.start):
+            with pytest.raises(Unknown, match="there is no node 7: there are 1"):
+                await deed(7)
+        for other in (on.actions.expire_session, on.actions.suspend_session, on.actions.resume_session):
+            with pytest.raises(Unknown):
+                other(7)
+
+
+async def _until(on: object, kind: str):  # type: ignore[no-untyped-def]
+    async for one in on.events.follow(0):  # type: ignore[attr-defined]
+        yield one
+        if one.kind == kind:
+            return

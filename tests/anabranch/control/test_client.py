@@ -1,0 +1,66 @@
+"""Goal: a blocking test breaks a cluster in another process, waits for what follows, and mends it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from anabranch.control.client import ControlClient, ControlError
+from anabranch.zookeeper import free_port
+
+
+@pytest.fixture(scope="module")
+def control() -> Iterator[ControlClient]:
+    words = ["up", "--port", "0", "--control", "127.0.0.1:0", "--control-token", "secret"]
+    command = [sys.executable, "-m", "anabranch.main", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            told = dict(one.split("=", 1) for one in process.stdout.readline().split()[1:])
+            yield ControlClient(told["control"], "secret")
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def test_a_broker_dies_and_another_leads(control: ControlClient) -> None:
+    made = control.create_topic("orders", 3, configs={"min_insync_replicas": "2"})
+    leader = made["partitions"][0]["leader"]
+    control.wait_for(topic="orders", isr="1,2,3")
+    with control.nodes[leader].killed():
+        assert not control.nodes[leader].running
+        left = ",".join(str(one) for one in (1, 2, 3) if one != leader)
+        control.wait_for(topic="orders", isr=left)
+    assert control.nodes[leader].running
+    control.wait_for(topic="orders", isr="1,2,3", node=leader)
+    newest = control.events()[-1]["number"]
+    control.nodes[leader].stop()
+    control.nodes[leader].start()
+    control.nodes[leader].expire_session()
+    kinds = []
+    for event in control.follow(newest):
+        kinds.append(event["kind"])
+        if event["kind"] == "session expired":
+            break
+    assert [one for one in kinds if one.startswith("node")] == [
+        *("node stopping", "node stopped", "node starting", "node started")
+    ]
+    control.wait_for(node=leader, topic="orders", isr="1,2,3")
+    control.nodes[leader].suspend_session()
+    control.nodes[leader].resume_session()
+    assert {one["topic"] for one in control.state()["topics"]} == {"orders"}
+
+
+def test_what_is_refused_says_why(control: ControlClient) -> None:
+    with pytest.raises(ControlError, match="after 0 s there is no topic nowhere") as gave_up:
+        control.wait_for(topic="nowhere", timeout_s=0)
+    assert gave_up.value.status == 408
+    with pytest.raises(ControlError, match="node 1 runs already"):
+        control.nodes[1].start()
+    with pytest.raises(ControlError, match="404: Not Found"):
+        control.ask("GET", "/v2/nodes")
+    with pytest.raises(ConnectionError, match="nobody answers at"):
+        ControlClient(f"http://127.0.0.1:{free_port()}").state()

@@ -1,0 +1,70 @@
+"""Goal: where the control plane listens, and that nothing of it is loaded before somebody asks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+
+from anabranch.control.endpoint import Address, control_door
+
+LOADED = """
+import asyncio, sys
+from anabranch.cluster import Cluster
+from anabranch.control.client import ControlClient
+from anabranch.control.endpoint import control_door
+
+async def main():
+    door = control_door("127.0.0.1:0", None)
+    async with Cluster(1) as cluster, door.open(cluster):
+        await asyncio.sleep(0)
+        before = "aiohttp" in sys.modules
+        loop = asyncio.get_running_loop()
+        rows = await loop.run_in_executor(None, ControlClient(door.url).ask, "GET", "/v1/nodes")
+        print(before, "aiohttp" in sys.modules, len(rows))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port", "local"),
+    [
+        ("127.0.0.1:9190", "127.0.0.1", 9190, True),
+        (":0", "127.0.0.1", 0, True),
+        ("localhost:1", "localhost", 1, True),
+        ("[::1]:9190", "::1", 9190, True),
+        ("0.0.0.0:9190", "0.0.0.0", 9190, False),
+        ("box:9190", "box", 9190, False),
+    ],
+)
+def test_an_address(text: str, host: str, port: int, local: bool) -> None:
+    address = Address.parse(text)
+    assert (address.host, address.port, address.is_local) == (host, port, local)
+
+
+@pytest.mark.parametrize("text", ["9190", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(click.UsageError, match="takes HOST:PORT"):
+        Address.parse(text)
+
+
+def test_elsewhere_than_on_loopback_there_has_to_be_a_token() -> None:
+    with pytest.raises(click.UsageError, match="write --control-token"):
+        control_door("0.0.0.0:0", None)
+    with pytest.raises(click.UsageError, match="goes with --control"):
+        control_door(None, "secret")
+    assert control_door(None, None) is None
+
+
+def test_what_it_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(click.UsageError, match=r"pip install 'anabranch\[control\]'"):
+        control_door("127.0.0.1:0", None)
+
+
+def test_who_asks_nothing_pays_for_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("False True 1\n", "")

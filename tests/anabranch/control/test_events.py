@@ -1,0 +1,58 @@
+"""Goal: what happens is told once, in order, to who asks later, and to who listens."""
+
+from __future__ import annotations
+
+import asyncio
+
+from anabranch.control.events import KEPT, Events
+from tests.anabranch.control.conftest import controlled, with_topic
+
+
+async def test_who_was_cut_off_goes_on_where_it_was() -> None:
+    events = Events()
+    for number in range(KEPT + 5):
+        events.tell("tick", count=number)
+    assert events.newest == KEPT + 5
+    assert [one.number for one in events.after(KEPT + 2)] == [KEPT + 3, KEPT + 4, KEPT + 5]
+    assert events.after(0)[0].number == 6, "the oldest are forgotten"
+    row = events.after(events.newest - 1)[0].row()
+    assert (row["kind"], row["count"], row["number"]) == ("tick", KEPT + 4, KEPT + 5)
+
+
+async def test_who_follows_hears_of_what_is_new_and_of_nothing_twice() -> None:
+    events, heard = Events(), list[int]()
+
+    async def listen(number: int) -> None:
+        async for one in events.follow(number):
+            heard.append(one.number)
+
+    events.tell("before")
+    listeners = [asyncio.create_task(listen(0)), asyncio.create_task(listen(1))]
+    await asyncio.sleep(0)
+    assert heard == [1]
+    listeners[1].cancel()
+    await asyncio.wait([listeners[1]])
+    events.tell("while it listens")
+    events.tell("at once")
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert heard == [1, 2, 3]
+    listeners[0].cancel()
+    await asyncio.wait(listeners)
+
+
+async def test_leaders_and_isrs_are_told_once_though_every_broker_hears_of_them() -> None:
+    async with controlled() as on, asyncio.timeout(60):
+        await with_topic(on)
+        kinds = [(one.kind, one.detail.get("partition")) for one in on.events.after(0)]
+        assert kinds.count(("leader", 0)) == kinds.count(("leader", 1)) == 1
+        assert sum(kind == "topic created" for kind, _ in kinds) == 1
+        (leader,) = (one for one in on.events.after(0) if (one.kind, one.detail.get("partition")) == ("leader", 0))
+        before = on.events.newest
+        await on.actions.kill(leader.detail["leader"])
+        async for one in on.events.follow(before):
+            if one.kind == "leader" and one.detail["partition"] == 0:
+                assert one.detail["leader"] not in (-1, leader.detail["leader"])
+                assert one.detail["leader_epoch"] == 1
+                break
+        assert "node killed" in {one.kind for one in on.events.after(before)}

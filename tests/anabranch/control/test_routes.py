@@ -1,0 +1,60 @@
+"""Goal: each handler does what its route says, and refuses what it cannot do with the reason."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from anabranch import KafkaError
+from anabranch.control.actions import Unknown
+from anabranch.control.routes import ROUTES, Asked, Controlled, GaveUp
+from tests.anabranch.control.conftest import controlled
+
+
+async def ask(on: Controlled, name: str, *, query: dict[str, str] | None = None, **words: Any) -> Any:
+    route = next(one for one in ROUTES if one.handler.__name__ == name)
+    body = words.pop("body", {})
+    return await route.handler(on, Asked({key: str(one) for key, one in words.items()}, query or {}, body))
+
+
+async def test_topics_come_and_go() -> None:
+    async with controlled() as on, asyncio.timeout(60):
+        made = await ask(on, "create_topic", body={"topic": "a", "partitions": 3, "configs": {"retention.ms": 60000}})
+        assert [one["leader"] > 0 for one in made["partitions"]] == [True] * 3
+        assert (await ask(on, "get_topic", topic="a"))["topic"] == "a"
+        assert [one["topic"] for one in await ask(on, "get_topics")] == ["a"]
+        with pytest.raises(KafkaError, match="TOPIC_ALREADY_EXISTS"):
+            await ask(on, "create_topic", body={"topic": "a"})
+        for body in ({}, {"topic": 1}, {"topic": "b", "configs": []}, {"topic": "b", "partitions": "3"}):
+            with pytest.raises(ValueError, match=r"a new topic is|is a number"):
+                await ask(on, "create_topic", body=body)
+        await ask(on, "delete_topic", topic="a")
+        with pytest.raises(GaveUp, match="after 0 s there is no topic b"):
+            await ask(on, "get_wait", query={"topic": "b", "timeout": "0"})
+        with pytest.raises(Unknown, match="there is no topic b"):
+            await ask(on, "get_topic", topic="b")
+
+
+async def test_nodes_and_sessions() -> None:
+    async with controlled() as on, asyncio.timeout(60):
+        assert len(await ask(on, "get_nodes")) == 3
+        for name, running in (("kill_node", False), ("start_node", True), ("stop_node", False), ("start_node", True)):
+            assert (await ask(on, name, node=2))["running"] is running
+        for name in ("suspend_session", "resume_session", "expire_session"):
+            assert (await ask(on, name, node=3))["node"] == 3
+        with pytest.raises(Unknown, match="there is no node 'x'"):
+            await ask(on, "kill_node", node="x")
+        assert (await ask(on, "get_wait", query={"node": "3", "controller": "any"}))["newest"] == on.events.newest
+        kinds = [one["kind"] for one in await ask(on, "get_events", query={"after": "0"})]
+        assert "session expired" in kinds and "node killed" in kinds
+        assert set(await ask(on, "get_state")) == {"nodes", "topics", "groups", "transactions"}
+        assert await ask(on, "get_groups") == []
+
+
+@pytest.mark.parametrize("timeout", ["x", "-1", "601"])
+async def test_how_long_a_wait_may_take(timeout: str) -> None:
+    async with controlled(brokers=1) as on:
+        with pytest.raises(ValueError, match="timeout is"):
+            await ask(on, "get_wait", query={"node": "1", "timeout": timeout})
