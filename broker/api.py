@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from anabranch.broker.peer import Peer
     from anabranch.broker.services import Services
     from anabranch.broker.turns import Turns
 
@@ -35,8 +36,7 @@ class RequestContext:
     services: Services
     version: int
     client_id: str
-    peer: str
-    listener: str = "PLAINTEXT"
+    peer: Peer
 
 
 @dataclass(slots=True, frozen=True)

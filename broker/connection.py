@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from anabranch.broker.api import CloseConnection
 from anabranch.broker.begun import Begun, begin
 from anabranch.broker.dispatch import HandlerBug
+from anabranch.broker.peer import NOBODY, Peer
 from anabranch.broker.request_memory import FREE_BYTES
 from anabranch.protocol.connection import ServerConnection
 from anabranch.protocol.errors import DecodeError
@@ -81,9 +82,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._read_paused = False
         self._draining = False
         self._open_api_key = -1
-        self.peer = "?"
-        self.address = ""
-        """The peer's host, without its port."""
+        self.peer = NOBODY
         self.last_active_s = 0.0
         self.held_bytes = 0
         """The bytes that `RequestMemory` counts for this connection."""
@@ -95,7 +94,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         address = transport.get_extra_info("peername")
         if address:
-            self.address, self.peer = address[0], f"{address[0]}:{address[1]}"
+            self.peer = Peer(address[0], address[1])
         self.last_active_s = self._server.loop.time()
         self._transport.set_write_buffer_limits(high=UNANSWERED_BYTES_MAX)
         if not self._server.admit(self):

@@ -14,10 +14,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from anabranch.broker.addresses import canonical
 from anabranch.broker.quotas import DEFAULT, IDLE_MS, RATES_MAX, Rate
+
+if TYPE_CHECKING:
+    from anabranch.broker.peer import Peer
 
 UNLIMITED: Final = 2**31 - 1
 """Kafka's default of both limits."""
@@ -26,8 +29,7 @@ UNLIMITED: Final = 2**31 - 1
 class Guest(Protocol):
     """A new connection, as far as its entrance is concerned."""
 
-    address: str
-    """Where the peer is, without its port."""
+    peer: Peer
 
     def serve(self) -> None:
         """Begin to answer its requests."""
@@ -128,7 +130,7 @@ class Entrance:
         self._look()
 
     def _let_in(self, connection: Guest) -> None:
-        hold_ms = self._quotas.hold_ms(connection.address, self._now_ms())
+        hold_ms = self._quotas.hold_ms(connection.peer.host, self._now_ms())
         if hold_ms:
             self._loop.call_later(hold_ms / 1000, connection.close)
         else:

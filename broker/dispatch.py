@@ -24,6 +24,7 @@ from anabranch.protocol.registry import BY_NAME
 from anabranch.protocol.wire import WireField, fields_of
 
 if TYPE_CHECKING:
+    from anabranch.broker.peer import Peer
     from anabranch.broker.services import Services
     from anabranch.protocol.codec import Request
     from anabranch.protocol.registry import Api
@@ -142,7 +143,7 @@ class Dispatcher:
         self.throttling = services.throttling
         self.long_polls: frozenset[int] = frozenset(row.api.key for row in mine if row.long_poll)
 
-    async def answer(self, request: Request, peer: str) -> Any:
+    async def answer(self, request: Request, peer: Peer) -> Any:
         """The response of a request; None when it gets none. Raises CloseConnection."""
         if request.body is None:
             return None  # ApiVersions in an unknown version: the connection itself answers (KIP-511)

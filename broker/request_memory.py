@@ -19,9 +19,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from anabranch.clients.timer import Timer
+
+if TYPE_CHECKING:
+    from anabranch.broker.peer import Peer
 
 log: Final = logging.getLogger(__name__)
 
@@ -34,7 +37,7 @@ TURN_BYTES_PER_S: Final = 10 << 20
 class Holder(Protocol):
     """A connection, as far as its memory is concerned."""
 
-    peer: str
+    peer: Peer
     held_bytes: int
     """The bytes that are counted for it."""
 

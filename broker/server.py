@@ -95,7 +95,7 @@ class Server:
         """Take a new connection in, and serve it when it may be; or refuse it: the node is full, or stops."""
         if self._stopping:
             return False
-        full = self._full_for(connection.address)
+        full = self._full_for(connection.peer.host)
         if full:
             if not self._refusing:
                 log.warning("refusing %s: %s", connection.peer, full)
@@ -113,7 +113,7 @@ class Server:
         if self._address_max < UNLIMITED or self._address_bounds:
             ip = canonical(address)
             bound = self._address_bounds.get(ip, self._address_max)
-            if bound < UNLIMITED and sum(canonical(one.address) == ip for one in self._connections) >= bound:
+            if bound < UNLIMITED and sum(canonical(one.peer.host) == ip for one in self._connections) >= bound:
                 return f"{ip} has {bound} connections already"
         return ""
 

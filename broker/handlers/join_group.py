@@ -14,10 +14,5 @@ from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupRespon
 async def join_group(ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
     """Join."""
     return await ctx.services.groups.join(
-        request, version=ctx.version, client_id=ctx.client_id, client_host=host_of(ctx.peer)
+        request, version=ctx.version, client_id=ctx.client_id, client_host=f"/{ctx.peer.host}"
     )
-
-
-def host_of(peer: str) -> str:
-    """The client's address without the port, the way Java prints it."""
-    return "/" + peer.rpartition(":")[0]

@@ -103,7 +103,7 @@ async def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceRespon
                 rows.append(append(replicas, request.acks, topic.name, data, verified, found, fits, waiting))
             except KafkaError as error:
                 if isinstance(error, LegacyRefused):
-                    replicas.legacy.tell(error, ctx.client_id, ctx.peer, request.acks)
+                    replicas.legacy.tell(error, ctx.client_id, str(ctx.peer), request.acks)
                 row = refuse(ctx, hints, topic.name, data.index, error)
                 if error.code not in WITHOUT_LOG_START:
                     row.log_start_offset = replicas.partition(topic.name, data.index).log.log_start_offset

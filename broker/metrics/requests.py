@@ -18,6 +18,7 @@ from anabranch.broker.metrics.histogram import Histogram
 from anabranch.protocol.error_codes import error_codes
 
 if TYPE_CHECKING:
+    from anabranch.broker.peer import Peer
     from anabranch.protocol.codec import Request
 
 BOUNDS_S: Final = (
@@ -69,7 +70,7 @@ class MeasuringDispatcher(Dispatcher):
         self.throttling = measured.throttling
         self.long_polls = measured.long_polls
 
-    async def answer(self, request: Request, peer: str) -> Any:
+    async def answer(self, request: Request, peer: Peer) -> Any:
         """See Dispatcher; a request whose connection is closed instead is not measured."""
         clock_s = self._clock_s
         start_s = clock_s()

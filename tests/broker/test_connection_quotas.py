@@ -90,7 +90,7 @@ async def test_connections_that_come_too_fast_for_the_broker_are_served_later_an
     serve = BrokerConnection.serve
 
     def noting(connection: BrokerConnection) -> None:
-        served.append((connection.peer, asyncio.get_running_loop().time()))
+        served.append((str(connection.peer), asyncio.get_running_loop().time()))
         serve(connection)
 
     monkeypatch.setattr(BrokerConnection, "serve", noting)

@@ -18,6 +18,7 @@ from anabranch.broker.handlers.metadata import metadata
 from anabranch.broker.handlers.partition_leader_epochs_for_partitions import epochs_of
 from anabranch.broker.handlers.update_metadata import update_metadata
 from anabranch.broker.metadata_cache import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from anabranch.broker.peer import NOBODY
 from anabranch.broker.services import Services
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.protocol import codec
@@ -81,7 +82,7 @@ async def ask(handler: Callable[..., Any], request: Any, version: int, image: Cl
 
 
 def context(services: Services, version: int) -> RequestContext:
-    return RequestContext(services, version, "test", "peer")
+    return RequestContext(services, version, "test", NOBODY)
 
 
 def names(*topics: str) -> MetadataRequest:

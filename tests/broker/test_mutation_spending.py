@@ -9,6 +9,7 @@ import pytest
 from anabranch.broker.api import RequestContext
 from anabranch.broker.mutation_quotas import MUTATIONS
 from anabranch.broker.mutation_spending import Spending
+from anabranch.broker.peer import NOBODY
 from anabranch.broker.quotas import DEFAULT
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.broker.serving import lone_services
@@ -19,7 +20,7 @@ async def test_a_strict_client_is_refused_once_it_has_spent_too_much() -> None:
     services = await assembled()
     assert services.throttling is not None
     services.throttling.quotas.set_limits((None, DEFAULT), {MUTATIONS: 1.0})
-    ctx = RequestContext(services, 6, "client", "peer")
+    ctx = RequestContext(services, 6, "client", NOBODY)
     strict = Spending(ctx, strict=True)
     strict.spend(1_000)
     with pytest.raises(KafkaError) as refused:
@@ -33,6 +34,6 @@ async def test_a_strict_client_is_refused_once_it_has_spent_too_much() -> None:
 
 async def test_without_a_limit_nothing_is_charged() -> None:
     for services in (await assembled(), await lone_services()):
-        spending = Spending(RequestContext(services, 6, "client", "peer"), strict=True)
+        spending = Spending(RequestContext(services, 6, "client", NOBODY), strict=True)
         spending.spend(1_000_000)
         assert spending.wait_ms == 0

@@ -51,7 +51,7 @@ class RequestProbes:
         row = Admitted(self._history.tick(), node, self._life(node), controller_epoch, broker_epoch, fence.broker_epoch)
         self._history.admitted.append(row)
 
-    async def answer(self, original: Any, dispatcher: Dispatcher, request: Any, peer: str) -> Any:
+    async def answer(self, original: Any, dispatcher: Dispatcher, request: Any, peer: Any) -> Any:
         response = await original(dispatcher, request, peer)
         if response is not None:
             self._history.answers.update(
