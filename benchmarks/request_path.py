@@ -186,7 +186,7 @@ async def opened(cluster: Cluster, messages: list[Any]) -> list[Path]:
     (node,) = cluster.nodes.values()
     paths = []
     for message in messages:
-        connection, sink = BrokerConnection(node.server), Sink()
+        connection, sink = BrokerConnection(node.server, node.settings.first_listener), Sink()
         connection.connection_made(sink)
         paths.append(Path(node, connection, sink, message))
     await paths[0].whole_us(50)

@@ -87,7 +87,7 @@ class Node:
 
     @property
     def port(self) -> int:
-        """The port that the node listens on."""
+        """The port of the node's first listener."""
         return self.server.port
 
     @property
@@ -234,8 +234,8 @@ class Node:
         session.on_session(lambda event: self._on_session(session, event))
         await self._take_up_configs(session)
         if self.settings.is_broker:
-            port = self.settings.reachable_port(self.server.port)
-            services.fence.register(await registration.register(session, self.settings, port, self._clock_ms()))
+            settings = self.settings.bound(self.server.ports)
+            services.fence.register(await registration.register(session, settings, self._clock_ms()))
             log.info("broker %d registered with epoch %d", self.settings.node_id, services.fence.broker_epoch)
         if self.settings.is_controller:
             self._attachment.controller = self._candidate(session)
@@ -263,10 +263,12 @@ class Node:
         from anabranch.controller.settings import ControllerSettings
 
         settings = self.services.settings
+        between = self.settings.bound(self.server.ports).between_brokers
         return ControllerSettings(
             node_id=settings.node_id,
-            host=settings.reachable_host,
-            port=settings.reachable_port(self.server.port),
+            host=between.reachable_host,
+            port=between.reachable_port(between.port),
+            inter_broker_listener=between.name,
             request_timeout_ms=settings.request_timeout_ms,
             unclean_leader_election_enable=settings.unclean_leader_election_enable,
             min_insync_replicas=settings.min_insync_replicas,

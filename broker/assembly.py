@@ -47,7 +47,7 @@ def assemble(
 
     Needs a running event loop.
     """
-    dynamic, metadata, fence = DynamicConfig(settings), MetadataCache(), ControllerFence()
+    dynamic, metadata, fence = DynamicConfig(settings), MetadataCache(settings.inter_broker_listener), ControllerFence()
     topic_configs = TopicConfigs(settings, lambda: attachment.session)
     metadata.on_gone(topic_configs.forget_all)
     link = ControllerLink(

@@ -17,6 +17,7 @@ from typing import Final
 from anabranch.broker.config import BrokerSettings, own_default
 from anabranch.broker.inert_properties import INERT
 from anabranch.broker.properties import ConfigKey, table
+from anabranch.broker.security_properties import SECURITY
 
 _EFFECTIVE: Final = """
 advertised.listeners | string | - |  | broker | What clients and other nodes connect to.
@@ -143,12 +144,18 @@ THREADS: Final = frozenset(
 @functools.cache
 def broker_properties() -> Mapping[str, ConfigKey]:
     """Every property that a Kafka 3.9 broker knows, by name."""
-    return dict(sorted(table(_EFFECTIVE.strip() + INERT, lambda name: own_default(BrokerSettings, name)).items()))
+    return dict(
+        sorted(
+            table(
+                _EFFECTIVE.strip() + SECURITY.rstrip() + INERT, lambda name: own_default(BrokerSettings, name)
+            ).items()
+        )
+    )
 
 
 @functools.cache
 def _effective() -> frozenset[str]:
-    return frozenset(line.partition("|")[0].strip() for line in _EFFECTIVE.strip().splitlines())
+    return frozenset(line.partition("|")[0].strip() for line in (_EFFECTIVE + SECURITY).split("\n") if line)
 
 
 def has_effect(name: str) -> bool:

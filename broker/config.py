@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from anabranch.broker.listeners import PLAINTEXT, Listener
 from anabranch.broker.properties import ConfigError as ConfigError
 from anabranch.broker.properties import parse_properties as parse_properties
 from anabranch.broker.properties import text_of
@@ -32,6 +33,10 @@ class BrokerSettings:
     """The host that clients and other nodes are told to connect to; empty: `host`."""
     advertised_port: int = 0
     """The port they connect to, if something stands before this node, such as a proxy; 0: the one it listens on."""
+    listeners: tuple[Listener, ...] = ()
+    """Where the node listens, if `listeners` or a protocol was set; the four fields above are the first one's then."""
+    inter_broker_listener: str = PLAINTEXT
+    """The name of the listener by which nodes reach each other."""
     rack: str = ""
     data_dir: str = ""
     """The directory of the logs; empty: they are in memory."""
@@ -144,13 +149,27 @@ class BrokerSettings:
         return self.log_dirs or ((self.data_dir,) if self.data_dir else ())
 
     @property
-    def reachable_host(self) -> str:
-        """The host that clients and other nodes are told to connect to."""
-        return self.advertised_host or self.host
+    def listening(self) -> tuple[Listener, ...]:
+        """Every listener."""
+        return self.listeners or (
+            Listener(PLAINTEXT, PLAINTEXT, self.host, self.port, self.advertised_host, self.advertised_port),
+        )
 
-    def reachable_port(self, listening: int) -> int:
-        """The port that clients and other nodes are told, given the one that the node listens on."""
-        return self.advertised_port or listening
+    @property
+    def first_listener(self) -> Listener:
+        """The one that users are told of when the node is ready."""
+        return self.listening[0]
+
+    @property
+    def between_brokers(self) -> Listener:
+        """The listener by which nodes reach each other."""
+        return next(one for one in self.listening if one.name == self.inter_broker_listener)
+
+    def bound(self, ports: Mapping[str, int]) -> BrokerSettings:
+        """These settings with the ports that the listeners have got, by name."""
+        first = self.first_listener
+        listeners = tuple(dataclasses.replace(one, port=ports[one.name]) for one in self.listeners)
+        return dataclasses.replace(self, port=ports[first.name], listeners=listeners)
 
     @property
     def is_broker(self) -> bool:
@@ -203,7 +222,10 @@ class TopicConfig:
 
 
 _PROPERTY_OF: Final[Mapping[str, str]] = {"node_id": "broker.id", "rack": "broker.rack"}
-WITHOUT_PROPERTY: Final = ("host", "port", "advertised_host", "advertised_port", "roles", "data_dir", "given")
+WITHOUT_PROPERTY: Final = (
+    *("host", "port", "advertised_host", "advertised_port", "listeners", "inter_broker_listener"),
+    *("roles", "data_dir", "given"),
+)
 """Fields that Kafka has no property for, or another: options and `listeners` say them."""
 _FIELD_OF: Final[Mapping[str, str]] = {"node.id": "node_id", "log.dir": "log_dirs"} | {
     name: field for field, name in _PROPERTY_OF.items()

@@ -28,6 +28,7 @@ from anabranch.protocol.errors import DecodeError
 
 if TYPE_CHECKING:
     from anabranch.broker.dispatch import Dispatcher
+    from anabranch.broker.listeners import Listener
     from anabranch.broker.request_memory import RequestMemory
     from anabranch.broker.throttling import Throttling
     from anabranch.protocol.codec import Request
@@ -65,8 +66,9 @@ class Host(Protocol):
 class BrokerConnection(asyncio.BufferedProtocol):
     """One accepted connection."""
 
-    def __init__(self, server: Host) -> None:
+    def __init__(self, server: Host, listener: Listener) -> None:
         self._server = server
+        self._listener = listener
         self._core = ServerConnection(server.dispatcher.served, server.frame_bytes_max, server.entries_max)
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
@@ -94,7 +96,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         address = transport.get_extra_info("peername")
         if address:
-            self.peer = Peer(address[0], address[1])
+            listener = self._listener
+            self.peer = Peer(address[0], address[1], listener=listener.name, protocol=listener.protocol)
         self.last_active_s = self._server.loop.time()
         self._transport.set_write_buffer_limits(high=UNANSWERED_BYTES_MAX)
         if not self._server.admit(self):

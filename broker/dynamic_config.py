@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.broker.broker_properties import broker_properties
 from anabranch.broker.config import field_name, own_default
 from anabranch.broker.effective_config import with_properties
+from anabranch.broker.listeners import bracketed
 from anabranch.broker.properties import Changes, ConfigError, text_of
 
 if TYPE_CHECKING:
@@ -82,11 +83,11 @@ def merged(static: BrokerSettings, changed: Mapping[str, str]) -> BrokerSettings
 
 def static_text(static: BrokerSettings, name: str) -> str | None:
     """What a property was set to when the broker started; None if it was left at its default."""
-    if name in static.given:
-        return static.given[name]
     text = _derived(static, name)
     if text is not None:
         return text
+    if name in static.given:
+        return static.given[name]
     field = field_name(name)
     if not hasattr(static, field) or field == "log_dirs":
         return None
@@ -103,9 +104,12 @@ def _derived(static: BrokerSettings, name: str) -> str | None:
         case "broker.id" | "node.id":
             return str(static.node_id)
         case "listeners":
-            return f"PLAINTEXT://{static.host}:{static.port}"
-        case "advertised.listeners" if static.advertised_host or static.advertised_port:
-            return f"PLAINTEXT://{static.reachable_host}:{static.reachable_port(static.port)}"
+            return ",".join(map(str, static.listening))
+        case "advertised.listeners" if any(one.advertised_host for one in static.listening):
+            return ",".join(
+                f"{one.name}://{bracketed(one.reachable_host)}:{one.reachable_port(one.port)}"
+                for one in static.listening
+            )
         case "log.dirs":
             return ",".join(static.directories) or None
     return None

@@ -20,6 +20,7 @@ from anabranch.broker.config import (
     field_name,
     property_name,
 )
+from anabranch.broker.listeners import SETTLED_BY, base_name, inter_broker_name, listeners_in
 from anabranch.broker.properties import ConfigError, ConfigKey, Kind
 from anabranch.broker.topic_properties import topic_properties
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -33,7 +34,8 @@ def with_properties(settings: BrokerSettings, properties: Mapping[str, str]) -> 
     fields = {one.name: one for one in dataclasses.fields(BrokerSettings) if one.name not in WITHOUT_PROPERTY}
     changes: dict[str, Any] = {}
     for name, text in properties.items():
-        key, one = known.get(name), fields.get(field_name(name))
+        listener, base = base_name(name)
+        key, one = known.get(base), None if listener else fields.get(field_name(name))
         if key is None and (one is None or property_name(one.name) != name):
             raise ConfigError(f"unknown property {name!r}{_did_you_mean(name, [*known, *map(property_name, fields)])}")
         key = key or ConfigKey(name, _KINDS[str(one.type).partition("[")[0] if one else "str"], None)
@@ -41,13 +43,12 @@ def with_properties(settings: BrokerSettings, properties: Mapping[str, str]) -> 
         if one is not None:
             changes[one.name] = _split(text) if str(one.type).startswith("tuple") else parsed
     changes |= _in_milliseconds(settings, properties)
-    for name in ("listeners", "advertised.listeners"):
-        if name in properties:
-            changes |= _listener(name, properties[name])
+    if any(name in properties for name in SETTLED_BY):
+        changes |= _listeners(settings, {**settings.given, **properties})
     if _PER_IP in properties or _PER_IP_OVERRIDES in properties:
         _check_per_ip(changes, settings)
     _check_queue(changes, settings)
-    given = {name: text for name, text in properties.items() if name in known}
+    given = {name: text for name, text in properties.items() if base_name(name)[1] in known}
     return dataclasses.replace(settings, **changes, given={**settings.given, **given})
 
 
@@ -135,13 +136,18 @@ def _in_milliseconds(settings: BrokerSettings, properties: Mapping[str, str]) ->
     return changes
 
 
-def _listener(name: str, text: str) -> dict[str, Any]:
-    listener, slashes, address = text.partition("://")
-    host, colon, port = address.rpartition(":")
-    if not slashes or not colon or listener != "PLAINTEXT" or not port.isdecimal() or int(port) > 65535:
-        raise ConfigError(f"{name}={text!r}: write PLAINTEXT://HOST:PORT; a node has this one listener")
-    prefix = "advertised_" if name.startswith("advertised") else ""
-    return {f"{prefix}host": host.strip("[]"), f"{prefix}port": int(port)}
+def _listeners(settings: BrokerSettings, properties: Mapping[str, str]) -> dict[str, Any]:
+    """The listeners that properties describe; the fields of the only one there was, of the first of them."""
+    listeners = listeners_in(properties, dataclasses.replace(settings, listeners=()).first_listener)
+    first = listeners[0]
+    return {
+        "listeners": listeners,
+        "inter_broker_listener": inter_broker_name(properties, listeners),
+        "host": first.host,
+        "port": first.port,
+        "advertised_host": first.advertised_host,
+        "advertised_port": first.advertised_port,
+    }
 
 
 def _did_you_mean(name: str, known: Mapping[str, Any] | list[str]) -> str:

@@ -71,13 +71,11 @@ group.share.partition.max.record.locks | int | 200 | 100..10000
 group.share.record.lock.duration.ms | int | 30000 | 1000..60000
 group.share.session.timeout.ms | int | 45000 | 1..
 initial.broker.registration.timeout.ms | int | 60000
-inter.broker.listener.name | string | -
 inter.broker.protocol.version | string | 3.9-IV0
 kafka.metrics.polling.interval.secs | int | 10 | 1..
 kafka.metrics.reporters | list
 leader.imbalance.check.interval.seconds | long | 300 | 1..
 leader.imbalance.per.broker.percentage | int | 10
-listener.security.protocol.map | string | SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT |  | broker
 log.cleaner.dedupe.buffer.size | long | 134217728 |  | cluster
 log.cleaner.io.buffer.load.factor | double | 0.9 |  | cluster
 log.cleaner.io.buffer.size | int | 524288 | 0.. | cluster
@@ -184,7 +182,6 @@ sasl.oauthbearer.sub.claim.name | string | sub
 sasl.oauthbearer.token.endpoint.url | string | -
 sasl.server.callback.handler.class | class | -
 sasl.server.max.receive.size | int | 524288
-security.inter.broker.protocol | string | PLAINTEXT | PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL
 security.providers | string | -
 socket.connection.setup.timeout.max.ms | long | 30000
 socket.connection.setup.timeout.ms | long | 10000

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from anabranch.broker.listeners import PLAINTEXT, PROTOCOLS
 from anabranch.protocol.apis.update_metadata import UpdateMetadataTopicState
 from anabranch.protocol.values import value
 from anabranch.protocol.wire import ZERO_UUID
@@ -44,9 +45,16 @@ class BrokerImage:
 
     id: int
     host: str
+    """Where other nodes reach it: its endpoint at the listener between brokers."""
     port: int
     rack: str | None
     epoch: int
+    endpoints: Mapping[str, tuple[str, int]] = field(default_factory=dict, repr=False)
+    """Listener -> host and port."""
+
+    def at(self, listener: str) -> tuple[str, int] | None:
+        """Where clients of the listener of this name reach it; None if it has no such listener."""
+        return self.endpoints.get(listener)
 
 
 @value
@@ -111,8 +119,9 @@ class ClusterImage:
 class MetadataCache:
     """Holds the current image, applies UpdateMetadata, and wakes the tasks that wait for a change."""
 
-    def __init__(self) -> None:
+    def __init__(self, inter_broker_listener: str = PLAINTEXT) -> None:
         self.image = ClusterImage()
+        self._inter_broker_listener = inter_broker_listener
         self._listeners: list[Callable[[ClusterImage, ClusterImage], None]] = []
         self._on_gone: list[Callable[[Collection[str]], None]] = []
         self._waiters: list[tuple[Callable[[ClusterImage], bool], asyncio.Future[None]]] = []
@@ -167,7 +176,7 @@ class MetadataCache:
     def apply(self, request: UpdateMetadataRequest) -> None:
         """Replace the image by one that includes this update."""
         before = self.image
-        self.image = applied(before, request)
+        self.image = applied(before, request, self._inter_broker_listener)
         for listener in self._listeners:
             listener(before, self.image)
         if names := gone(before, self.image, request):
@@ -178,7 +187,9 @@ class MetadataCache:
                 arrived.set_result(None)
 
 
-def applied(image: ClusterImage, request: UpdateMetadataRequest) -> ClusterImage:
+def applied(
+    image: ClusterImage, request: UpdateMetadataRequest, inter_broker_listener: str = PLAINTEXT
+) -> ClusterImage:
     """The image after an update: brokers are replaced, topics are merged one by one.
 
     A full update (type 2) also forgets the topics and partitions that it does not mention.
@@ -200,7 +211,7 @@ def applied(image: ClusterImage, request: UpdateMetadataRequest) -> ClusterImage
         topics[after.name] = after
         if after.topic_id != ZERO_UUID:
             names[after.topic_id] = after.name
-    brokers = {broker.id: broker_image(broker) for broker in request.live_brokers}
+    brokers = {broker.id: broker_image(broker, inter_broker_listener) for broker in request.live_brokers}
     return ClusterImage(brokers, topics, names, alike, request.controller_id, full or image.complete)
 
 
@@ -325,12 +336,15 @@ def partition_image(state: UpdateMetadataPartitionState) -> PartitionImage:
     )
 
 
-def broker_image(state: UpdateMetadataBroker) -> BrokerImage:
-    """One live broker as the controller reported it: its first endpoint is the only listener there is."""
-    host, port = state.v0_host, state.v0_port
-    if state.endpoints:
-        host, port = state.endpoints[0].host, state.endpoints[0].port
-    return BrokerImage(state.id, host, port, state.rack or None, state.broker_epoch)
+def broker_image(state: UpdateMetadataBroker, inter_broker_listener: str) -> BrokerImage:
+    """One live broker as the controller reported it. Endpoints that have no names are of PLAINTEXT listeners."""
+    named = dict(enumerate(PROTOCOLS))
+    endpoints = {
+        one.listener or named.get(one.security_protocol, PLAINTEXT): (one.host, one.port) for one in state.endpoints
+    }
+    endpoints = endpoints or {PLAINTEXT: (state.v0_host, state.v0_port)}
+    host, port = endpoints.get(inter_broker_listener) or next(iter(endpoints.values()))
+    return BrokerImage(state.id, host, port, state.rack or None, state.broker_epoch, endpoints)
 
 
 def _with_topic_fields(before: TopicImage | None, state: UpdateMetadataTopicState) -> TopicImage:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 
-LISTENER: Final = "PLAINTEXT"
-
 
 class DuplicateBroker(Exception):
     """Another process holds this broker's id."""
@@ -53,13 +51,18 @@ async def cluster_id(session: ZkSession, fresh: str) -> str:
         return znodes.decode_cluster_id(paths.CLUSTER_ID, data)
 
 
-async def register(session: ZkSession, settings: BrokerSettings, port: int, timestamp_ms: int) -> int:
-    """Create this broker's registration and return its broker epoch. Raises DuplicateBroker."""
+async def register(session: ZkSession, settings: BrokerSettings, timestamp_ms: int) -> int:
+    """Create this broker's registration and return its broker epoch. Raises DuplicateBroker.
+
+    `settings` know the ports that the listeners have got (`BrokerSettings.bound`).
+    """
     path = paths.broker(settings.node_id)
     features = tuple((name, *levels) for name, levels in sorted(supported(settings.withheld_features).items()))
-    endpoint = Endpoint(LISTENER, settings.reachable_host, port)
+    endpoints = tuple(
+        Endpoint(one.name, one.reachable_host, one.reachable_port(one.port), one.protocol) for one in settings.listening
+    )
     body = znodes.encode_broker(
-        Broker(settings.node_id, -1, (endpoint,), settings.rack or None, features), timestamp_ms=timestamp_ms
+        Broker(settings.node_id, -1, endpoints, settings.rack or None, features), timestamp_ms=timestamp_ms
     )
     deadline_s = asyncio.get_running_loop().time() + settings.zookeeper_session_timeout_ms / 1000 * 1.5 + 1
     while True:

@@ -1,4 +1,4 @@
-"""The listener: accepts connections up to a bound, closes idle ones, and drains when the node stops."""
+"""The listeners: they accept connections up to a bound, close idle ones, and drain when the node stops."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from anabranch.broker.request_memory import RequestMemory
 if TYPE_CHECKING:
     from anabranch.broker.config import BrokerSettings
     from anabranch.broker.dispatch import Dispatcher
+    from anabranch.broker.listeners import Listener
 
 log: Final = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ BACKLOG: Final = 512
 
 
 class Server:
-    """Listens on one address."""
+    """Listens on the addresses of a node."""
 
     def __init__(self, settings: BrokerSettings, dispatcher: Dispatcher) -> None:
         self.dispatcher = dispatcher
@@ -30,17 +31,18 @@ class Server:
         self.request_memory = RequestMemory(settings.queued_max_request_bytes)
         self.buffered_bytes_max = 1 << 20
         """Bytes that may wait unprocessed before reading pauses; a frame in the making may exceed it."""
-        self.port = settings.port
+        self.ports = {one.name: one.port for one in settings.listening}
+        """Listener -> port."""
         self.received_bytes = 0
         self.sent_bytes = 0
         self.loop: asyncio.AbstractEventLoop
-        self._host = settings.host
+        self._listening = settings.listening
         self._idle_s = settings.connections_max_idle_ms / 1000
         self._connections_max = settings.max_connections
         self._address_max = settings.max_connections_per_ip
         self._address_bounds = address_bounds(settings.max_connections_per_ip_overrides)
         self._connections: dict[BrokerConnection, None] = {}  # in the order in which they came
-        self._listener: asyncio.Server | None = None
+        self._acceptors: list[asyncio.Server] = []
         self._sweep: asyncio.TimerHandle | None = None
         self._refusing = False
         self._stopping = False
@@ -52,27 +54,43 @@ class Server:
         self._entrance: Entrance
 
     @property
+    def port(self) -> int:
+        """The port of the first listener."""
+        return next(iter(self.ports.values()))
+
+    @property
     def connection_count(self) -> int:
         """Connections being served or to be served, including those whose peer has gone while a request is in work."""
         return len(self._connections)
 
     async def start(self) -> None:
-        """Start listening; with port 0 the system chooses and `port` tells."""
+        """Start listening; with port 0 the system chooses and `ports` tell."""
         self.loop = asyncio.get_running_loop()
         self._entrance = Entrance(self.connection_quotas)
-        self._listener = await self.loop.create_server(
-            lambda: BrokerConnection(self), self._host, self.port, backlog=BACKLOG
-        )
-        self.port = self._listener.sockets[0].getsockname()[1]
+        try:
+            for listener in self._listening:
+                await self._accept(listener)
+        except BaseException:
+            for acceptor in self._acceptors:
+                acceptor.close()
+            raise
         self._schedule_sweep()
+
+    async def _accept(self, listener: Listener) -> None:
+        acceptor = await self.loop.create_server(
+            lambda: BrokerConnection(self, listener), listener.host, listener.port, backlog=BACKLOG
+        )
+        self._acceptors.append(acceptor)
+        self.ports[listener.name] = acceptor.sockets[0].getsockname()[1]
 
     async def stop(self, *, drain_s: float = 0.5) -> None:
         """Stop listening, let requests in work finish for a moment, then close every connection."""
         self._stopping = True
         if self._sweep is not None:
             self._sweep.cancel()
-        if self._listener is not None:
-            await self._stop_listening(self._listener)
+        for acceptor in self._acceptors:
+            await self._stop_listening(acceptor)
+        if self._acceptors:
             self._entrance.close()
         draining = [task for connection in list(self._connections) if (task := connection.drain()) is not None]
         if draining:
@@ -80,16 +98,16 @@ class Server:
         for connection in list(self._connections):
             await connection.stop()
 
-    async def _stop_listening(self, listener: asyncio.Server) -> None:
+    async def _stop_listening(self, acceptor: asyncio.Server) -> None:
         """Accept no more, give what is accepted its transport, and only then close.
 
         A listener of asyncio that closes between the two loses the connection, and its peer hears nothing (CPython's
         issue 109564). The connections that come of it are refused by `admit`.
         """
-        were_read = [self.loop.remove_reader(one) for one in listener.sockets]
+        were_read = [self.loop.remove_reader(one) for one in acceptor.sockets]
         if any(were_read):
             await asyncio.sleep(0)
-        listener.close()
+        acceptor.close()
 
     def admit(self, connection: BrokerConnection) -> bool:
         """Take a new connection in, and serve it when it may be; or refuse it: the node is full, or stops."""

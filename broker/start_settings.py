@@ -21,6 +21,7 @@ from typing import Final
 from anabranch.broker.broker_properties import broker_properties, has_effect
 from anabranch.broker.config import BrokerSettings, ConfigError
 from anabranch.broker.effective_config import with_properties
+from anabranch.broker.listeners import PLAINTEXT, base_name
 from anabranch.broker.properties import ConfigKey, Kind
 
 log: Final = logging.getLogger(__name__)
@@ -33,7 +34,6 @@ _SECURITY_PREFIXES: Final = ("sasl.", "ssl.", "zookeeper.ssl.", "delegation.toke
 _SECURITY: Final = (
     "authorizer.class.name",
     "principal.builder.class",
-    "security.inter.broker.protocol",
     "security.providers",
     "zookeeper.set.acl",
 )
@@ -50,6 +50,9 @@ def start_settings(settings: BrokerSettings, properties: Mapping[str, str]) -> B
         _refuse_what_must_not_be_ignored(name, changed.given[name], key)
     if without_effect:
         log.warning("these properties have no effect here: %s", ", ".join(without_effect))
+    for listener in changed.listening:
+        if listener.protocol != PLAINTEXT:
+            raise ConfigError(f"{listener}: {listener.protocol} is not spoken here yet; write {PLAINTEXT}")
     ids = {properties[name].strip() for name in IDS if name in properties}
     if len(ids) > 1:
         raise ConfigError("broker.id and node.id are two names of one number: write one of them")
@@ -67,11 +70,12 @@ def refuse_twice(properties: Mapping[str, str], options: Mapping[str, str]) -> N
 
 def check_reachable(settings: BrokerSettings) -> None:
     """Raise ConfigError for a node that would tell clients an address that they cannot connect to."""
-    if settings.reachable_host in NOWHERE:
-        raise ConfigError(
-            f"clients cannot connect to {settings.reachable_host or 'no host'}: "
-            "write --advertise HOST, the name or address by which they reach this machine"
-        )
+    for listener in settings.listening:
+        if listener.reachable_host in NOWHERE:
+            raise ConfigError(
+                f"clients cannot connect to {listener.reachable_host or 'no host'}: "
+                "write --advertise HOST, the name or address by which they reach this machine"
+            )
 
 
 def _without_effect(given: Mapping[str, str]) -> dict[str, ConfigKey]:
@@ -79,12 +83,12 @@ def _without_effect(given: Mapping[str, str]) -> dict[str, ConfigKey]:
     if not given:
         return {}
     known = broker_properties()
-    idle = {name: known[name] for name in given if not has_effect(name)}
+    idle = {name: known[base] for name in given if not has_effect(base := base_name(name)[1])}
     return {name: key for name, key in idle.items() if key.normal(given[name]) != (key.default or "")}
 
 
 def _refuse_what_must_not_be_ignored(name: str, text: str, key: ConfigKey) -> None:
-    if name in _SECURITY or name.startswith(_SECURITY_PREFIXES):
+    if key.name in _SECURITY or key.name.startswith(_SECURITY_PREFIXES):
         shown = name if key.sensitive else f"{name}={text}"
         raise ConfigError(
             f"{shown}: there is no security here. Every listener is PLAINTEXT, and everybody may do everything; "

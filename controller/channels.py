@@ -105,9 +105,9 @@ class Channel:
 
     async def _connected(self) -> Connection:
         if self._connection is None or self._connection.closed:
-            if not self.broker.endpoints:
-                raise ConnectionError("the broker advertises no endpoint")
-            endpoint = self.broker.endpoints[0]
+            endpoint = self.broker.endpoint(self._settings.inter_broker_listener)
+            if endpoint is None:
+                raise ConnectionError(f"the broker has no listener {self._settings.inter_broker_listener}")
             self._connection = await Connection.open(
                 endpoint.host, endpoint.port, client_id=f"controller-{self._settings.node_id}"
             )

@@ -40,6 +40,10 @@ class Broker:
     features: tuple[tuple[str, int, int], ...] = ()
     """The features that it supports, with their lowest and highest level (KIP-584)."""
 
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """Where it is reached by the listener of this name, if it has one."""
+        return next((one for one in self.endpoints if one.listener == listener), None)
+
 
 @value(kw_only=True)
 class LeaderAndIsr:

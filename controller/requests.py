@@ -140,13 +140,10 @@ def leader_and_isr_request(
         broker_epoch=state.brokers[broker].epoch,
         topic_states=list(topics.values()),
         live_leaders=[
-            lai.LeaderAndIsrLiveLeader(
-                broker_id=leader,
-                host_name=state.brokers[leader].endpoints[0].host,
-                port=state.brokers[leader].endpoints[0].port,
-            )
+            lai.LeaderAndIsrLiveLeader(broker_id=leader, host_name=endpoint.host, port=endpoint.port)
             for leader in sorted(leaders)
-            if leader in state.brokers and state.brokers[leader].endpoints
+            if leader in state.brokers
+            and (endpoint := state.brokers[leader].endpoint(state.settings.inter_broker_listener)) is not None
         ],
     )
 

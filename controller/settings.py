@@ -12,6 +12,8 @@ class ControllerSettings:
     node_id: int
     host: str = "127.0.0.1"
     port: int = 9092
+    inter_broker_listener: str = "PLAINTEXT"
+    """The name of the listener by which this controller reaches the brokers."""
     request_timeout_ms: int = 30000
     """How long a broker may take to answer; then its connection is opened anew and the request is sent again."""
     retry_backoff_ms: int = 100

@@ -33,8 +33,9 @@ async def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest)
         cluster_id=services.cluster_id,
         controller_id=controller_to_show(image),
         brokers=[
-            DescribeClusterBroker(broker_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
+            DescribeClusterBroker(broker_id=broker.id, host=where[0], port=where[1], rack=broker.rack)
             for broker in image.brokers.values()
+            if (where := broker.at(ctx.peer.listener)) is not None
         ],
         cluster_authorized_operations=(
             operations.CLUSTER if request.include_cluster_authorized_operations else operations.NOT_ASKED

@@ -43,8 +43,9 @@ async def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
     if ctx.version < FIRST_VERSION_WITH_ZSTD:
         await downgrade(ctx, request, responses)
     endpoints = [
-        NodeEndpoint(node_id=one.id, host=one.host, port=one.port, rack=one.rack)
+        NodeEndpoint(node_id=one.id, host=where[0], port=where[1], rack=one.rack)
         for one in reading.hints.brokers.values()
+        if (where := one.at(ctx.peer.listener)) is not None
     ]
     return FetchResponse(session_id=session_id, responses=responses, node_endpoints=endpoints)
 

@@ -55,9 +55,18 @@ async def coordinator_of(ctx: RequestContext, key: str, key_type: int) -> Coordi
         leader = await leader_for(services, topic_for(key_type, ctx.version), key)
     except KafkaError as error:
         return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message)
-    broker = services.metadata.image.brokers[leader]
+    where = services.metadata.image.brokers[leader].at(ctx.peer.listener)
+    if where is None:
+        return Coordinator(
+            key=key,
+            node_id=-1,
+            host="",
+            port=-1,
+            error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            error_message=f"broker {leader} has no listener {ctx.peer.listener}",
+        )
     return Coordinator(
-        key=key, node_id=leader, host=broker.host, port=broker.port, error_code=ErrorCode.NONE, error_message=None
+        key=key, node_id=leader, host=where[0], port=where[1], error_code=ErrorCode.NONE, error_message=None
     )
 
 

@@ -38,6 +38,8 @@ SETTLE_MS: Final = 250
 _MAY_EXIST: Final = frozenset({ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NOT_CONTROLLER})
 """Another broker was faster, or the session with ZooKeeper ended and it is unknown what was written."""
 FIRST_VERSION_WITH_NULL_FOR_ALL: Final = 1
+FIRST_VERSION_WITH_LISTENERS: Final = 6
+"""From which on clients are told that a leader has no listener like theirs."""
 FIRST_VERSION_WITH_LOOKUP_BY_ID: Final = 12
 
 
@@ -61,8 +63,9 @@ async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataRes
             row.topic_authorized_operations = operations.TOPIC
     return MetadataResponse(
         brokers=[
-            MetadataResponseBroker(node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
+            MetadataResponseBroker(node_id=broker.id, host=where[0], port=where[1], rack=broker.rack)
             for broker in image.brokers.values()
+            if (where := broker.at(ctx.peer.listener)) is not None
         ],
         cluster_id=services.cluster_id,
         controller_id=admin.controller_to_show(image),
@@ -185,6 +188,9 @@ def partition_row(ctx: RequestContext, image: ClusterImage, partition: Partition
     leader, code = partition.leader, ErrorCode.NONE
     if leader not in live:
         leader, code = -1, ErrorCode.LEADER_NOT_AVAILABLE
+    elif live[leader].at(ctx.peer.listener) is None:
+        named = ctx.version >= FIRST_VERSION_WITH_LISTENERS
+        leader, code = -1, ErrorCode.LISTENER_NOT_FOUND if named else ErrorCode.LEADER_NOT_AVAILABLE
     replicas, isr = list(partition.replicas), list(partition.isr)
     if ctx.version == 0:
         if code is ErrorCode.NONE and not (live.keys() >= set(replicas) and live.keys() >= set(isr)):

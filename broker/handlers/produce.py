@@ -115,7 +115,11 @@ async def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceRespon
     if request.acks == 0:
         close_if_refused(responses)
         return None
-    endpoints = [NodeEndpoint(node_id=b.id, host=b.host, port=b.port, rack=b.rack) for b in hints.brokers.values()]
+    endpoints = [
+        NodeEndpoint(node_id=one.id, host=where[0], port=where[1], rack=one.rack)
+        for one in hints.brokers.values()
+        if (where := one.at(ctx.peer.listener)) is not None
+    ]
     return ProduceResponse(responses=responses, node_endpoints=endpoints)
 
 

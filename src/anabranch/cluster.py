@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 READY_TIMEOUT_MS: Final = 60000
 OPTIONS: Final[Mapping[str, str]] = {
-    "listeners": "--host and --port",
+    "listeners": "--listener, or --host and --port",
     "advertised.listeners": "--advertise",
     "broker.rack": "--racks",
     "log.dir": "--data-dir",
@@ -70,6 +70,8 @@ class Cluster(Startable):
         host: The address that they listen on.
         advertised_host: The host that clients are told, if it is another, such as a container's name.
         port: The first broker's port; the others follow. 0 lets the system choose each.
+        listeners: Several in place of `host` and `port`, as the first broker has them: `["SSL://127.0.0.1:9093"]`.
+            Users are told of the first. What a protocol needs, such as certificates, are `properties`.
         data_dir: Where logs and ZooKeeper's data are kept, for the next start; None keeps them in memory.
         properties: Broker properties by their Kafka names, for all brokers.
         racks: The racks that the brokers stand in, by turns.
@@ -87,14 +89,19 @@ class Cluster(Startable):
         host: str = "127.0.0.1",
         advertised_host: str = "",
         port: int = 0,
+        listeners: Sequence[str] = (),
         data_dir: str | Path | None = None,
         properties: Mapping[str, str] | None = None,
         racks: Sequence[str] = ("",),
         seed: int | None = None,
     ) -> None:
         refuse_twice(properties or {}, OPTIONS)
-        settings = start_settings(small_cluster_settings(brokers), properties or {})
-        check_reachable(dataclasses.replace(settings, host=host, advertised_host=advertised_host))
+        named = {"listeners": ",".join(listeners)} if listeners else {}
+        settings = start_settings(
+            dataclasses.replace(small_cluster_settings(brokers), host=host, port=port, advertised_host=advertised_host),
+            {**(properties or {}), **named},
+        )
+        check_reachable(settings)
         first = settings.node_id
         if data_dir is not None:
             refuse_other_form(data_dir, processes=False)
@@ -106,12 +113,9 @@ class Cluster(Startable):
         self._rng = random.Random(seed)
         self._settings = {
             node_id: dataclasses.replace(
-                settings,
+                settings.bound({one.name: one.port + node_id - first if one.port else 0 for one in settings.listening}),
                 node_id=node_id,
                 rack=rack,
-                host=host,
-                advertised_host=advertised_host,
-                port=port + node_id - first if port else 0,
                 data_dir=str(Path(data_dir) / f"broker-{node_id}") if data_dir else "",
             )
             for node_id, rack in zip(range(first, first + brokers), itertools.cycle(racks), strict=False)
@@ -125,7 +129,23 @@ class Cluster(Startable):
     @property
     def bootstrap_servers(self) -> str:
         """The addresses of all brokers, running or not, as "HOST:PORT,HOST:PORT": what clients are given."""
-        return ",".join(f"{one.reachable_host}:{one.port}" for one in self._settings.values())
+        return ",".join(f"{host}:{port}" for host, port in map(self.address, self._settings))
+
+    def bootstrap_servers_of(self, listener: str) -> str:
+        """The same, for clients of the listener of this name. KeyError if there is none.
+
+        Args:
+            listener: The listener's name: of several, `bootstrap_servers` are those of the first.
+        """
+        addresses = [
+            f"{one.reachable_host}:{one.reachable_port(one.port)}"
+            for settings in self._settings.values()
+            for one in settings.listening
+            if one.name == listener
+        ]
+        if not addresses:
+            raise KeyError(listener)
+        return ",".join(addresses)
 
     @property
     def node_ids(self) -> tuple[int, ...]:
@@ -134,8 +154,8 @@ class Cluster(Startable):
 
     def address(self, node_id: int) -> tuple[str, int]:
         """Host and port of a broker, running or not, as clients are told them. KeyError if there is none of this id."""
-        settings = self._settings[node_id]
-        return settings.reachable_host, settings.port
+        first = self._settings[node_id].first_listener
+        return first.reachable_host, first.reachable_port(first.port)
 
     def on_node(self, listener: Callable[[Node], None]) -> None:
         """Call `listener(node)` for every node that runs, and for each that is started from now on."""
@@ -230,7 +250,7 @@ class Cluster(Startable):
         for listener in self._on_node:
             listener(node)
         # A restart comes back on the port it had, as clients expect of a broker.
-        self._settings[node_id] = dataclasses.replace(settings, port=node.port)
+        self._settings[node_id] = settings.bound(node.server.ports)
 
     async def _all_know(self, count: int) -> None:
         """Wait until every running broker sees this many live brokers, and all topics."""

@@ -146,7 +146,7 @@ async def node() -> AsyncIterator[Node]:
 
 async def sent(one: Node, case: Case, frame: bytes) -> None:
     """A request on a connection of its own, until it is answered or refused."""
-    wire, connection = Wire(), BrokerConnection(one.server)
+    wire, connection = Wire(), BrokerConnection(one.server, one.settings.first_listener)
     connection.connection_made(wire)
     while frame:
         room = connection.get_buffer(-1)

@@ -64,7 +64,10 @@ TOPICS = {
     "__consumer_offsets": TopicImage("__consumer_offsets", bytes(16), {n: partition(n, 2 if n else 9) for n in (0, 1)}),
 }
 IMAGE = ClusterImage(
-    brokers={n: BrokerImage(n, f"host-{n}", 9000 + n, "r" if n == 1 else None, n) for n in (1, 2)},
+    brokers={
+        n: BrokerImage(n, f"host-{n}", 9000 + n, "r" if n == 1 else None, n, {"PLAINTEXT": (f"host-{n}", 9000 + n)})
+        for n in (1, 2)
+    },
     topics=TOPICS,
     names={ID: "t"},
     controller_id=2,

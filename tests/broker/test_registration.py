@@ -15,7 +15,7 @@ from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.broker.serving import claims
 
-SETTINGS = BrokerSettings(node_id=3, host="0.0.0.0", advertised_host="broker-3", rack="r1")
+SETTINGS = BrokerSettings(node_id=3, host="0.0.0.0", port=9093, advertised_host="broker-3", rack="r1")
 
 
 async def test_the_broker_epoch_is_the_czxid_and_grows_with_every_registration() -> None:
@@ -23,22 +23,22 @@ async def test_the_broker_epoch_is_the_czxid_and_grows_with_every_registration()
     session = await zookeeper.connect()
     await registration.prepare_parents(session)
     await registration.prepare_parents(session)
-    first = await registration.register(session, SETTINGS, 9093, 5)
+    first = await registration.register(session, SETTINGS, 5)
     data, stat = await session.get("/brokers/ids/3")
     assert (stat.czxid, stat.ephemeral_owner) == (first, session.session_id)
     broker = znodes.decode_broker("/brokers/ids/3", data, czxid=first)
     assert (broker.rack, broker.endpoints[0].host, broker.endpoints[0].port) == ("r1", "broker-3", 9093)
     await session.close()
     again = await zookeeper.connect()
-    assert await registration.register(again, SETTINGS, 9093, 6) > first
+    assert await registration.register(again, SETTINGS, 6) > first
 
 
 async def test_a_restarted_broker_waits_for_its_old_registration_to_vanish() -> None:
     zookeeper = MemoryZooKeeper()
     killed, session = await zookeeper.connect(), await zookeeper.connect()
     await registration.prepare_parents(killed)
-    old = await registration.register(killed, SETTINGS, 9093, 5)
-    registering = asyncio.ensure_future(registration.register(session, SETTINGS, 9093, 6))
+    old = await registration.register(killed, SETTINGS, 5)
+    registering = asyncio.ensure_future(registration.register(session, SETTINGS, 6))
     for _ in range(20):
         await asyncio.sleep(0)
     assert not registering.done()
@@ -50,10 +50,10 @@ async def test_an_id_that_stays_in_use_is_refused() -> None:
     zookeeper = MemoryZooKeeper()
     other, session = await zookeeper.connect(), await zookeeper.connect()
     await registration.prepare_parents(other)
-    await registration.register(other, SETTINGS, 9093, 5)
+    await registration.register(other, SETTINGS, 5)
     impatient = dataclasses.replace(SETTINGS, zookeeper_session_timeout_ms=-650)
     with pytest.raises(registration.DuplicateBroker, match="broker id 3 is in use"):
-        await registration.register(session, impatient, 9094, 6)
+        await registration.register(session, impatient, 6)
 
 
 async def test_all_brokers_agree_on_the_cluster_id() -> None:

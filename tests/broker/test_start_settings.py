@@ -19,7 +19,6 @@ from anabranch.broker.start_settings import check_reachable, refuse_twice, start
         {"sasl.enabled.mechanisms": "PLAIN"},
         {"ssl.client.auth": "required"},
         {"ssl.keystore.location": "/keys"},
-        {"security.inter.broker.protocol": "SSL"},
         {"zookeeper.set.acl": "true"},
         {"delegation.token.master.key": "secret"},
     ],

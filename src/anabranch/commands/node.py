@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 READY_TIMEOUT_MS = 60000
 OPTIONS = {
     **dict.fromkeys(IDS, "--id"),
-    "listeners": "--listen",
-    "advertised.listeners": "--advertise",
+    "listeners": "--listener",
+    "advertised.listeners": "--advertised-listener",
     "broker.rack": "--rack",
 }
 """Properties that options of this command set instead."""
@@ -46,6 +46,20 @@ Examples:
 @click.option("--listen", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT", help="Where to listen.")
 @click.option("--advertise", metavar="HOST[:PORT]", help="What clients are told to connect to, if it differs.")
 @click.option(
+    "--listener",
+    "listeners",
+    multiple=True,
+    metavar="NAME://HOST:PORT",
+    help="Where to listen, in place of --listen; may be repeated: SSL://0.0.0.0:9093.",
+)
+@click.option(
+    "--advertised-listener",
+    "advertised",
+    multiple=True,
+    metavar="NAME://HOST:PORT",
+    help="What clients of that listener are told to connect to; may be repeated.",
+)
+@click.option(
     "--data-dir", type=click.Path(file_okay=False), help="For logs; a broker without one keeps them in memory."
 )
 @click.option("--rack", default="", help="The rack that the node stands in; replicas are spread over racks.")
@@ -64,6 +78,8 @@ def command(
     zookeeper: str,
     listen: str,
     advertise: str | None,
+    listeners: tuple[str, ...],
+    advertised: tuple[str, ...],
     data_dir: str | None,
     rack: str,
     config: tuple[str, ...],
@@ -83,14 +99,14 @@ def command(
         refuse_twice(
             properties, {**OPTIONS, **dict.fromkeys(("log.dir", "log.dirs") if data_dir else (), "--data-dir")}
         )
+        several = {"listeners": listeners, "advertised.listeners": advertised}
         settings = dataclasses.replace(
-            start_settings(BrokerSettings(), properties),
+            start_settings(
+                BrokerSettings(host=host, port=port, advertised_host=advertised_host, advertised_port=advertised_port),
+                {**properties, **{name: ",".join(urls) for name, urls in several.items() if urls}},
+            ),
             node_id=node_id,
             roles=named,
-            host=host,
-            port=port,
-            advertised_host=advertised_host,
-            advertised_port=advertised_port,
             rack=rack,
             data_dir=data_dir or "",
         )
@@ -155,5 +171,7 @@ async def announce(node: Node, more: str = "") -> None:
         sys.stderr.write(f"no controller has accepted broker {settings.node_id} yet; still waiting\n")
         await node.ready(None)
     settle_memory()
-    sys.stdout.write(f"ready node={settings.node_id} listen={settings.reachable_host}:{node.port}{more}\n")
+    sys.stdout.write(
+        f"ready node={settings.node_id} listen={settings.first_listener.reachable_host}:{node.port}{more}\n"
+    )
     sys.stdout.flush()

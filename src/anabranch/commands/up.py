@@ -38,6 +38,13 @@ Examples:
 @click.option("--brokers", default=3, show_default=True, type=click.IntRange(1, 64), help="How many brokers.")
 @click.option("--port", default=9092, show_default=True, help="The first broker's; the others follow. 0: free ports.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--listener",
+    "listeners",
+    multiple=True,
+    metavar="NAME://HOST:PORT",
+    help="Where the first broker listens, in place of --host and --port; may be repeated: SSL://127.0.0.1:9093.",
+)
 @click.option("--advertise", metavar="HOST", help="The host that clients are told to connect to, if it differs.")
 @click.option("--data-dir", type=click.Path(file_okay=False), help="Keep logs here instead of in memory.")
 @click.option("--processes", is_flag=True, help="One process per broker; needs --zookeeper.")
@@ -68,6 +75,7 @@ def command(
     brokers: int,
     port: int,
     host: str,
+    listeners: tuple[str, ...],
     advertise: str | None,
     data_dir: str | None,
     processes: bool,
@@ -98,6 +106,8 @@ def command(
         raise click.UsageError("--racks is for a cluster in one process; else write `anabranch node --rack` for each")
     if processes and not zookeeper:
         raise click.UsageError("--processes needs --zookeeper local (starts one, needs Java) or --zookeeper HOST:PORT")
+    if listeners and processes:
+        raise click.UsageError("--listener is for a cluster in one process; else write `anabranch node --listener`")
     if control and processes:
         raise click.UsageError("--control is for a cluster in one process")
     if processes and metrics_port == 0:
@@ -125,6 +135,7 @@ def command(
                 host=host,
                 advertised_host=advertise or "",
                 port=port,
+                listeners=listeners,
                 data_dir=data_dir,
                 properties=properties,
                 racks=(racks or "").split(","),
