@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from anabranch.broker.api import CloseConnection
 from anabranch.broker.begun import Begun, begin
 from anabranch.broker.dispatch import HandlerBug
+from anabranch.broker.interference import Interference
 from anabranch.broker.peer import NOBODY, Peer
 from anabranch.broker.request_memory import FREE_BYTES
 from anabranch.protocol.connection import ServerConnection
@@ -196,15 +197,49 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._task.cancel()
             await asyncio.wait([self._task])
 
+    # --- called by an interference: see `Line`
+
+    def encoded(self, response: Any) -> list[Buffer]:
+        """The bytes of an answer to the open request, which is closed by that."""
+        self._open_api_key = -1
+        chunks = self._core.answer(response)
+        if self.held_bytes:
+            self._server.request_memory.hold(self, self._core.held_bytes)
+        return chunks
+
+    def send(self, chunks: list[Buffer]) -> None:
+        """Write bytes to the peer."""
+        self._answers += chunks
+        self._answers_bytes += sum(map(len, chunks))
+        self._send()
+
+    async def stay(self, wait_ms: int) -> bool:
+        """Do nothing for so long, or until the connection is to end; whether it may go on."""
+        self._mute_ms = wait_ms
+        await self._stay_muted()
+        return self._transport is not None and not self._draining
+
+    def deafen(self) -> None:
+        """Read nothing any more."""
+        self._pause_reading()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
     # --- the serving task
 
     async def _serve(self) -> None:
         try:
             while True:
-                await self._answer_all()
-                if self._transport is None or self._draining:
-                    break
-                await self._more_bytes()
+                try:
+                    await self._answer_all()
+                    if self._transport is None or self._draining:
+                        break
+                    await self._more_bytes()
+                except Interference as interference:
+                    await interference.play(self)
         except DecodeError as error:
             log.warning("closing %s: %s", self.peer, error)
         except HandlerBug as bug:

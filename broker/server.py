@@ -63,6 +63,11 @@ class Server:
         """Connections being served or to be served, including those whose peer has gone while a request is in work."""
         return len(self._connections)
 
+    @property
+    def connections(self) -> tuple[BrokerConnection, ...]:
+        """All of them, in the order in which they came."""
+        return tuple(self._connections)
+
     async def start(self) -> None:
         """Start listening; with port 0 the system chooses and `ports` tell."""
         self.loop = asyncio.get_running_loop()

@@ -275,6 +275,11 @@ class FetchSessionCache:
         self._touch(session, now_ms)
         return session_id
 
+    def partitions_of(self, session_id: int) -> list[Key]:
+        """What a session has; nothing if there is none of this id."""
+        session = self._sessions.get(session_id)
+        return [] if session is None else list(session.partitions)
+
     def close(self, session_id: int) -> None:
         """Forget a session, if it is there."""
         session = self._sessions.pop(session_id, None)

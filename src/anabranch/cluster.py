@@ -29,6 +29,7 @@ from anabranch.lifetime import Startable
 if TYPE_CHECKING:
     from anabranch.broker.metadata_cache import ClusterImage
     from anabranch.broker.storage.files import Files
+    from anabranch.faults.faults import Faults
 
 READY_TIMEOUT_MS: Final = 60000
 OPTIONS: Final[Mapping[str, str]] = {
@@ -109,6 +110,7 @@ class Cluster(Startable):
         self.nodes: dict[int, Node] = {}
         """The running nodes by id."""
         self._on_node: list[Callable[[Node], None]] = []
+        self._faults: Faults | None = None
         self._failure: asyncio.Future[None] | None = None
         self._rng = random.Random(seed)
         self._settings = {
@@ -162,6 +164,16 @@ class Cluster(Startable):
         self._on_node.append(listener)
         for node in self.nodes.values():
             listener(node)
+
+    @property
+    def faults(self) -> Faults:
+        """Rules that fail, hold, delay or damage what the brokers answer; without any, nothing of it is loaded."""
+        if self._faults is None:
+            from anabranch.faults.faults import Faults
+
+            self._faults = Faults(self.node_ids)
+            self.on_node(self._faults.watch)
+        return self._faults
 
     async def failed(self) -> None:
         """Wait until a node ends by a bug, whose exception is raised: of those that run, and those that will."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.chaos.checkers.answers import ALLOWED, CHECKERS
+from anabranch.chaos.checkers.answers import CHECKERS
 from anabranch.protocol.errors import ErrorCode
-from anabranch.protocol.registry import BY_NAME
 from tests.chaos.checkers.story import Build, Cases
 
 case = Cases(CHECKERS)
@@ -50,9 +49,3 @@ def test_a_checker_flags_its_bad_history_and_not_the_near_miss(checker: str, bad
 
 def test_every_checker_has_a_case() -> None:
     assert case.are_complete()
-
-
-def test_codes_are_allowed_to_apis_and_versions_that_exist() -> None:
-    for api, codes in ALLOWED.items():
-        assert ErrorCode.UNKNOWN_SERVER_ERROR not in codes and ErrorCode.NONE not in codes
-        assert all(0 <= since <= BY_NAME[api].last_version for since in codes.values()), api

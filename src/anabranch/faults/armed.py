@@ -1,0 +1,137 @@
+"""A rule at work: how often it was met, whom it hits, who waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from anabranch.faults.matching import Matcher
+from anabranch.faults.rule_json import to_json
+
+if TYPE_CHECKING:
+    from anabranch.faults.matching import View
+    from anabranch.faults.rule import Rule
+
+
+class NeverHit(AssertionError):
+    """A rule was armed and never hit anything: what was to be tested was not."""
+
+
+class ArmedRule:
+    """One rule of a cluster. A test reads `hits` and waits with `wait_hit`."""
+
+    def __init__(self, rule: Rule, told: Callable[[ArmedRule, View], None]) -> None:
+        self.rule = rule
+        self.matcher = Matcher(rule)
+        self.met = 0
+        """How many requests it was about."""
+        self.hits = 0
+        """How many of these it has changed, delayed or kept from being answered."""
+        self.held = 0
+        """How many wait to be released."""
+        self.removed = False
+        self._told = told
+        self._rng = random.Random(rule.seed)
+        self._changed: asyncio.Future[None] | None = None
+        self._released: asyncio.Future[None] | None = None
+        self._is_released = False
+        self._at_removal: list[Callable[[], None]] = []
+
+    def __repr__(self) -> str:
+        return f"<rule {self.rule.name}: met {self.met}, hits {self.hits}>"
+
+    @property
+    def spent(self) -> bool:
+        """Whether it will hit nothing any more."""
+        return self.removed or bool(self.rule.times and self.hits >= self.rule.times)
+
+    def hit(self, view: View) -> bool:
+        """Note a request that the rule is about; whether it is one of those that are hit."""
+        rule = self.rule
+        self.met += 1
+        due = (
+            not self.spent
+            and self.met > rule.after
+            and (self.met - rule.after - 1) % rule.every == 0
+            and (rule.probability >= 1 or self._rng.random() < rule.probability)
+        )
+        if due:
+            self.hits += 1
+            self._told(self, view)
+            self._stir()
+        return due
+
+    def delay_s(self) -> float:
+        """For how long a request waits this time."""
+        if not self.rule.delay_ms:
+            return 0.0
+        low, high = self.rule.delay_ms[0], self.rule.delay_ms[-1]
+        return (low if low == high else self._rng.uniform(low, high)) / 1000
+
+    async def wait_hit(self, n: int = 1, timeout_s: float = 30.0) -> None:
+        """Wait until it has hit so often; TimeoutError says how often it has."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.hits < n:
+                    self._changed = self._changed or asyncio.get_running_loop().create_future()
+                    await asyncio.shield(self._changed)
+        except TimeoutError:
+            raise TimeoutError(f"after {timeout_s:g} s {self.account()}") from None
+
+    async def pass_barrier(self) -> None:
+        """Wait until the rule is released, or removed."""
+        if self._is_released:
+            return
+        self._released = self._released or asyncio.get_running_loop().create_future()
+        self.held += 1
+        self._stir()
+        try:
+            await asyncio.shield(self._released)
+        finally:
+            self.held -= 1
+
+    def release(self) -> None:
+        """Let go what is held; from now on nothing is."""
+        self._is_released = True
+        if self._released is not None and not self._released.done():
+            self._released.set_result(None)
+
+    def remove(self) -> None:
+        """Hit nothing any more, and hold nothing."""
+        self.removed = True
+        self.release()
+        self._stir()
+        for call in self._at_removal:
+            call()
+        self._at_removal.clear()
+
+    def on_removal(self, call: Callable[[], None]) -> None:
+        """Call this when the rule is removed; at once if it is already."""
+        if self.removed:
+            call()
+        else:
+            self._at_removal.append(call)
+
+    def account(self) -> str:
+        """What became of it, in one line."""
+        if not self.met:
+            return f"rule {self.rule.name} was about none of the requests that came"
+        return f"rule {self.rule.name} has hit {self.hits} of {self.met} requests that it is about"
+
+    def row(self) -> dict[str, Any]:
+        """For a program."""
+        return {
+            "name": self.rule.name,
+            "rule": to_json(self.rule),
+            "met": self.met,
+            "hits": self.hits,
+            "held": self.held,
+            "spent": self.spent,
+        }
+
+    def _stir(self) -> None:
+        if self._changed is not None:
+            self._changed.set_result(None)
+            self._changed = None

@@ -1,0 +1,167 @@
+"""Refuses rules that can never hit anything that is served, and says what would do. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.dispatch import HANDLERS
+from anabranch.faults import paths
+from anabranch.faults.matching import BROKERS_ONLY, OPEN_END, version_span
+from anabranch.faults.places import NAMEABLE, TOP, kinds_of, levels_of
+from anabranch.faults.rewriting import level_for
+from anabranch.faults.rule import FIELDS, SILENT, WHAT, is_said
+from anabranch.faults.rule_json import BadRule
+from anabranch.protocol.answerable import answerable
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.registry import BY_NAME
+
+if TYPE_CHECKING:
+    from anabranch.faults.rule import Rule
+
+SPANS: Final[Mapping[str, tuple[int, int]]] = {one.name: version_span(one.versions) for one in HANDLERS}
+"""API -> its versions that are served."""
+ACTIONS: Final = tuple(field.name for field in FIELDS if field.metadata["part"] == WHAT)
+HOW: Final = ("level", "after_work")
+"""What goes with another action."""
+
+
+def check(rule: Rule, brokers: Collection[int]) -> None:
+    """BadRule says why a rule can never hit anything in a cluster of these brokers, and what would do."""
+    _check_numbers(rule)
+    _check_actions(rule)
+    for name in rule.api:
+        if name not in SPANS:
+            raise BadRule(f"no API is called {name!r}; {_instead(name, SPANS)}")
+    for broker in rule.brokers:
+        if broker not in brokers:
+            raise BadRule(f"there is no broker {broker}; there are {_listed(brokers)}")
+    versions = _versions(rule)
+    _check_brokers_only(rule)
+    _check_names(rule, versions)
+    if rule.error:
+        _check_error(rule, versions)
+    elif rule.level:
+        raise BadRule("level goes with error")
+    for path, value in rule.edit.items():
+        _check_edit(rule, versions, path, value)
+
+
+def _check_numbers(rule: Rule) -> None:
+    for name, least in (
+        *(("times", 0), ("after", 0), ("every", 1), ("first", 0)),
+        *(("throttle_ms", 0), ("truncate", 0), ("drip", 0)),
+    ):
+        if getattr(rule, name) < least:
+            raise BadRule(f"{name} is at least {least}, not {getattr(rule, name)}")
+    if not 0 < rule.probability <= 1:
+        raise BadRule(f"probability is above 0 and at most 1, not {rule.probability:g}")
+    delays = rule.delay_ms
+    if len(delays) > 2 or any(one < 0 for one in delays) or list(delays) != sorted(delays):
+        raise BadRule(f"delay_ms is one number, or two of which the first is less, not {_listed(delays)}")
+    for field in FIELDS:
+        choices, said = field.metadata["one_of"], getattr(rule, field.name)
+        if choices and said and said not in choices:
+            raise BadRule(f"{field.name} is {_listed(choices)}, not {said!r}")
+
+
+def _check_actions(rule: Rule) -> None:
+    said = [name for name in ACTIONS if is_said(rule, name)]
+    if not set(said) - set(HOW):
+        raise BadRule(f"the rule says nothing of what is to happen; there is {_listed(set(ACTIONS) - set(HOW))}")
+    silent = [name for name in said if name in SILENT and rule.disconnect != "middle"]
+    if len(silent) > 1:
+        raise BadRule(f"{_listed(silent)}: one of them")
+    answers = [name for name in said if name not in (*SILENT, *HOW, "delay_ms", "hold")]
+    if silent and answers:
+        raise BadRule(f"with {silent[0]} there is no answer for {_listed(answers)}")
+
+
+def _versions(rule: Rule) -> Mapping[str, range]:
+    """API -> the served versions that the rule is about."""
+    try:
+        first, last = version_span(rule.versions)
+    except ValueError:
+        raise BadRule(f"versions are written as 7, 3-9 or 12-, not {rule.versions!r}") from None
+    found = {}
+    for name in rule.api or SPANS:
+        served_first, served_last = SPANS[name]
+        found[name] = range(max(first, served_first), min(last, served_last) + 1)
+        if rule.api and not found[name]:
+            asked = f"{first}-" if last == OPEN_END else rule.versions
+            raise BadRule(f"{name} has no version {asked}; served are {served_first}-{served_last}")
+    return {name: span for name, span in found.items() if span}
+
+
+def _check_brokers_only(rule: Rule) -> None:
+    only = [name for name in rule.api if BY_NAME[name].key in BROKERS_ONLY]
+    if only and not rule.between_brokers:
+        raise BadRule(f"only brokers and controllers ask {_listed(only)}; say between_brokers, too")
+
+
+def _check_names(rule: Rule, versions: Mapping[str, range]) -> None:
+    """What the rule names has to be named by requests, or by their answers."""
+    named = [kind for kind in NAMEABLE if getattr(rule, kind)]
+    for kind in named:
+        able = [api for api, span in versions.items() if any(_names(api, version, kind) for version in span)]
+        unable = [api for api in rule.api if api not in able]
+        if unable:
+            others = _listed(sorted(api for api in SPANS if _names(api, SPANS[api][1], kind)))
+            raise BadRule(f"{_listed(unable)} names no {kind}; such as do are {others}")
+    if rule.first and rule.first < 1:
+        raise BadRule("first is a number of requests")
+
+
+def _names(api: str, version: int, kind: str) -> bool:
+    row = BY_NAME[api]
+    return kind in kinds_of(row.request, version) or any(kind in one.kinds for one in levels_of(row, version))
+
+
+def _check_error(rule: Rule, versions: Mapping[str, range]) -> None:
+    if rule.error not in ErrorCode.__members__ or rule.error == ErrorCode.NONE.name:
+        raise BadRule(f"no error is called {rule.error!r}; {_instead(rule.error, ErrorCode.__members__)}")
+    code = ErrorCode[rule.error]
+    for name in rule.api:
+        api, span = BY_NAME[name], versions[name]
+        possible = answerable(name, kinds_of(api.request, span[-1]))
+        if code not in possible:
+            raise BadRule(f"{name} never answers {rule.error}; it may answer {_listed(one.name for one in possible)}")
+        able = [version for version in span if version >= possible[code]]
+        if not able:
+            raise BadRule(f"{name} answers {rule.error} from version {possible[code]} on")
+        if all(level_for(rule, api, version) is None for version in able):
+            levels = {one.title for version in able for one in levels_of(api, version)}
+            raise BadRule(
+                f"{name} has no place for an error of level {rule.level}; it has {_listed(sorted(levels))}"
+                if levels
+                else f"{name} v{able[0]}-{able[-1]} has no place for an error"
+            )
+        if rule.partition and all(_level_title(rule, name, version) == TOP for version in able) and not rule.level:
+            raise BadRule(f"an error of {name} is about all that it asks; leave out partition, or say level=top")
+
+
+def _level_title(rule: Rule, api: str, version: int) -> str:
+    level = level_for(rule, BY_NAME[api], version)
+    return "" if level is None else level.title
+
+
+def _check_edit(rule: Rule, versions: Mapping[str, range], path: str, value: object) -> None:
+    if len(rule.api) != 1:
+        raise BadRule("edit is for one api; name it")
+    (name,) = rule.api
+    wrong = [paths.check(BY_NAME[name].response, version, path, value) for version in reversed(versions[name])]
+    if all(wrong):
+        raise BadRule(f"edit {path}: {wrong[0]}")
+
+
+def _instead(name: str, there: Iterable[str]) -> str:
+    known = list(there)
+    close = difflib.get_close_matches(name, known, n=3)
+    if not close:
+        close = [one for one in known if one.lower() == name.lower()]
+    return f"did you mean {' or '.join(close)}?" if close else f"there are {_listed(known)}"
+
+
+def _listed(things: Iterable[object]) -> str:
+    return ", ".join(map(str, things))

@@ -1,0 +1,250 @@
+"""A dispatcher that asks the rules first. A node without rules has its own back, and pays nothing.
+
+Rules are asked in their order. The first that is about a request stands around all that come after it, as they stand
+around the node's own work: it decides whether any of that is done, and has the last word about the answer.
+
+A rule about some of what a request names leaves the rest to be served: what is meant is taken out of the request, and
+put back into the answer as refused. Three kinds of requests are served as a whole first, and their answer is changed
+then: a Fetch, whose session would forget what it is not asked for; one that does not name what its answer will have
+(Metadata of all topics), about which it is only known then whether the rule is about it; and one whose answer has rows
+that nobody asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import functools
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from anabranch.broker.api import CloseConnection
+from anabranch.broker.dispatch import Dispatcher, refusal
+from anabranch.faults.matching import FETCH, Index, Surroundings, View
+from anabranch.faults.paths import parse
+from anabranch.faults.places import Row, derivable, levels_of, without
+from anabranch.faults.rewriting import (
+    empty_answer,
+    interleaved,
+    level_for,
+    rows_there,
+    with_errors,
+    with_field,
+    with_throttle,
+)
+from anabranch.faults.rule import BYTES
+from anabranch.faults.spoiling import Silent, Spoilt, with_corrupted_records
+from anabranch.protocol.codec import Request
+from anabranch.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from anabranch.broker.peer import Peer
+    from anabranch.broker.services import Services
+    from anabranch.faults.armed import ArmedRule
+    from anabranch.faults.places import Level
+
+Rest = Callable[[View], Awaitable[Any]]
+KINDS_MAX: Final = 4096
+"""Of how many kinds of requests it is remembered which rules are about them: client ids may be anything."""
+UNKNOWN: Final[Any] = object()
+
+
+class FaultyDispatcher(Dispatcher):
+    """The dispatcher of one node, and the rules that are about it."""
+
+    def __init__(self, inner: Dispatcher, services: Services) -> None:
+        self.inner = inner
+        self.served = inner.served
+        self.requests = inner.requests
+        self.throttling = inner.throttling
+        self.long_polls = inner.long_polls
+        fetch_sessions = services.broker and services.broker.fetch_sessions
+        self._at = Surroundings(
+            services.settings.node_id,
+            services.metadata.topic_name,
+            lambda session: fetch_sessions.get().partitions_of(session) if fetch_sessions else [],
+        )
+        self._rules: Sequence[ArmedRule] = ()
+        self._about: dict[tuple[Any, ...], tuple[Sequence[ArmedRule], Index] | None] = {}
+        """(API key, version, client id, and who asks if a rule names that) -> the rules about such requests."""
+        self._by_peer = False
+        self._counted: Counter[tuple[str, int]] | None = None
+        """(host, port) -> how many requests have come, while a rule asks for that."""
+
+    def obey(self, rules: Sequence[ArmedRule], peers: Sequence[Peer]) -> None:
+        """Follow these rules from now on; `peers` are those that have asked before."""
+        self._rules = rules
+        self._by_peer = any(one.matcher.names_peers for one in rules)
+        self._about.clear()
+        if any(one.rule.first for one in rules):
+            if self._counted is None:
+                self._counted = Counter({(one.host, one.port): 1 << 31 for one in peers})
+        else:
+            self._counted = None
+
+    def answer(self, request: Request, peer: Peer) -> Coroutine[Any, Any, Any]:
+        """See Dispatcher. Raises an Interference in place of an answer that is to be damaged."""
+        number = 0
+        if self._counted is not None:
+            self._counted[peer.host, peer.port] += 1
+            number = self._counted[peer.host, peer.port]
+        kind: tuple[Any, ...] = (request.api.key, request.version, request.client_id)
+        if self._by_peer:
+            kind = (*kind, peer.host, peer.listener, peer.principal)
+        about = self._about.get(kind, UNKNOWN)
+        if about is UNKNOWN:
+            about = self._about[kind] = self._learn(request, peer)
+        if about is not None and request.body is not None:
+            rules, index = about
+            view = View(request, peer, number, self._at)
+            for position in index.candidates(view):
+                armed = rules[position]
+                if not armed.spent and armed.matcher.fits(view):
+                    return self._through(view, rules, position)
+        return self.inner.answer(request, peer)
+
+    def _learn(self, request: Request, peer: Peer) -> tuple[Sequence[ArmedRule], Index] | None:
+        """Which rules are about requests of this kind."""
+        if len(self._about) >= KINDS_MAX:
+            self._about.clear()
+        key, version, client_id = request.api.key, request.version, request.client_id
+        mine = [one for one in self._rules if one.matcher.is_about(key, version, client_id, peer)]
+        return (mine, Index([one.matcher for one in mine])) if mine else None
+
+    async def _through(self, view: View, rules: Sequence[ArmedRule], position: int) -> Any:
+        """The answer, under the rules from one of them on."""
+        for at in range(position, len(rules)):
+            armed = rules[at]
+            if not armed.spent and armed.matcher.fits(view):
+                return await self._under(armed, view, functools.partial(self._behind, rules, at))
+        return await self.inner.answer(view.request, view.peer)
+
+    async def _behind(self, rules: Sequence[ArmedRule], position: int, view: View) -> Any:
+        return await self._through(view, rules, position + 1)
+
+    async def _under(self, armed: ArmedRule, view: View, rest: Rest) -> Any:
+        rule, matcher, request = armed.rule, armed.matcher, view.request
+        level = level_for(rule, request.api, request.version) if rule.error else None
+        if rule.error and level is None:
+            return await rest(view)
+        if not matcher.names_rows or any(map(matcher.surely_means, view.rows)):
+            return await _play(armed, view, level, rest) if armed.hit(view) else await rest(view)
+        response = await rest(view)
+        if response is None or not _is_about(armed, view, response) or not armed.hit(view):
+            return response
+        return await _play(armed, view, level, rest, response)
+
+
+def _is_about(armed: ArmedRule, view: View, response: Any) -> bool:
+    """Whether an answer has what the rule is about, of which the request said nothing."""
+    request = view.request
+    names, base = view.names, view.base
+    return any(
+        armed.matcher.surely_means(row)
+        for level in levels_of(request.api, request.version)
+        for row in rows_there(names, response, request.version, level, base)
+    )
+
+
+async def _play(armed: ArmedRule, view: View, level: Level | None, rest: Rest, response: Any = None) -> Any:
+    """What a rule does to a request that it hits, and to its answer, if that is there already."""
+    rule = armed.rule
+    late = rule.after_work or response is not None
+    if not late:
+        await _wait(armed)
+    if response is None and (late or not _leaves_undone(armed)):
+        response = await _answered(armed, view, level, rest)
+    elif response is not None and level is not None:
+        response = _with_error(armed, view, level, response)
+    if late:
+        await _wait(armed)
+    if rule.disconnect in ("before", "after"):
+        raise CloseConnection(f"rule {rule.name}")
+    if rule.silence or rule.half_open:
+        raise Silent(armed)
+    if response is not None:
+        response = _changed(armed, view, response)
+    if any(getattr(rule, one) for one in BYTES if one != "corrupt") or rule.corrupt == "frame":
+        raise Spoilt(armed, response)
+    return response
+
+
+def _leaves_undone(armed: ArmedRule) -> bool:
+    rule = armed.rule
+    return rule.disconnect == "before" or ((rule.silence or rule.half_open) and not rule.after_work)
+
+
+async def _wait(armed: ArmedRule) -> None:
+    if armed.rule.hold:
+        await armed.pass_barrier()
+    if delay_s := armed.delay_s():
+        await asyncio.sleep(delay_s)
+
+
+async def _answered(armed: ArmedRule, view: View, level: Level | None, rest: Rest) -> Any:
+    """The answer with the rule's error, if it has one."""
+    if level is None:
+        return await rest(view)
+    rule, request, matcher = armed.rule, view.request, armed.matcher
+    if rule.after_work or request.api.key == FETCH or not derivable(level, request.api, request.version):
+        response = await rest(view.of(_hurried(request)) if request.api.key == FETCH else view)
+        return _with_error(armed, view, level, _some(response, armed))
+    if not level.path:
+        return refusal(request, ErrorCode[rule.error], f"rule {rule.name}")
+    refused = matcher.rows(view)
+    body = without(view.names, request.body, request.version, matcher.means, copy.copy, {})
+    if body is None or len(refused) == len(view.rows):
+        response = None if getattr(request.body, "acks", 1) == 0 else empty_answer(request.api)
+    else:
+        response = await rest(view.of(_like(request, body)))
+    code = ErrorCode[rule.error]
+    if not level.kinds:
+        rows = [(row, matcher.means(row)) for row in view.rows]
+        return interleaved(_some(response, armed), request.version, level, rows, code)
+    return with_errors(_some(response, armed), request.version, level, refused, code, f"rule {rule.name}")
+
+
+def _some(response: Any, armed: ArmedRule) -> Any:
+    """An answer. Where there is none (Produce with acks=0), an error closes the connection, as Kafka's broker does."""
+    if response is None:
+        raise CloseConnection(f"rule {armed.rule.name}: {armed.rule.error}, and no answer to tell it in")
+    return response
+
+
+def _like(request: Request, body: Any) -> Request:
+    return Request(request.api, request.version, request.correlation_id, request.client_id, body)
+
+
+def _hurried(request: Request) -> Request:
+    """A Fetch that does not wait for records: its answer has something to tell."""
+    body = copy.copy(request.body)
+    body.max_wait_ms = 0
+    return _like(request, body)
+
+
+def _with_error(armed: ArmedRule, view: View, level: Level, response: Any) -> Any:
+    """An answer to work that was done, with the error in the place of what came of it."""
+    rule, request, matcher = armed.rule, view.request, armed.matcher
+    code, version, names, base = ErrorCode[rule.error], request.version, view.names, view.base
+    if not level.path:
+        return refusal(request, code, f"rule {rule.name}")
+    if request.api.key == FETCH:
+        return response if response.error_code else with_errors(response, version, level, matcher.rows(view), code)
+    if not level.kinds:
+        path = (*((one.name, None) for one in level.path), (level.field, None))
+        return with_field(names, response, version, path, int(code), base, matcher.means)
+    rows: list[Row] = [row for row in rows_there(names, response, version, level, base) if matcher.means(row)]
+    return with_errors(response, version, level, rows, code, f"rule {rule.name}")
+
+
+def _changed(armed: ArmedRule, view: View, response: Any) -> Any:
+    """An answer with other values, as the rule says."""
+    rule, version, means = armed.rule, view.request.version, armed.matcher.means
+    if rule.throttle_ms:
+        response = with_throttle(response, version, rule.throttle_ms)
+    for path, value in rule.edit.items():
+        response = with_field(view.names, response, version, parse(path), value, view.base, means)
+    if rule.corrupt == "records":
+        response = with_corrupted_records(view.names, response, version, view.base, means)
+    return response

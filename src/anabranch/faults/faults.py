@@ -1,0 +1,139 @@
+"""The rules of one cluster, in the order in which they were made.
+
+    armed = cluster.faults.add(Rule(api=("Produce",), topic=("orders",), error="NOT_LEADER_OR_FOLLOWER", times=2))
+    await armed.wait_hit()
+
+    with cluster.faults(Rule(api=("Fetch",), delay_ms=(200.0,))) as armed:
+        ...                                     # NeverHit in the end, if no Fetch came
+
+Rules belong to the cluster, not to its nodes: one that starts, or starts again, follows them from its first request on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from anabranch.faults.armed import ArmedRule, NeverHit
+from anabranch.faults.checking import check
+from anabranch.faults.dispatcher import FaultyDispatcher
+from anabranch.faults.rule import Rule
+from anabranch.faults.rule_json import BadRule, from_json
+
+if TYPE_CHECKING:
+    from anabranch.broker.app import Node
+    from anabranch.faults.matching import View
+
+Told = Callable[[ArmedRule, int, "View"], None]
+"""Hears of a hit: the rule, the node, the request."""
+
+
+class Faults:
+    """Adds and removes rules, and gives each node those that are about it."""
+
+    def __init__(self, node_ids: Sequence[int]) -> None:
+        self._node_ids = node_ids
+        self._nodes: dict[int, Node] = {}
+        self._rules: dict[str, ArmedRule] = {}
+        self._number = 0
+        self._listeners: list[Told] = []
+
+    def __call__(self, rule: Rule | None = None, *, optional: bool = False, **said: Any) -> _Armed:
+        """A block for which a rule holds. NeverHit in the end if it hit nothing, unless that is `optional`."""
+        return _armed(self, rule, optional=optional, said=said)
+
+    def add(self, rule: Rule | None = None, **said: Any) -> ArmedRule:
+        """Follow a rule from now on.
+
+        Args:
+            rule: The rule.
+            **said: Or its fields, as in JSON: api="Produce", error="REQUEST_TIMED_OUT".
+
+        Raises:
+            BadRule: It can never hit anything here, or one of its name is there; the message says what would do.
+        """
+        rule = rule or from_json(said)
+        if not rule.name:
+            rule = self._named(rule)
+        if rule.name in self._rules:
+            raise BadRule(f"there is a rule {rule.name} already; remove it, or give this one another name")
+        check(rule, self._node_ids)
+        armed = self._rules[rule.name] = ArmedRule(rule, self._was_hit)
+        self._tell_nodes()
+        return armed
+
+    def get(self, name: str) -> ArmedRule:
+        """A rule by its name. KeyError if there is none."""
+        return self._rules[name]
+
+    def __iter__(self) -> Iterator[ArmedRule]:
+        return iter(list(self._rules.values()))
+
+    def __len__(self) -> int:
+        return len(self._rules)
+
+    def remove(self, name: str) -> ArmedRule:
+        """Follow a rule no more, and let go what it holds. KeyError if there is none of this name."""
+        armed = self._rules.pop(name)
+        self._tell_nodes()
+        armed.remove()
+        return armed
+
+    def clear(self) -> None:
+        """Remove all rules."""
+        for name in list(self._rules):
+            self.remove(name)
+
+    def on_hit(self, listener: Told) -> None:
+        """Call `listener(armed, node_id, view)` for each hit."""
+        self._listeners.append(listener)
+
+    def watch(self, node: Node) -> None:
+        """A node was started."""
+        self._nodes[node.settings.node_id] = node
+        if self._rules:
+            self._tell(node)
+
+    def _named(self, rule: Rule) -> Rule:
+        while True:
+            self._number += 1
+            name = f"rule-{self._number}"
+            if name not in self._rules:
+                return dataclasses.replace(rule, name=name)
+
+    def _was_hit(self, armed: ArmedRule, view: View) -> None:
+        for listener in self._listeners:
+            listener(armed, view.at.node_id, view)
+
+    def _tell_nodes(self) -> None:
+        for node in self._nodes.values():
+            self._tell(node)
+
+    def _tell(self, node: Node) -> None:
+        """Give a node the rules that are about it; one that has none has its own dispatcher."""
+        node_id, server = node.settings.node_id, node.server
+        mine = [one for one in self._rules.values() if not one.rule.brokers or node_id in one.rule.brokers]
+        faulty = server.dispatcher
+        if not isinstance(faulty, FaultyDispatcher):
+            if not mine:
+                return
+            faulty = FaultyDispatcher(faulty, node.services)
+        faulty.obey(mine, [one.peer for one in server.connections])
+        server.dispatcher = faulty if mine else faulty.inner
+
+
+_Armed = contextlib.AbstractContextManager[ArmedRule]
+
+
+@contextlib.contextmanager
+def _armed(faults: Faults, rule: Rule | None, *, optional: bool, said: dict[str, Any]) -> Iterator[ArmedRule]:
+    armed = faults.add(rule, **said)
+    try:
+        yield armed
+    finally:
+        if not armed.removed:
+            faults.remove(armed.rule.name)
+    if not armed.hits and not optional:
+        raise NeverHit(armed.account())

@@ -1,0 +1,243 @@
+"""Which requests a rule is about: all that can be said of a request before anything is done.
+
+What is cheap to know is looked at first: a rule that is about something else costs a request a fraction of a
+microsecond. What a request names is read once for all rules, and only if one asks.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from anabranch.faults.places import (
+    GROUP_KEY,
+    NAMEABLE,
+    PARTITION,
+    TOPIC,
+    TOPIC_ID,
+    Names,
+    Row,
+    rows_of,
+    shape_of,
+    values_of,
+)
+from anabranch.protocol.registry import BY_NAME
+
+if TYPE_CHECKING:
+    from anabranch.broker.peer import Peer
+    from anabranch.faults.rule import Rule
+    from anabranch.protocol.codec import Request
+
+FETCH: Final = 1
+BROKERS_ONLY: Final = frozenset({4, 5, 6, 7, 27, 56, 58, 67})
+"""LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown, WriteTxnMarkers, AlterPartition, Envelope,
+AllocateProducerIds: what no client asks."""
+BROKER_CLIENT: Final = re.compile(r"(broker|controller|transaction-coordinator)-\d+(-fetcher)?")
+"""The client ids of brokers and controllers."""
+BROKER_NAMES: Final = ("broker-", "controller-", "transaction-coordinator-")
+OPEN_END: Final = 32767
+SessionRows = Callable[[int], list[tuple[bytes | str, int]]]
+"""Fetch session -> the partitions that it has, by topic id or name."""
+
+
+def version_span(versions: str) -> tuple[int, int]:
+    """The first and last of "3-9", "12-" or "7"; all for nothing. ValueError if it is none of these."""
+    if not versions:
+        return 0, OPEN_END
+    first, dash, last = versions.partition("-")
+    return int(first), int(last) if last else OPEN_END if dash else int(first)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a node knows that requests only hint at."""
+
+    node_id: int
+    topic_name: Callable[[bytes], str | None]
+    session_rows: SessionRows
+
+
+class View:
+    """One request, as rules look at it."""
+
+    __slots__ = ("_between_brokers", "_rows", "_values", "at", "number", "peer", "request")
+
+    def __init__(self, request: Request, peer: Peer, number: int, at: Surroundings) -> None:
+        self.request = request
+        self.peer = peer
+        self.number = number
+        """Which request of its connection it is; 0 if nobody counts."""
+        self.at = at
+        """The node that was asked."""
+        self._rows: list[Row] | None = None
+        self._values: dict[str, set[Any] | None] | None = None
+        self._between_brokers: bool | None = None
+
+    def of(self, request: Request) -> View:
+        """The same for what is left of the request."""
+        return View(request, self.peer, self.number, self.at)
+
+    @property
+    def names(self) -> Names:
+        """See Names."""
+        return Names(self.at.topic_name, getattr(self.request.body, "key_type", GROUP_KEY))
+
+    @property
+    def base(self) -> Row:
+        """What the request as a whole is about."""
+        body, names = self.request.body, self.names
+        return names.identity(body, shape_of(type(body)), self.request.version, {})
+
+    def values(self, kind: str) -> set[Any] | None:
+        """All that the request names of a kind; None if only its rows tell, or its answer."""
+        if self._values is None:
+            self._values = {}
+        if kind not in self._values:
+            body, version = self.request.body, self.request.version
+            found = values_of(body, version, kind)
+            if kind == TOPIC and (ids := values_of(body, version, TOPIC_ID)):
+                found = (found or set()) | {self.at.topic_name(one) for one in ids}
+            if kind in (TOPIC, PARTITION) and self.request.api.key == FETCH and body.session_epoch > 0:
+                found = self._with_session(found or set(), kind)
+            self._values[kind] = found
+        return self._values[kind]
+
+    def _with_session(self, found: set[Any], kind: str) -> set[Any]:
+        places = self.at.session_rows(self.request.body.session_id)
+        if kind == PARTITION:
+            return found.union(partition for _, partition in places)
+        topics = {topic for topic, _ in places}
+        return found.union(self.at.topic_name(one) if isinstance(one, bytes) else one for one in topics)
+
+    @property
+    def rows(self) -> list[Row]:
+        """All that the request is about; a Fetch is about all that its session has."""
+        if self._rows is None:
+            request, names = self.request, self.names
+            self._rows = rows_of(names, request.body, request.version)
+            if request.api.key == FETCH and request.body.session_epoch > 0:
+                self._rows = [row for row in self._rows if row] + self._in_session(names)
+        return self._rows
+
+    def _in_session(self, names: Names) -> list[Row]:
+        named = {(row.get("topic_id") or row.get("topic"), row.get("partition")) for row in self._rows or ()}
+        found = []
+        for topic, partition in self.at.session_rows(self.request.body.session_id):
+            if (topic, partition) not in named:
+                kind = "topic_id" if isinstance(topic, bytes) else "topic"
+                found.append(names.spelled_out({kind: topic, "partition": partition}))
+        return found
+
+    @property
+    def between_brokers(self) -> bool:
+        """Whether a broker or a controller asks."""
+        if self._between_brokers is None:
+            self._between_brokers = self._asked_by_broker()
+        return self._between_brokers
+
+    def _asked_by_broker(self) -> bool:
+        request = self.request
+        if request.api.key in BROKERS_ONLY or getattr(request.body, "replica_id", -1) >= 0:
+            return True
+        state = getattr(request.body, "replica_state", None)
+        if state is not None and state.replica_id >= 0:
+            return True
+        client_id = request.client_id
+        if client_id is None or not client_id.startswith(BROKER_NAMES):
+            return False
+        return BROKER_CLIENT.fullmatch(client_id) is not None
+
+
+class Matcher:
+    """What a rule says of where."""
+
+    def __init__(self, rule: Rule) -> None:
+        self._keys = frozenset(BY_NAME[name].key for name in rule.api)
+        self._first, self._last = version_span(rule.versions)
+        self._between_brokers = rule.between_brokers
+        self._requests_max = rule.first
+        self._client_id = re.compile(fnmatch.translate(rule.client_id)) if rule.client_id else None
+        self._peer = tuple(
+            (name, wanted)
+            for name, wanted in (("listener", rule.listener), ("host", rule.address), ("principal", rule.principal))
+            if wanted
+        )
+        self.named = tuple((kind, frozenset(getattr(rule, kind))) for kind in NAMEABLE if getattr(rule, kind))
+        """What the rule names: kind, and what of it."""
+
+    @property
+    def names_rows(self) -> bool:
+        """Whether it is about some of what a request names, and not about all of it."""
+        return bool(self.named)
+
+    @property
+    def names_peers(self) -> bool:
+        """Whether it is about some who ask, and not about all."""
+        return bool(self._peer)
+
+    def is_about(self, key: int, version: int, client_id: str | None, peer: Peer) -> bool:
+        """Whether it may be about requests of this kind."""
+        if self._peer and any(getattr(peer, name) != wanted for name, wanted in self._peer):
+            return False
+        if self._keys and key not in self._keys:
+            return False
+        if not self._first <= version <= self._last:
+            return False
+        return self._client_id is None or self._client_id.match(client_id or "") is not None
+
+    def fits(self, view: View) -> bool:
+        """Whether the rule is about a request of a kind that `is_about` has found, or about some rows of it."""
+        if self._requests_max and not 0 < view.number <= self._requests_max:
+            return False
+        if view.between_brokers != self._between_brokers:
+            return False
+        return not self.named or any(map(self.means, view.rows))
+
+    def means(self, row: Row) -> bool:
+        """Whether the rule is about a row, as far as is known of it."""
+        return all(kind not in row or row[kind] in wanted for kind, wanted in self.named)
+
+    def surely_means(self, row: Row) -> bool:
+        """Whether a row says all that the rule asks for, and is meant."""
+        return all(kind in row and row[kind] in wanted for kind, wanted in self.named)
+
+    def rows(self, view: View) -> list[Row]:
+        """The rows that are meant."""
+        return [row for row in view.rows if self.means(row)]
+
+
+class Index:
+    """Rules about one kind of request, found by what it names: those that name something else are not looked at."""
+
+    def __init__(self, matchers: Sequence[Matcher]) -> None:
+        self._everyone = range(len(matchers))
+        named: dict[str, dict[Any, set[int]]] = {}
+        for position, matcher in enumerate(matchers):
+            for kind, wanted in matcher.named:
+                for one in wanted:
+                    named.setdefault(kind, {}).setdefault(one, set()).add(position)
+        self._named = tuple((kind, table, self._not_in(table)) for kind, table in named.items())
+
+    def _not_in(self, table: Mapping[Any, set[int]]) -> frozenset[int]:
+        return frozenset(self._everyone).difference(*table.values())
+
+    def candidates(self, view: View) -> Sequence[int]:
+        """Where the rules are that may be about a request, in their order."""
+        found: AbstractSet[int] | None = None
+        for kind, table, others in self._named:
+            values = view.values(kind)
+            if values is None:
+                continue  # its rows will tell, or its answer
+            able: AbstractSet[int] = others
+            for one in table.keys() & values:
+                able = able | table[one]
+            found = able if found is None else found & able
+            if not found:
+                return ()
+        return self._everyone if found is None else sorted(found)

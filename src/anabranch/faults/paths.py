@@ -1,0 +1,90 @@
+"""Paths to fields of an answer: `topics[*].partitions[0].leader_id`. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from anabranch.faults.rewriting import EACH
+from anabranch.faults.rule_json import BadRule
+from anabranch.protocol.wire import Kind, fields_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch.protocol.wire import WireField
+
+Path = tuple[tuple[str, int | None], ...]
+"""Fields on the way, each with the element of its list that is meant, if it is one: `EACH` for all."""
+STEP: Final = re.compile(r"(\w+)(?:\[(\*|\d+)\])?")
+BITS: Final = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT32: 32, Kind.INT64: 64}
+UNSIGNED_BITS: Final = {Kind.UINT16: 16, Kind.UINT32: 32}
+
+
+def parse(path: str) -> Path:
+    """A path as it is written. BadRule if it is none."""
+    steps = []
+    for step in path.split("."):
+        found = STEP.fullmatch(step)
+        if found is None:
+            raise BadRule(f"a path is written as topics[*].partitions[0].leader_id, not {path!r}")
+        name, index = found.groups()
+        steps.append((name, None if index is None else EACH if index == "*" else int(index)))
+    return tuple(steps)
+
+
+def check(message: type[Any], version: int, path: str, value: object) -> str:
+    """Why a version of a message has no such field, or why it cannot have this value; empty if all is well."""
+    struct, field = message, None
+    steps = parse(path)
+    for number, (name, index) in enumerate(steps):
+        fields = {one.name: one for one in fields_of(struct) if one.exists(version)}
+        field = fields.get(name)
+        if field is None:
+            close = difflib.get_close_matches(name, fields, n=1)
+            there = f"did you mean {close[0]}?" if close else f"there are {', '.join(fields)}"
+            return f"{struct.__name__} v{version} has no {name}; {there}"
+        last = number == len(steps) - 1
+        if index is not None and not field.is_array:
+            return f"{name} of {struct.__name__} is no list; leave out [{'*' if index == EACH else index}]"
+        if field.is_array and index is None:
+            return f"{name} of {struct.__name__} is a list; write {name}[*], or {name}[0]"
+        if not last and field.struct is None:
+            return f"{name} of {struct.__name__} has no fields"
+        if last and field.struct is not None:
+            return f"{name} of {struct.__name__} is not one value; name a field of it"
+        if field.struct is not None:
+            struct = field.struct
+    assert field is not None
+    return _fits(field, version, value)
+
+
+def _fits(field: WireField, version: int, value: object) -> str:
+    if value is None:
+        return "" if field.may_be_null(version) else f"{field.name} cannot be null"
+    kind = field.kind
+    if kind in BITS or kind in UNSIGNED_BITS:
+        if isinstance(value, bool) or not isinstance(value, int):
+            return f"{field.name} is a whole number, not {value!r}"
+        low, high = _range(kind)
+        return "" if low <= value <= high else f"{field.name} is {low} to {high}, not {value}"
+    if kind is Kind.TEXT:
+        return "" if isinstance(value, str) else f"{field.name} is a text, not {value!r}"
+    if kind is Kind.BOOLEAN:
+        return "" if isinstance(value, bool) else f"{field.name} is true or false, not {value!r}"
+    if kind is Kind.FLOAT64:
+        return "" if isinstance(value, float) else f"{field.name} is a number, not {value!r}"
+    return f"{field.name} holds bytes: a rule sets numbers, texts, true and false"
+
+
+def _range(kind: Kind) -> tuple[int, int]:
+    if kind in UNSIGNED_BITS:
+        return 0, (1 << UNSIGNED_BITS[kind]) - 1
+    half = 1 << BITS[kind] - 1
+    return -half, half - 1
+
+
+def shown(paths: Sequence[tuple[str, int | None]]) -> str:
+    """A path as it is written."""
+    return ".".join(name if at is None else f"{name}[{'*' if at == EACH else at}]" for name, at in paths)

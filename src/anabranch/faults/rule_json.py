@@ -1,0 +1,79 @@
+"""Rules as JSON, both ways, and the JSON Schema of it: one codec for every door.
+
+Where a rule has several of something, one alone may be written without a list: `{"topic": "orders"}`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Final, get_args, get_origin
+
+from anabranch.faults.rule import FIELDS, HINTS, Rule, is_said
+
+NAMES: Final = {str: "string", int: "integer", float: "number", bool: "boolean"}
+SAID: Final = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+class BadRule(ValueError):
+    """What was written is no rule, or one that can never hit anything; the message says what would do."""
+
+
+def to_json(rule: Rule) -> dict[str, Any]:
+    """What a rule says; nothing of what it does not."""
+    found = {field.name: getattr(rule, field.name) for field in FIELDS if is_said(rule, field.name)}
+    return {
+        name: list(one) if isinstance(one, tuple) else dict(one) if isinstance(one, Mapping) else one
+        for name, one in found.items()
+    }
+
+
+def from_json(said: object) -> Rule:
+    """The rule that is meant. BadRule says what is wrong with it."""
+    if not isinstance(said, Mapping):
+        raise BadRule(f'a rule is an object, such as {{"api": "Produce", "error": "REQUEST_TIMED_OUT"}}, not {said!r}')
+    for name in said:
+        if name not in HINTS:
+            close = difflib.get_close_matches(str(name), HINTS, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(HINTS)}"
+            raise BadRule(f"a rule has no {name!r}; {hint}")
+    return Rule(**{str(name): _read(str(name), one) for name, one in said.items()})
+
+
+def _read(name: str, said: Any) -> Any:
+    hint = HINTS[name]
+    if get_origin(hint) is tuple:
+        kind = get_args(hint)[0]
+        return tuple(_one(name, kind, one) for one in (said if isinstance(said, list | tuple) else [said]))
+    if hint in NAMES:
+        return _one(name, hint, said)
+    if not isinstance(said, Mapping):
+        raise BadRule(f"{name} is an object of paths and values, not {said!r}")
+    return {str(path): one for path, one in said.items()}
+
+
+def _one(name: str, kind: type[Any], said: Any) -> Any:
+    if kind is float and isinstance(said, int) and not isinstance(said, bool):
+        return float(said)
+    if type(said) is not kind:
+        raise BadRule(f"{name} is {SAID[kind]}, not {said!r}")
+    return said
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema of a rule."""
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {field.name: _schema(field.name, field.metadata) for field in FIELDS},
+    }
+
+
+def _schema(name: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    hint, told = HINTS[name], {"description": metadata["help"]}
+    if get_origin(hint) is tuple:
+        one = {"type": NAMES[get_args(hint)[0]]}
+        return {**told, "oneOf": [one, {"type": "array", "items": one}]}
+    if hint not in NAMES:
+        return {**told, "type": "object"}
+    return {**told, "type": NAMES[hint]} | ({"enum": list(metadata["one_of"])} if metadata["one_of"] else {})

@@ -1,0 +1,120 @@
+"""Requests of every API that name two of everything, and a dispatcher that answers each with nothing wrong."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any, cast
+
+from anabranch.broker.dispatch import HANDLERS, Dispatcher
+from anabranch.broker.peer import Peer
+from anabranch.broker.services import Services
+from anabranch.faults.armed import ArmedRule
+from anabranch.faults.dispatcher import FaultyDispatcher
+from anabranch.faults.matching import Surroundings, version_span
+from anabranch.faults.rewriting import empty_answer
+from anabranch.faults.rule import Rule
+from anabranch.protocol import codec
+from anabranch.protocol.codec import Request
+from anabranch.protocol.registry import BY_NAME, Api
+from anabranch.protocol.wire import Kind, WireField, fields_of
+
+PEER = Peer("127.0.0.1", 4711)
+CONSUMER = {"replica_id": -1, "session_epoch": -1, "acks": 1, "key_type": 0, "resource_type": 2}
+"""Where any number would not do."""
+
+
+def sample(struct: type[Any], version: int, numbers: Iterator[int]) -> Any:
+    """A message, or a part of one, that has two elements in each list."""
+    return struct(**{field.name: _value(field, version, numbers) for field in fields_of(struct)})
+
+
+def _value(field: WireField, version: int, numbers: Iterator[int]) -> Any:
+    if not field.exists(version) or field.name == "replica_state":
+        return field.absent_value()
+    if field.is_array:
+        return [_one(field, version, numbers) for _ in range(2)]
+    return CONSUMER[field.name] if field.name in CONSUMER else _one(field, version, numbers)
+
+
+def _one(field: WireField, version: int, numbers: Iterator[int]) -> Any:
+    if field.struct is not None:
+        return sample(field.struct, version, numbers)
+    number = next(numbers)
+    match field.kind:
+        case Kind.TEXT:
+            return f"text-{number}"
+        case Kind.BYTES | Kind.RECORDS:
+            return b""
+        case Kind.UUID:
+            return number.to_bytes(16, "big")
+        case Kind.BOOLEAN:
+            return False
+        case Kind.FLOAT64:
+            return float(number)
+        case _:
+            return number % 100
+
+
+def request_of(api: Api, version: int) -> Request:
+    """A request of an API, as it is read from the wire."""
+    body = sample(api.request, version, itertools.count(1))
+    read, _ = codec.decode(api.request, version, codec.encode(body, version))
+    return Request(api, version, 1, "app", read)
+
+
+def served() -> list[tuple[Api, int]]:
+    """Every API and version that is served."""
+    spans = ((one.api, version_span(one.versions)) for one in HANDLERS)
+    return [(api, version) for api, (first, last) in spans for version in range(first, last + 1)]
+
+
+class Inner:
+    """A dispatcher that does what it is told, and remembers what it was asked."""
+
+    throttling = None
+    long_polls = frozenset[int]()
+    requests = cast(Any, {})
+
+    def __init__(self) -> None:
+        self.served = {one.api.key: version_span(one.versions) for one in HANDLERS}
+        self.asked: list[Request] = []
+        self.response: Any = None
+
+    async def answer(self, request: Request, peer: Peer) -> Any:
+        self.asked.append(request)
+        return self.response if self.response is not None else empty_answer(request.api)
+
+
+class FakeServices:
+    """What a faulty dispatcher needs of a node."""
+
+    broker = None
+
+    class settings:
+        node_id = 1
+
+    class metadata:
+        @staticmethod
+        def topic_name(topic_id: bytes) -> str | None:
+            return {b"o" * 16: "orders", b"p" * 16: "payments"}.get(topic_id)
+
+
+SURROUNDINGS = Surroundings(1, FakeServices.metadata.topic_name, lambda session: [])
+
+
+def armed(rule: Rule | None = None, **said: Any) -> ArmedRule:
+    """A rule at work, of which nobody hears."""
+    return ArmedRule(rule or Rule(**{"name": "test", **said}), lambda *_: None)
+
+
+def faulty(inner: Inner, *rules: ArmedRule) -> FaultyDispatcher:
+    """The dispatcher with rules around it."""
+    made = FaultyDispatcher(cast(Dispatcher, inner), cast(Services, FakeServices))
+    made.obey(rules, [])
+    return made
+
+
+def by_name(name: str, version: int) -> Request:
+    """See request_of."""
+    return request_of(BY_NAME[name], version)

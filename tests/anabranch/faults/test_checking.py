@@ -1,0 +1,80 @@
+"""Goal: a rule that could never hit anything is refused, and told what would do; one that could is taken."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from anabranch.faults.checking import check
+from anabranch.faults.matching import BROKERS_ONLY
+from anabranch.faults.rule_json import BadRule, from_json
+from anabranch.protocol.answerable import answerable
+from anabranch.protocol.registry import APIS
+
+FAIL = {"error": "REQUEST_TIMED_OUT"}
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({"api": "Produced", **FAIL}, "no API is called 'Produced'; did you mean Produce"),
+        ({"api": "xyz", **FAIL}, "no API is called 'xyz'; there are Produce, Fetch"),
+        ({"api": "Produce", "versions": "12-", **FAIL}, "Produce has no version 12-; served are 0-11"),
+        ({"api": "Produce", "versions": "12-13", **FAIL}, "Produce has no version 12-13; served are 0-11"),
+        ({"versions": "a-b", **FAIL}, "versions are written as 7, 3-9 or 12-, not 'a-b'"),
+        ({"brokers": [1, 9], **FAIL}, "there is no broker 9; there are 1, 2, 3"),
+        ({"api": "Produce", "error": "NOT_LEADER"}, "no error is called 'NOT_LEADER'; did you mean NOT_LEADER_OR"),
+        ({"api": "Produce", "error": "NONE"}, "no error is called 'NONE'"),
+        ({"api": "Produce", "error": "NOT_CONTROLLER"}, "Produce never answers NOT_CONTROLLER; .*NOT_ENOUGH"),
+        (
+            {"api": "Produce", "versions": "0-10", "error": "TRANSACTION_ABORTABLE"},
+            "Produce answers .* from version 11 on",
+        ),
+        ({"api": "UpdateMetadata", **FAIL}, "only brokers and controllers ask UpdateMetadata; say between_brokers"),
+        ({"api": "Heartbeat", "topic": "a", "hold": True}, "Heartbeat names no topic; such as do are .*Produce"),
+        ({"api": "Heartbeat", "level": "partition", **FAIL}, "no place for an error of level partition; it has top"),
+        ({"api": "PartitionLeaderEpochsForPartitions", "versions": "0", **FAIL}, "has no place for an error"),
+        ({"api": "UpdateMetadata", "between_brokers": True, "partition": 1, **FAIL}, "about all that it asks"),
+        ({"api": "Produce"}, "the rule says nothing of what is to happen; there is"),
+        ({"api": "Produce", "level": "top"}, "the rule says nothing of what is to happen"),
+        ({"api": "Produce", "hold": True, "level": "top"}, "level goes with error"),
+        ({"api": "Produce", "silence": True, **FAIL}, "with silence there is no answer for error"),
+        ({"silence": True, "disconnect": "before"}, "silence, disconnect: one of them"),
+        ({"disconnect": "later"}, "disconnect is before, after, middle, not 'later'"),
+        ({"delay_ms": [5, 1]}, "delay_ms is one number, or two"),
+        ({"delay_ms": [-1]}, "delay_ms is one number, or two"),
+        ({"hold": True, "every": 0}, "every is at least 1, not 0"),
+        ({"hold": True, "times": -1}, "times is at least 0, not -1"),
+        ({"hold": True, "probability": 0}, "probability is above 0"),
+        ({"edit": {"a": 1}}, "edit is for one api; name it"),
+        ({"api": "Metadata", "edit": {"topics[*].leader": 1}}, "edit topics.*has no leader; there are"),
+    ],
+)
+def test_what_can_hit_nothing_is_refused(said: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadRule, match=re.compile(reason)):
+        check(from_json(said), (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"api": "Produce", "topic": "a", "partition": 1, "error": "NOT_LEADER_OR_FOLLOWER"},
+        {"api": "Metadata", "topic": "a", "partition": 1, "error": "LEADER_NOT_AVAILABLE"},
+        {"api": "UpdateMetadata", "between_brokers": True, "brokers": 2, "delay_ms": [0, 5]},
+        {"delay_ms": 5},
+        {"api": "Produce", "disconnect": "middle", "error": "REQUEST_TIMED_OUT"},
+        {"api": "Metadata", "versions": "9-", "edit": {"topics[*].partitions[*].leader_id": 7}},
+        {"api": ["InitProducerId", "EndTxn"], "transactional_id": "t", "error": "CONCURRENT_TRANSACTIONS"},
+    ],
+)
+def test_what_can_hit_something_is_taken(said: dict[str, Any]) -> None:
+    check(from_json(said), (1, 2, 3))
+
+
+def test_every_code_that_an_api_has_can_be_asked_for() -> None:
+    for api in APIS:
+        for code in answerable(api.name, frozenset()):
+            said = {"api": api.name, "error": code.name, "between_brokers": api.key in BROKERS_ONLY}
+            check(from_json(said), ())

@@ -1,0 +1,268 @@
+"""Goal: rules change what they are about and nothing else, in their order, before or after the work."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from anabranch.broker.api import CloseConnection
+from anabranch.broker.dispatch import Dispatcher
+from anabranch.broker.peer import Peer
+from anabranch.faults.armed import ArmedRule
+from anabranch.faults.spoiling import Silent, Spoilt
+from anabranch.protocol.apis.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from anabranch.protocol.apis.heartbeat import HeartbeatResponse
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from anabranch.protocol.apis.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from anabranch.protocol.codec import Request
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.registry import BY_NAME
+from tests.anabranch.faults.samples import PEER, Inner, armed, by_name, faulty
+
+NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class Producing(Inner):
+    """Stores what it is sent, at offset 7."""
+
+    async def answer(self, request: Request, peer: Peer) -> Any:
+        self.asked.append(request)
+        return ProduceResponse(
+            responses=[
+                TopicProduceResponse(
+                    name=topic.name,
+                    partition_responses=[
+                        PartitionProduceResponse(index=one.index, error_code=0, base_offset=7)
+                        for one in topic.partition_data
+                    ],
+                )
+                for topic in request.body.topic_data
+            ]
+        )
+
+    @property
+    def stored(self) -> list[tuple[str, int]]:
+        return [places for request in self.asked for places in places_of(request.body)]
+
+
+def places_of(body: ProduceRequest) -> list[tuple[str, int]]:
+    return [(topic.name, one.index) for topic in body.topic_data for one in topic.partition_data]
+
+
+def produce(*places: tuple[str, int]) -> Request:
+    data = [
+        TopicProduceData(name=name, partition_data=[PartitionProduceData(index=index, records=b"")])
+        for name, index in places
+    ]
+    return Request(BY_NAME["Produce"], 9, 1, "app", ProduceRequest(acks=1, timeout_ms=1, topic_data=data))
+
+
+def codes(response: ProduceResponse) -> dict[tuple[str, int], int]:
+    return {
+        (topic.name, one.index): one.error_code for topic in response.responses for one in topic.partition_responses
+    }
+
+
+async def test_one_partition_is_refused_and_the_others_are_served() -> None:
+    inner, rule = Producing(), armed(api=("Produce",), topic=("a",), partition=(1,), error=NOT_LEADER.name)
+    response = await faulty(inner, rule).answer(produce(("a", 0), ("a", 1), ("b", 1)), PEER)
+    assert codes(response) == {("a", 0): 0, ("a", 1): NOT_LEADER, ("b", 1): 0}
+    assert inner.stored == [("a", 0), ("b", 1)]
+    assert rule.hits == rule.met == 1
+
+
+async def test_what_is_refused_after_the_work_was_done() -> None:
+    inner = Producing()
+    rule = armed(api=("Produce",), partition=(1,), error=NOT_LEADER.name, after_work=True)
+    response = await faulty(inner, rule).answer(produce(("a", 0), ("a", 1)), PEER)
+    assert codes(response) == {("a", 0): 0, ("a", 1): NOT_LEADER}
+    assert inner.stored == [("a", 0), ("a", 1)]
+
+
+async def test_of_two_rules_the_first_has_the_last_word() -> None:
+    inner = Producing()
+    first = armed(api=("Produce",), partition=(0,), error="NOT_ENOUGH_REPLICAS", times=1)
+    second = armed(api=("Produce",), error=NOT_LEADER.name)
+    dispatcher = faulty(inner, first, second)
+    response = await dispatcher.answer(produce(("a", 0), ("a", 1)), PEER)
+    assert codes(response) == {("a", 0): ErrorCode.NOT_ENOUGH_REPLICAS, ("a", 1): NOT_LEADER}
+    response = await dispatcher.answer(produce(("a", 0)), PEER)
+    assert codes(response) == {("a", 0): NOT_LEADER}, "the first is spent"
+    assert (first.hits, second.hits) == (1, 2) and inner.asked == []
+
+
+async def test_a_rule_about_other_requests_changes_nothing() -> None:
+    inner = Producing()
+    rules = [
+        armed(api=("Fetch",), error=NOT_LEADER.name),
+        armed(api=("Produce",), topic=("c",), error=NOT_LEADER.name),
+        armed(versions="99-", hold=True),
+        armed(api=("Produce",), times=0, after=5, error=NOT_LEADER.name),
+    ]
+    assert codes(await faulty(inner, *rules).answer(produce(("a", 0)), PEER)) == {("a", 0): 0}
+    assert [rule.met for rule in rules] == [0, 0, 0, 1] and not any(rule.hits for rule in rules)
+
+
+async def test_the_top_of_an_answer_is_refused_without_the_work() -> None:
+    inner = Inner()
+    answer = faulty(inner, armed(api=("Heartbeat",), group=("g",), error="UNKNOWN_MEMBER_ID")).answer
+    request = by_name("Heartbeat", 4)
+    request.body.group_id = "g"
+    assert (await answer(request, PEER)).error_code == ErrorCode.UNKNOWN_MEMBER_ID and not inner.asked
+    request.body.group_id = "h"
+    assert (await answer(request, PEER)).error_code == 0 and inner.asked
+
+
+def fetch(*places: tuple[str, int]) -> Request:
+    topics = [
+        FetchTopic(topic=name, partitions=[FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1)])
+        for name, index in places
+    ]
+    return Request(BY_NAME["Fetch"], 11, 1, "app", FetchRequest(max_wait_ms=500, min_bytes=1, topics=topics))
+
+
+def fetched(*places: tuple[str, int]) -> FetchResponse:
+    return FetchResponse(
+        responses=[
+            FetchableTopicResponse(
+                topic=name,
+                partitions=[PartitionData(partition_index=index, error_code=0, high_watermark=9, records=b"x")],
+            )
+            for name, index in places
+        ]
+    )
+
+
+async def test_a_fetch_is_done_as_a_whole_and_at_once() -> None:
+    inner, rule = Inner(), armed(api=("Fetch",), topic=("a",), error=NOT_LEADER.name)
+    inner.response = fetched(("b", 0))  # of a: no news
+    response = await faulty(inner, rule).answer(fetch(("a", 0), ("b", 0)), PEER)
+    shown = [(one.topic, row.error_code, row.records) for one in response.responses for row in one.partitions]
+    assert shown == [("b", 0, b"x"), ("a", NOT_LEADER, b"")]
+    (asked,) = inner.asked
+    assert len(asked.body.topics) == 2 and asked.body.max_wait_ms == 0
+
+
+async def test_a_fetch_that_is_refused_as_a_whole_keeps_its_own_error() -> None:
+    inner, rule = Inner(), armed(api=("Fetch",), topic=("a",), error=NOT_LEADER.name)
+    inner.response = FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
+    assert (await faulty(inner, rule).answer(fetch(("a", 0)), PEER)) is inner.response
+
+
+def metadata(*names: str) -> MetadataResponse:
+    topics = [MetadataResponseTopic(error_code=0, name=name, partitions=[]) for name in names]
+    return MetadataResponse(brokers=[], topics=topics)
+
+
+async def test_a_request_for_everything_is_hit_if_its_answer_has_what_is_meant() -> None:
+    inner, rule = Inner(), armed(api=("Metadata",), topic=("a",), error="UNKNOWN_TOPIC_OR_PARTITION", times=1)
+    answer = faulty(inner, rule).answer
+    request = Request(BY_NAME["Metadata"], 9, 1, "app", MetadataRequest(topics=None))
+    inner.response = metadata("b")
+    assert (await answer(request, PEER)) is inner.response and rule.hits == 0
+    inner.response = metadata("a", "b")
+    assert [(one.name, one.error_code) for one in (await answer(request, PEER)).topics] == [("a", 3), ("b", 0)]
+    assert (await answer(request, PEER)) is inner.response
+    assert rule.hits == 1 and inner.response == metadata("a", "b")
+
+
+async def test_a_delay_of_what_turns_out_to_be_meant_comes_after_the_work() -> None:
+    inner, rule = Inner(), armed(api=("Metadata",), topic=("a",), hold=True)
+    inner.response = metadata("a")
+    request = Request(BY_NAME["Metadata"], 9, 1, "app", MetadataRequest(topics=None))
+    asking = asyncio.create_task(faulty(inner, rule).answer(request, PEER))
+    await rule.wait_hit()
+    assert inner.asked and not asking.done()
+    rule.release()
+    assert await asking is inner.response
+
+
+@pytest.mark.parametrize("after_work", [False, True])
+async def test_a_hold_is_before_the_work_or_after_it(after_work: bool) -> None:
+    inner, rule = Inner(), armed(api=("Heartbeat",), hold=True, after_work=after_work)
+    asking = asyncio.create_task(faulty(inner, rule).answer(by_name("Heartbeat", 4), PEER))
+    await rule.wait_hit()
+    assert rule.held == 1 and len(inner.asked) == after_work
+    rule.release()
+    assert (await asking).error_code == 0 and len(inner.asked) == 1
+
+
+async def raised(rule: ArmedRule, inner: Inner) -> Exception:
+    with pytest.raises((CloseConnection, Silent, Spoilt)) as caught:
+        await faulty(inner, rule).answer(by_name("Heartbeat", 4), PEER)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("said", "what", "done"),
+    [
+        ({"disconnect": "before"}, CloseConnection, 0),
+        ({"disconnect": "after"}, CloseConnection, 1),
+        ({"disconnect": "middle"}, Spoilt, 1),
+        ({"silence": True}, Silent, 0),
+        ({"silence": True, "after_work": True}, Silent, 1),
+        ({"half_open": True}, Silent, 0),
+        ({"truncate": 2}, Spoilt, 1),
+        ({"corrupt": "frame"}, Spoilt, 1),
+        ({"wrong_correlation_id": True}, Spoilt, 1),
+        ({"drip": 5}, Spoilt, 1),
+    ],
+)
+async def test_what_is_done_before_bytes_are_damaged(said: dict[str, Any], what: type[Exception], done: int) -> None:
+    inner = Inner()
+    assert type(await raised(armed(**said), inner)) is what and len(inner.asked) == done
+
+
+async def test_an_answer_is_edited_and_tells_to_wait() -> None:
+    inner = Inner()
+    inner.response = metadata("a")
+    rule = armed(api=("Metadata",), throttle_ms=70, edit={"topics[*].name": "z"})
+    made = await faulty(inner, rule).answer(by_name("Metadata", 9), PEER)
+    assert made.throttle_time_ms == 70 and made.topics[0].name == "z" and inner.response == metadata("a")
+
+
+async def test_the_first_requests_of_each_connection_are_counted() -> None:
+    inner, rule = Inner(), armed(api=("Heartbeat",), first=2, error="UNKNOWN_MEMBER_ID")
+    old = Peer("127.0.0.1", 1)
+    dispatcher = faulty(inner)
+    dispatcher.obey([rule], [old])
+
+    async def code(peer: Peer) -> int:
+        answered: HeartbeatResponse = await dispatcher.answer(by_name("Heartbeat", 4), peer)
+        return answered.error_code
+
+    assert await code(old) == 0, "it has asked before"
+    dispatcher = faulty(inner, rule)
+    await dispatcher.answer(by_name("ListGroups", 4), PEER)
+    assert [await code(PEER), await code(PEER), await code(Peer("127.0.0.1", 2))] == [25, 0, 25]
+
+
+async def test_what_the_connection_itself_answers_passes() -> None:
+    inner = Inner()
+    request = Request(BY_NAME["ApiVersions"], 0, 1, "app", None)
+    await faulty(inner, armed(hold=True)).answer(request, PEER)
+    assert inner.asked == [request]
+
+
+async def test_a_dispatcher_looks_like_the_one_it_stands_for() -> None:
+    inner = Inner()
+    made = faulty(inner)
+    assert isinstance(made, Dispatcher)
+    for name in ("served", "requests", "throttling", "long_polls"):
+        assert getattr(made, name) is getattr(inner, name)

@@ -1,0 +1,190 @@
+"""Goal: rules act on the sockets of a real cluster, nodes come and go under them, and without rules nothing is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from anabranch import Admin, NewTopic, Producer
+from anabranch.broker.dispatch import Dispatcher
+from anabranch.clients.connection import Connection
+from anabranch.cluster import Cluster
+from anabranch.faults.armed import NeverHit
+from anabranch.faults.rule import Rule
+from anabranch.faults.rule_json import BadRule
+from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
+from anabranch.protocol.apis.list_groups import ListGroupsRequest, ListGroupsResponse
+from anabranch.protocol.apis.metadata import MetadataRequest
+from anabranch.protocol.errors import ErrorCode
+from tests.broker.serving import until
+
+
+@asynccontextmanager
+async def cluster(brokers: int = 1) -> AsyncIterator[Cluster]:
+    async with Cluster(brokers, seed=1) as made, asyncio.timeout(60):
+        yield made
+
+
+@asynccontextmanager
+async def connected(to: Cluster, node_id: int = 1, timeout_ms: int = 30000) -> AsyncIterator[Connection]:
+    connection = await Connection.open(*to.address(node_id), client_id="app", request_timeout_ms=timeout_ms)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def groups(connection: Connection) -> int:
+    answered: ListGroupsResponse = await connection.call(ListGroupsRequest(states_filter=[], types_filter=[]))
+    return answered.error_code
+
+
+async def test_a_producer_gets_over_a_partition_whose_leader_says_it_is_none() -> None:
+    async with cluster() as made, Admin(made.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name="orders", partitions=3)])
+        said = Rule(api=("Produce",), topic=("orders",), partition=(1,), error="NOT_LEADER_OR_FOLLOWER", times=2)
+        with made.faults(said) as armed:
+            async with Producer(made.bootstrap_servers) as producer:
+                sent = [await producer.send("orders", b"x", partition=index) for index in range(3)]
+                assert [(await one).offset for one in sent] == [0, 0, 0]
+            assert armed.hits == 2
+        assert len(made.faults) == 0
+
+
+async def test_a_node_without_rules_has_its_own_dispatcher() -> None:
+    async with cluster(brokers=2) as made:
+        before = {node_id: node.server.dispatcher for node_id, node in made.nodes.items()}
+        armed = made.faults.add(api="ListGroups", error="COORDINATOR_NOT_AVAILABLE", brokers=2, name="one")
+        assert [type(node.server.dispatcher) is Dispatcher for node in made.nodes.values()] == [True, False]
+        assert list(made.faults) == [armed] and made.faults.get("one") is armed
+        made.faults.clear()
+        assert {node_id: node.server.dispatcher for node_id, node in made.nodes.items()} == before
+
+
+async def test_a_rule_is_about_nodes_that_start_later_too() -> None:
+    async with cluster(brokers=2) as made:
+        await made.crash_broker(2)
+        rule = made.faults.add(api="ListGroups", error="COORDINATOR_NOT_AVAILABLE", brokers=2)
+        heard = []
+        made.faults.on_hit(lambda armed, node_id, view: heard.append((armed, node_id, view.request.api.name)))
+        await made.start_broker(2)
+        async with connected(made, 2) as connection:
+            assert await groups(connection) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            made.faults.remove(rule.rule.name)
+            assert await groups(connection) == 0
+        assert heard == [(rule, 2, "ListGroups")]
+
+
+async def test_a_block_whose_rule_hits_nothing_fails_unless_it_may() -> None:
+    async with cluster() as made:
+        with (
+            pytest.raises(NeverHit, match="rule rule-1 was about none of the requests"),
+            made.faults(api="Fetch", hold=True),
+        ):
+            pass
+        with made.faults(api="Fetch", hold=True, optional=True) as rule:
+            assert rule.rule.name == "rule-2"
+        with pytest.raises(ZeroDivisionError), made.faults(api="Fetch", hold=True):
+            raise ZeroDivisionError  # what went wrong first is told
+        with made.faults(api="Fetch", hold=True, optional=True) as rule:
+            made.faults.remove(rule.rule.name)
+        assert len(made.faults) == 0
+
+
+async def test_a_rule_that_can_hit_nothing_is_refused() -> None:
+    async with cluster() as made:
+        with pytest.raises(BadRule, match="there is no broker 2; there are 1"):
+            made.faults.add(api="Fetch", hold=True, brokers=2)
+        made.faults.add(Rule(name="mine", hold=True))
+        with pytest.raises(BadRule, match="there is a rule mine already"):
+            made.faults.add(Rule(name="mine", hold=True))
+        made.faults.add(Rule(name="rule-1", hold=True))
+        assert made.faults.add(Rule(silence=True)).rule.name == "rule-2"
+
+
+async def test_a_request_is_held_until_it_is_released() -> None:
+    async with cluster() as made, connected(made) as connection:
+        rule = made.faults.add(api="ListGroups", hold=True)
+        asking = asyncio.create_task(groups(connection))
+        await rule.wait_hit()
+        assert rule.held == 1 and not asking.done()
+        rule.release()
+        assert await asking == 0
+
+
+async def test_silence_lasts_as_long_as_its_connection() -> None:
+    async with cluster() as made:
+        rule = made.faults.add(api="ListGroups", silence=True, times=1)
+        async with connected(made) as silent, connected(made) as other:
+            asking = asyncio.create_task(groups(silent))
+            await rule.wait_hit()
+            behind = asyncio.create_task(silent.call(MetadataRequest(topics=[])))
+            assert await groups(other) == 0, "another connection is served"
+            assert not asking.done() and not behind.done() and not silent.closed
+            server = made.nodes[1].server
+            count = server.connection_count
+            await silent.close()
+            await asyncio.gather(asking, behind, return_exceptions=True)
+            await until(lambda: server.connection_count < count)
+
+
+@pytest.mark.parametrize("said", [{"silence": True}, {"half_open": True}, {"hold": True}])
+async def test_a_node_stops_although_it_owes_an_answer(said: dict[str, bool]) -> None:
+    async with cluster() as made, connected(made) as connection:
+        rule = made.faults.add(api="ListGroups", **said)
+        asking = asyncio.create_task(groups(connection))
+        await rule.wait_hit()
+        await made.crash_broker(1)
+        with pytest.raises(ConnectionError):
+            await asking
+
+
+async def test_a_half_open_connection_falls_with_its_rule() -> None:
+    async with cluster() as made, connected(made) as connection:
+        rule = made.faults.add(api="ListGroups", half_open=True)
+        asking = asyncio.create_task(groups(connection))
+        await rule.wait_hit()
+        await asyncio.sleep(0)
+        made.faults.clear()
+        with pytest.raises(ConnectionError):
+            await asking
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"disconnect": "before"},
+        {"disconnect": "after"},
+        {"disconnect": "middle"},
+        {"wrong_correlation_id": True},
+        {"truncate": 3},
+    ],
+)
+async def test_a_broken_answer_ends_a_connection_and_the_next_one_is_served(said: dict[str, object]) -> None:
+    async with cluster() as made:
+        made.faults.add(api="ListGroups", times=1, **said)
+        async with connected(made) as connection:
+            with pytest.raises(ConnectionError):
+                await groups(connection)
+        async with connected(made) as connection:
+            assert await groups(connection) == 0
+
+
+async def test_a_slow_answer_arrives_and_so_do_those_behind_it() -> None:
+    async with cluster() as made, connected(made) as connection:
+        rule = made.faults.add(api="FindCoordinator", drip=4000, times=1)
+        first = connection.send(FindCoordinatorRequest(key="g", key_type=0, coordinator_keys=["g"]))
+        second = connection.send(ListGroupsRequest(states_filter=[], types_filter=[]))
+        assert (await first) is not None and (await second).error_code == 0 and rule.hits == 1
+
+
+async def test_a_delay_lets_others_pass() -> None:
+    async with cluster() as made, connected(made) as slow, connected(made) as fast:
+        made.faults.add(api="ListGroups", delay_ms=[200, 300], times=1)
+        asking = asyncio.create_task(groups(slow))
+        await next(iter(made.faults)).wait_hit()
+        assert await groups(fast) == 0 and not asking.done()
+        assert await asking == 0

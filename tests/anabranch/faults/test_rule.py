@@ -1,0 +1,21 @@
+"""Goal: a rule says what it was told, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.faults.rule import FIELDS, Rule, is_said, told
+
+
+def test_what_is_left_out_is_not_said() -> None:
+    rule = Rule(api=("Produce", "Fetch"), error="REQUEST_TIMED_OUT", edit={"a[*].b": 1}, hold=True)
+    assert {field.name for field in FIELDS if is_said(rule, field.name)} == {"api", "error", "edit", "hold"}
+    assert told(rule) == "api=Produce,Fetch error=REQUEST_TIMED_OUT edit=a[*].b=1 hold"
+    assert not any(is_said(Rule(), field.name) for field in FIELDS)
+    assert Rule(delay_ms=(5.0,)) == Rule(delay_ms=(5.0,)) != Rule(delay_ms=(6.0,))
+    with pytest.raises(AttributeError):
+        rule.times = 3  # type: ignore[misc]
+
+
+def test_every_field_has_a_help() -> None:
+    assert all(field.metadata["help"] and field.metadata["part"] for field in FIELDS)
