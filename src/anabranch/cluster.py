@@ -175,6 +175,11 @@ class Cluster(Startable):
             self.on_node(self._faults.watch)
         return self._faults
 
+    @property
+    def has_rules(self) -> bool:
+        """Whether there is any."""
+        return bool(self._faults)
+
     async def failed(self) -> None:
         """Wait until a node ends by a bug, whose exception is raised: of those that run, and those that will."""
         self._failure = asyncio.get_running_loop().create_future()

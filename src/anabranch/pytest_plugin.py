@@ -12,6 +12,14 @@ Where the extra `control` is installed, a test may break the cluster, and wait f
         with anabranch_cluster.nodes[2].killed():
             anabranch_cluster.wait_for(topic=topic, isr="1,3")
 
+Rules fail, hold, delay or damage what its brokers answer, for a block or for a test; one that hits nothing fails it:
+
+    @pytest.mark.anabranch(rules=[{"api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER", "times": 2}])
+    def test_retries(anabranch_cluster):
+        ...
+        with anabranch_cluster.faults(api="Fetch", delay_ms=500) as rule:
+            ...
+
 Tests share the cluster: give each its own topics, and leave it whole.
 
 In pytest.ini: `anabranch_brokers = 3`, and `anabranch_properties` with one broker property per line.
@@ -19,17 +27,19 @@ In pytest.ini: `anabranch_brokers = 3`, and `anabranch_properties` with one brok
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from anabranch.control.client import ControlClient, NodeControl
+    from anabranch.control.fault_client import FaultsClient
 
 STOP_TIMEOUT_S = 10
 
@@ -58,6 +68,11 @@ class RunningCluster:
         """Its nodes by id: `nodes[2].kill()`, `nodes[2].start()`, `nodes[2].expire_session()`."""
         return self.control.nodes
 
+    @property
+    def faults(self) -> FaultsClient:
+        """Its rules: `faults.add(api="Produce", error="REQUEST_TIMED_OUT", times=2)`, or a `with` block."""
+        return self.control.faults
+
     def topic(self, name: str = "", partitions: int = 1, **configs: str) -> str:
         """Create a topic, and return its name when it can be used.
 
@@ -82,6 +97,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the two settings of pytest.ini; pytest calls it."""
     parser.addini("anabranch_brokers", "brokers of the cluster behind the fixture anabranch_cluster", default="1")
     parser.addini("anabranch_properties", "their properties, one NAME=VALUE per line", type="linelist", default=[])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker; pytest calls it."""
+    config.addinivalue_line("markers", "anabranch(rules): rules of faults that anabranch_cluster follows in this test")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Have the cluster follow the rules of a test that has some; pytest calls it."""
+    marker = item.get_closest_marker("anabranch")
+    if marker is None:
+        return (yield)
+    cluster = getattr(item, "funcargs", {}).get("anabranch_cluster")
+    if cluster is None:
+        pytest.fail("@pytest.mark.anabranch is for tests that ask for anabranch_cluster", pytrace=False)
+    with contextlib.ExitStack() as stack:
+        for rule in marker.kwargs.get("rules", ()):
+            said = dict(rule) if isinstance(rule, Mapping) else {"rule": rule}
+            stack.enter_context(cluster.faults(**said))
+        return (yield)
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,9 @@ anabranch_properties =
     num.partitions=5
 """
 THEIR_TEST = """\
+import pytest
 from confluent_kafka import Producer
+from anabranch.faults.rule import Rule
 
 def test_their_code(anabranch_cluster):
     assert anabranch_cluster.bootstrap_servers.count(":") == 2
@@ -33,6 +35,41 @@ def test_their_cluster_breaks_and_mends(anabranch_cluster):
     with anabranch_cluster.nodes[2].killed():
         anabranch_cluster.wait_for(topic=topic, isr="1")
     anabranch_cluster.wait_for(topic=topic, isr="1,2", node=2)
+
+@pytest.mark.anabranch(rules=[
+    {"api": "Produce", "topic": "retried", "error": "NOT_LEADER_OR_FOLLOWER", "times": 2},
+    {"rule": Rule(api=("DeleteTopics",), hold=True), "optional": True},
+])
+def test_their_retries(anabranch_cluster):
+    topic = anabranch_cluster.topic("retried")
+    producer = Producer({"bootstrap.servers": anabranch_cluster.bootstrap_servers, "retry.backoff.ms": 10})
+    producer.produce(topic, b"x")
+    assert producer.flush(60) == 0
+    assert [row["hits"] for row in anabranch_cluster.faults.rows()] == [2, 0]
+    with anabranch_cluster.faults(api="ListGroups", hold=True, optional=True) as rule:
+        assert rule.hits == 0
+
+def test_their_rules_are_gone(anabranch_cluster):
+    assert anabranch_cluster.faults.rows() == []
+"""
+THEIR_MISTAKES = """\
+import pytest
+
+@pytest.mark.anabranch(rules=[{"api": "DeleteTopics", "hold": True}])
+def test_that_tests_nothing(anabranch_cluster):
+    pass
+
+@pytest.mark.anabranch(rules=[{"api": "DeleteTopics", "hold": True}])
+def test_that_fails_anyway(anabranch_cluster):
+    raise ZeroDivisionError
+
+@pytest.mark.anabranch(rules=[{"api": "DeleteTopic", "hold": True}])
+def test_whose_rule_is_none(anabranch_cluster):
+    pass
+
+@pytest.mark.anabranch(rules=[])
+def test_without_a_cluster():
+    pass
 """
 THEIR_ASYNCHRONOUS_TEST = """\
 import pytest
@@ -61,13 +98,28 @@ def test_a_project_gets_a_live_endpoint_from_the_fixture(
     (tmp_path / "test_theirs.py").write_text(THEIR_TEST)
     if mark is not None:
         (tmp_path / "test_asynchronous.py").write_text(THEIR_ASYNCHRONOUS_TEST.format(mark=mark))
-    done = subprocess.run(
+    done = run(tmp_path, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{4 if mark is None else 5} passed" in done.stdout
+
+
+def test_a_rule_that_hits_nothing_fails_its_test(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers")
+    (tmp_path / "test_mistakes.py").write_text(THEIR_MISTAKES)
+    told = run(tmp_path).stdout
+    assert "4 failed" in told
+    assert "NeverHit: rule rule-1 has hit nothing, and no request came that it is about" in told
+    assert "FAILED test_mistakes.py::test_that_fails_anyway - ZeroDivisionError" in told
+    assert "no API is called 'DeleteTopic'; did you mean DeleteTopics" in told
+    assert "@pytest.mark.anabranch is for tests that ask for anabranch_cluster" in told
+
+
+def run(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words],
-        cwd=tmp_path,
+        cwd=directory,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{2 if mark is None else 3} passed" in done.stdout

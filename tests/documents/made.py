@@ -8,6 +8,7 @@ from typing import Final
 
 from anabranch.chaos.checkers import CHECKERS
 from anabranch.chaos.checkers.invariants import INVARIANTS, PROGRESS
+from anabranch.faults.rule import FIELDS, HINTS
 from tests.contracts.rules import table
 from tests.documents import folder_map, reference
 from tests.documents.labels import linked
@@ -25,6 +26,7 @@ def made() -> dict[str, str]:
         "docs/map.md": folder_map.page(ROOT, HAND_MADE),
         "docs/reference.md": reference.page(HAND_MADE),
         "docs/checkers.md": "\n".join(checkers()) + "\n",
+        "docs/faults.md": between("fields", "\n".join(fields()), (ROOT / "docs/faults.md").read_text()),
         RESIZE: between("invariants", "\n".join(invariants()), resize),
     }
 
@@ -53,6 +55,17 @@ def invariants() -> Iterator[str]:
         names = (name.partition(" ")[0] for name in one.checkers)
         held = ", ".join(f"[{name}](checkers.md#{name.lower()})" for name in names)
         yield f"| {anchor(label)}{one.name} | {one.says} | {held} |"
+
+
+def fields() -> Iterator[str]:
+    """The table of what a rule of faults can say."""
+    yield "| field | means |"
+    yield "|---|---|"
+    for field in FIELDS:
+        kind = "flag" if HINTS[field.name] is bool else ""
+        choices = ", ".join(f"`{one}`" for one in field.metadata["one_of"]) or kind
+        text = field.metadata["help"].replace("*", "\\*")
+        yield f"| {field.metadata['part']}: `{field.name}` | {text}{f' ({choices})' if choices else ''} |"
 
 
 def checkers() -> Iterator[str]:

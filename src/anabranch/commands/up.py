@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -19,6 +19,13 @@ from anabranch.start_errors import cannot_start
 if TYPE_CHECKING:
     from anabranch.cluster import Cluster
     from anabranch.control.endpoint import ControlDoor
+
+INSTEAD: Final = {
+    "advertise": "; write --host with --processes",
+    "racks": "; else write `anabranch node --rack` for each",
+    "listener": "; else write `anabranch node --listener`",
+}
+"""What a cluster of processes takes in place of an option."""
 
 
 @click.command(
@@ -32,6 +39,7 @@ Examples:
   anabranch up --racks a,b --config replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector
   anabranch up --metrics-port 9464              metrics at http://127.0.0.1:9464/metrics
   anabranch up --control 127.0.0.1:9190         kill nodes and look at everything, over HTTP
+  anabranch up --rules faults.json              follow rules of faults from the start
   anabranch up --processes --zookeeper local    one process per broker, and a real ZooKeeper (needs Java)
 """,
 )
@@ -69,6 +77,11 @@ Examples:
     help="What has to be shown to the control plane; needed elsewhere than on loopback.",
 )
 @click.option(
+    "--rules",
+    type=click.Path(dir_okay=False),
+    help="Follow the rules of this file from the start: a JSON list, or [[rules]] in TOML.",
+)
+@click.option(
     "--log-level", default="warning", show_default=True, type=click.Choice(LOG_LEVELS), help="What is logged to stderr."
 )
 def command(
@@ -85,6 +98,7 @@ def command(
     metrics_port: int | None,
     control: str | None,
     control_token: str | None,
+    rules: str | None,
     log_level: str,
 ) -> None:
     """Start a cluster, print one `ready` line, run until SIGINT or SIGTERM.
@@ -98,20 +112,12 @@ def command(
         raise click.UsageError(
             f"--port {port} leaves no room for {brokers} brokers; write a port up to {65536 - brokers}"
         )
-    if zookeeper and not processes:
+    if processes:
+        refuse_with_processes(
+            zookeeper, metrics_port, advertise=advertise, racks=racks, listener=listeners, control=control, rules=rules
+        )
+    elif zookeeper:
         raise click.UsageError("--zookeeper goes with --processes; without them ZooKeeper lives in this process")
-    if advertise and processes:
-        raise click.UsageError("--advertise is for a cluster in one process; write --host with --processes")
-    if racks and processes:
-        raise click.UsageError("--racks is for a cluster in one process; else write `anabranch node --rack` for each")
-    if processes and not zookeeper:
-        raise click.UsageError("--processes needs --zookeeper local (starts one, needs Java) or --zookeeper HOST:PORT")
-    if listeners and processes:
-        raise click.UsageError("--listener is for a cluster in one process; else write `anabranch node --listener`")
-    if control and processes:
-        raise click.UsageError("--control is for a cluster in one process")
-    if processes and metrics_port == 0:
-        raise click.UsageError("--metrics-port with --processes is the port of the first broker; write one")
     try:
         properties = parse_properties(config)
         if processes:
@@ -140,6 +146,8 @@ def command(
                 properties=properties,
                 racks=(racks or "").split(","),
             )
+            if rules:
+                follow(cluster, rules)
             door = control_door(control, control_token)
             run(lambda: serve(cluster, host, metrics_port, door), log_level=log_level)
     except ConfigError as error:
@@ -150,6 +158,29 @@ def command(
         raise click.ClickException(cannot_start(error)) from None
     finally:
         resume_collection()
+
+
+def refuse_with_processes(zookeeper: str | None, metrics_port: int | None, **options: object) -> None:
+    """UsageError for what a cluster of processes lacks, or does not take."""
+    if not zookeeper:
+        raise click.UsageError("--processes needs --zookeeper local (starts one, needs Java) or --zookeeper HOST:PORT")
+    if metrics_port == 0:
+        raise click.UsageError("--metrics-port with --processes is the port of the first broker; write one")
+    for name, given in options.items():
+        if given:
+            raise click.UsageError(f"--{name} is for a cluster in one process{INSTEAD.get(name, '')}")
+
+
+def follow(cluster: Cluster, path: str) -> None:
+    """Have a cluster follow the rules of a file. UsageError if one of them can hit nothing."""
+    from anabranch.faults.rule_file import read_rules
+    from anabranch.faults.rule_json import BadRule
+
+    try:
+        for rule in read_rules(path):
+            cluster.faults.add(rule)
+    except (BadRule, OSError) as error:
+        raise click.UsageError(f"--rules {path}: {error}") from None
 
 
 def control_door(control: str | None, token: str | None) -> ControlDoor | None:

@@ -14,7 +14,10 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from anabranch.control.fault_client import FaultsClient
 
 PATIENCE_S: Final = 60.0
 """How long an answer may take, beyond what the request itself waits for."""
@@ -96,6 +99,13 @@ class ControlClient:
     def nodes(self) -> Mapping[int, NodeControl]:
         """The nodes by their ids, running or not."""
         return {row["node"]: NodeControl(self, row["node"]) for row in self.ask("GET", "/v1/nodes")}
+
+    @property
+    def faults(self) -> FaultsClient:
+        """Its rules: `faults.add(api="Produce", error="REQUEST_TIMED_OUT", times=2)`."""
+        from anabranch.control.fault_client import FaultsClient
+
+        return FaultsClient(self.ask)
 
     def state(self) -> dict[str, Any]:
         """Nodes, topics, groups and transactions at one moment."""

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from anabranch.cluster import Cluster
     from anabranch.control.actions import Actions
     from anabranch.control.events import Events
+    from anabranch.faults.faults import Faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +19,10 @@ class Controlled:
     cluster: Cluster
     actions: Actions
     events: Events
+
+    @property
+    def faults(self) -> Faults:
+        """The cluster's rules, whose hits are events from now on."""
+        faults = self.cluster.faults
+        faults.on_hit(self.events.on_hit)
+        return faults

@@ -73,7 +73,10 @@ class ControlDoor:
         """Answer for as long as the block runs."""
         events = Events()
         cluster.on_node(events.watch)
-        serving = asyncio.create_task(self._serve(Controlled(cluster, Actions(cluster, events), events)))
+        controlled = Controlled(cluster, Actions(cluster, events), events)
+        if cluster.has_rules:
+            cluster.faults.on_hit(events.on_hit)
+        serving = asyncio.create_task(self._serve(controlled))
         serving.add_done_callback(_tell_failure)
         try:
             yield

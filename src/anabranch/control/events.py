@@ -1,8 +1,8 @@
 """What has happened in a cluster, numbered, for those who ask later and for those who listen.
 
 Told are what controllers decide and see (elections, brokers that come and go, the steps of resizes), what metadata
-shows (leaders, ISRs), and what was done from outside. Each has a number that only grows, so that who was cut off goes
-on where it was. The newest `KEPT` are kept.
+shows (leaders, ISRs), what was done from outside, and what rules of faults have hit. Each has a number that only grows,
+so that who was cut off goes on where it was. The newest `KEPT` are kept.
 """
 
 from __future__ import annotations
@@ -17,8 +17,12 @@ if TYPE_CHECKING:
     from anabranch.broker.app import Node
     from anabranch.broker.metadata_cache import ClusterImage, PartitionImage
     from anabranch.controller.runner import ControllerEvent
+    from anabranch.faults.armed import ArmedRule
+    from anabranch.faults.matching import View
 
 KEPT: Final = 10_000
+HITS_TOLD: Final = 100
+"""Of each rule: one that hits everything must not push out the other events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,12 @@ class Events:
         """Take up what a node tells from now on."""
         node.on_controller_event(self._on_controller)
         node.services.metadata.on_change(self._on_metadata)
+
+    def on_hit(self, armed: ArmedRule, node_id: int, view: View) -> None:
+        """A rule has hit a request."""
+        if armed.hits <= HITS_TOLD:
+            asked = {"api": view.request.api.name, "version": view.request.version, "client": view.request.client_id}
+            self.tell("fault", rule=armed.rule.name, node=node_id, hits=armed.hits, **asked)
 
     def after(self, number: int) -> list[Event]:
         """What came after an event, as far as it is kept."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from anabranch.control.routes import Route
+from anabranch.control.route import Route
 
 
 def document(routes: Iterable[Route], version: str) -> dict[str, Any]:
@@ -49,7 +49,9 @@ def _operation(route: Route) -> dict[str, Any]:
         },
     }
     if route.body:
-        properties = {name: {"type": kind} for name, kind in route.body.items()}
+        properties = {
+            name: {"type": kind} if isinstance(kind, str) else dict(kind) for name, kind in route.body.items()
+        }
         operation["requestBody"] = {
             "content": {"application/json": {"schema": {"type": "object", "properties": properties}}}
         }

@@ -6,57 +6,16 @@ know of HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any, Final
 
 from anabranch.clients.admin import Admin, NewTopic
 from anabranch.control import state
 from anabranch.control.actions import Unknown
 from anabranch.control.controlled import Controlled
+from anabranch.control.fault_routes import FAULT_ROUTES
+from anabranch.control.route import WAIT_S, Asked, GaveUp, Route, timeout_s
 from anabranch.control.waiting import WORDS, condition, wait
-
-WAIT_S: Final = 30.0
-WAIT_MAX_S: Final = 600.0
-
-
-class GaveUp(Exception):
-    """A wait was not over in time; the message says what was missing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A request, without its HTTP."""
-
-    words: Mapping[str, str]
-    """Those of the path."""
-    query: Mapping[str, str]
-    body: Mapping[str, Any]
-
-    @property
-    def node(self) -> int:
-        """The node of the path. Unknown if it is no number."""
-        try:
-            return int(self.words["node"])
-        except ValueError:
-            raise Unknown(f"there is no node {self.words['node']!r}") from None
-
-
-Handler = Callable[[Controlled, Asked], Awaitable[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """One door."""
-
-    method: str
-    path: str
-    summary: str
-    handler: Handler
-    query: Mapping[str, str] = field(default_factory=dict)
-    """Word of the query -> what it means."""
-    body: Mapping[str, str] = field(default_factory=dict)
-    """Field of the body -> its JSON type."""
 
 
 async def get_state(on: Controlled, asked: Asked) -> Any:
@@ -147,9 +106,9 @@ async def get_groups(on: Controlled, asked: Asked) -> Any:
 async def get_wait(on: Controlled, asked: Asked) -> Any:
     """Answer when the condition holds."""
     words = dict(asked.query)
-    timeout_s = _timeout_s(words.pop("timeout", ""))
-    if missing := await wait(on.cluster, condition(words), timeout_s):
-        raise GaveUp(f"after {timeout_s:g} s {missing}")
+    patience_s = timeout_s(words.pop("timeout", ""))
+    if missing := await wait(on.cluster, condition(words), patience_s):
+        raise GaveUp(f"after {patience_s:g} s {missing}")
     return {"newest": on.events.newest}
 
 
@@ -163,16 +122,6 @@ def _count(body: Mapping[str, Any], name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"{name} is a number, not {value!r}")
     return value
-
-
-def _timeout_s(text: str) -> float:
-    try:
-        timeout_s = float(text or WAIT_S)
-    except ValueError:
-        raise ValueError(f"timeout is in seconds, not {text!r}") from None
-    if not 0 <= timeout_s <= WAIT_MAX_S:
-        raise ValueError(f"timeout is 0 to {WAIT_MAX_S:g} seconds, not {text}")
-    return timeout_s
 
 
 NEW_TOPIC: Final = {"topic": "string", "partitions": "integer", "replicas": "integer", "configs": "object"}
@@ -204,4 +153,5 @@ ROUTES: Final[tuple[Route, ...]] = (
         get_events,
         query={"after": "only what came after this number"},
     ),
+    *FAULT_ROUTES,
 )

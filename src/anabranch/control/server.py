@@ -19,7 +19,8 @@ from aiohttp import web
 from anabranch.control.actions import Impossible, Unknown
 from anabranch.control.controlled import Controlled
 from anabranch.control.openapi import document
-from anabranch.control.routes import ROUTES, Asked, GaveUp, Route
+from anabranch.control.route import Asked, GaveUp, Route
+from anabranch.control.routes import ROUTES
 from anabranch.protocol.errors import KafkaError
 
 log: Final = logging.getLogger(__name__)

@@ -157,10 +157,8 @@ def _check_edit(rule: Rule, versions: Mapping[str, range], path: str, value: obj
 
 def _instead(name: str, there: Iterable[str]) -> str:
     known = list(there)
-    close = difflib.get_close_matches(name, known, n=3)
-    if not close:
-        close = [one for one in known if one.lower() == name.lower()]
-    return f"did you mean {' or '.join(close)}?" if close else f"there are {_listed(known)}"
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"there are {_listed(known)}"
 
 
 def _listed(things: Iterable[object]) -> str:

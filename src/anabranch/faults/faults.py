@@ -6,7 +6,7 @@
     with cluster.faults(Rule(api=("Fetch",), delay_ms=(200.0,))) as armed:
         ...                                     # NeverHit in the end, if no Fetch came
 
-Rules belong to the cluster, not to its nodes: one that starts, or starts again, follows them from its first request on.
+Rules belong to the cluster, not to its nodes: one that starts, or starts again, follows them as soon as it has started.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ class Faults:
     def __init__(self, node_ids: Sequence[int]) -> None:
         self._node_ids = node_ids
         self._nodes: dict[int, Node] = {}
+        self._dispatchers: dict[int, FaultyDispatcher] = {}
         self._rules: dict[str, ArmedRule] = {}
         self._number = 0
-        self._listeners: list[Told] = []
+        self._listeners: dict[Told, None] = {}
 
     def __call__(self, rule: Rule | None = None, *, optional: bool = False, **said: Any) -> _Armed:
         """A block for which a rule holds. NeverHit in the end if it hit nothing, unless that is `optional`."""
@@ -87,12 +88,13 @@ class Faults:
             self.remove(name)
 
     def on_hit(self, listener: Told) -> None:
-        """Call `listener(armed, node_id, view)` for each hit."""
-        self._listeners.append(listener)
+        """Call `listener(armed, node_id, view)` for each hit; once, however often it is named."""
+        self._listeners[listener] = None
 
     def watch(self, node: Node) -> None:
         """A node was started."""
         self._nodes[node.settings.node_id] = node
+        self._dispatchers.pop(node.settings.node_id, None)  # that of its former life
         if self._rules:
             self._tell(node)
 
@@ -115,13 +117,16 @@ class Faults:
         """Give a node the rules that are about it; one that has none has its own dispatcher."""
         node_id, server = node.settings.node_id, node.server
         mine = [one for one in self._rules.values() if not one.rule.brokers or node_id in one.rule.brokers]
-        faulty = server.dispatcher
-        if not isinstance(faulty, FaultyDispatcher):
+        faulty = self._dispatchers.get(node_id)
+        if faulty is None:
             if not mine:
                 return
-            faulty = FaultyDispatcher(faulty, node.services)
+            faulty = self._dispatchers[node_id] = FaultyDispatcher(server.dispatcher, node.services)
+            server.dispatcher = faulty
         faulty.obey(mine, [one.peer for one in server.connections])
-        server.dispatcher = faulty if mine else faulty.inner
+        if not mine and server.dispatcher is faulty:  # or else somebody stands around it, who was later
+            server.dispatcher = faulty.inner
+            del self._dispatchers[node_id]
 
 
 _Armed = contextlib.AbstractContextManager[ArmedRule]

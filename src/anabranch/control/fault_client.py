@@ -1,0 +1,104 @@
+"""The rules of a cluster elsewhere, for tests in Python that block.
+
+with control.faults(api="Produce", topic="orders", error="NOT_LEADER_OR_FOLLOWER", times=2) as rule:
+    ...                                     # NeverHit in the end, if no such request came
+    rule.wait_hit()
+"""
+
+from __future__ import annotations
+
+import contextlib
+import urllib.parse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from anabranch.faults.armed import NeverHit
+from anabranch.faults.rule import Rule
+from anabranch.faults.rule_json import to_json
+
+Ask = Callable[..., Any]
+"""`ControlClient.ask`."""
+PATIENCE_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class RuleClient:
+    """One rule of the cluster."""
+
+    _ask: Ask
+    name: str
+
+    @property
+    def hits(self) -> int:
+        """How many requests it has hit."""
+        return int(self.row()["hits"])
+
+    @property
+    def held(self) -> int:
+        """How many requests wait to be released."""
+        return int(self.row()["held"])
+
+    def row(self) -> dict[str, Any]:
+        """All that is known of it: `rule`, `met`, `hits`, `held`, `spent`."""
+        found: dict[str, Any] = self._ask("GET", self._path)
+        return found
+
+    def wait_hit(self, n: int = 1, timeout_s: float = 30.0) -> None:
+        """Wait until it has hit so often. ControlError (408) if it has not in time."""
+        words = urllib.parse.urlencode({"hits": n, "timeout": timeout_s})
+        self._ask("GET", f"{self._path}/wait?{words}", patience_s=timeout_s + PATIENCE_S)
+
+    def release(self) -> None:
+        """Let go what it holds; from now on it holds nothing."""
+        self._ask("POST", f"{self._path}/release")
+
+    def remove(self) -> dict[str, Any]:
+        """Remove it; returns what became of it."""
+        found: dict[str, Any] = self._ask("DELETE", self._path)
+        return found
+
+    @property
+    def _path(self) -> str:
+        return f"/v1/faults/{urllib.parse.quote(self.name, safe='')}"
+
+
+class FaultsClient:
+    """The rules of a cluster."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def add(self, rule: Rule | None = None, **said: Any) -> RuleClient:
+        """Follow a rule from now on.
+
+        Args:
+            rule: The rule.
+            **said: Or its fields: api="Produce", error="REQUEST_TIMED_OUT".
+
+        Raises:
+            ControlError: It can never hit anything there; the message says what would do.
+        """
+        return RuleClient(self._ask, self._ask("POST", "/v1/faults", said if rule is None else to_json(rule))["name"])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every rule, with what it has hit."""
+        found: list[dict[str, Any]] = self._ask("GET", "/v1/faults")
+        return found
+
+    def clear(self) -> None:
+        """Remove all rules."""
+        self._ask("DELETE", "/v1/faults")
+
+    @contextlib.contextmanager
+    def __call__(self, rule: Rule | None = None, *, optional: bool = False, **said: Any) -> Iterator[RuleClient]:
+        """A block for which a rule holds. NeverHit in the end if it hit nothing, unless that is `optional`."""
+        added = self.add(rule, **said)
+        try:
+            yield added
+        finally:
+            gone = next((row for row in self.rows() if row["name"] == added.name), None)
+            row = gone and added.remove()
+        if row and not row["hits"] and not optional:
+            about = f"and was about {row['met']} requests" if row["met"] else "and no request came that it is about"
+            raise NeverHit(f"rule {added.name} has hit nothing, {about}")

@@ -1,0 +1,63 @@
+"""What a door of the control plane is made of: a path, what it takes, what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from anabranch.control.actions import Unknown
+from anabranch.control.controlled import Controlled
+
+WAIT_S: Final = 30.0
+WAIT_MAX_S: Final = 600.0
+
+
+class GaveUp(Exception):
+    """A wait was not over in time; the message says what was missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request, without its HTTP."""
+
+    words: Mapping[str, str]
+    """Those of the path."""
+    query: Mapping[str, str]
+    body: Mapping[str, Any]
+
+    @property
+    def node(self) -> int:
+        """The node of the path. Unknown if it is no number."""
+        try:
+            return int(self.words["node"])
+        except ValueError:
+            raise Unknown(f"there is no node {self.words['node']!r}") from None
+
+
+Handler = Callable[[Controlled, Asked], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One door."""
+
+    method: str
+    path: str
+    summary: str
+    handler: Handler
+    query: Mapping[str, str] = field(default_factory=dict)
+    """Word of the query -> what it means."""
+    body: Mapping[str, str | Mapping[str, Any]] = field(default_factory=dict)
+    """Field of the body -> its JSON type, or its schema."""
+
+
+def timeout_s(text: str) -> float:
+    """How long a wait may take, as a request says it; ValueError if it does not."""
+    try:
+        found = float(text or WAIT_S)
+    except ValueError:
+        raise ValueError(f"timeout is in seconds, not {text!r}") from None
+    if not 0 <= found <= WAIT_MAX_S:
+        raise ValueError(f"timeout is 0 to {WAIT_MAX_S:g} seconds, not {text}")
+    return found

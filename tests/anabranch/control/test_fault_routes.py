@@ -1,0 +1,74 @@
+"""Goal: each door to the rules does what its route says, and refuses what it cannot do with the reason."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from anabranch.control.actions import Unknown
+from anabranch.control.routes import GaveUp
+from anabranch.faults.rule_json import BadRule
+from tests.anabranch.control.conftest import controlled
+from tests.anabranch.control.test_routes import ask
+from tests.anabranch.faults.test_faults import connected, groups
+
+
+async def test_rules_come_hit_and_go() -> None:
+    async with controlled(brokers=1) as on, connected(on.cluster) as connection, asyncio.timeout(60):
+        said = {"name": "no", "api": "ListGroups", "error": "COORDINATOR_NOT_AVAILABLE", "times": 1}
+        row = await ask(on, "add_fault", body=said)
+        assert row == {
+            "name": "no",
+            "rule": {**said, "api": ["ListGroups"]},
+            "met": 0,
+            "hits": 0,
+            "held": 0,
+            "spent": False,
+        }
+        json.dumps(row)
+        assert await groups(connection) == 15 and await groups(connection) == 0
+        assert (await ask(on, "wait_fault", rule="no"))["hits"] == 1
+        assert (await ask(on, "get_fault", rule="no"))["spent"]
+        with pytest.raises(GaveUp, match="after 0 s rule no has hit 1 of 1 requests"):
+            await ask(on, "wait_fault", rule="no", query={"hits": "2", "timeout": "0"})
+        told = [one for one in await ask(on, "get_events") if one["kind"] == "fault"]
+        assert [(one["rule"], one["node"], one["api"], one["client"], one["hits"]) for one in told] == [
+            ("no", 1, "ListGroups", "app", 1)
+        ]
+        assert [one["name"] for one in await ask(on, "get_faults")] == ["no"]
+        assert (await ask(on, "remove_fault", rule="no"))["hits"] == 1
+        assert await ask(on, "get_faults") == []
+
+
+async def test_what_is_held_is_released() -> None:
+    async with controlled(brokers=1) as on, connected(on.cluster) as connection, asyncio.timeout(60):
+        await ask(on, "add_fault", body={"name": "gate", "api": "ListGroups", "hold": True})
+        asking = asyncio.create_task(groups(connection))
+        assert (await ask(on, "wait_fault", rule="gate"))["hits"] == 1
+        assert not asking.done()
+        await ask(on, "release_fault", rule="gate")
+        assert await asking == 0
+        assert await ask(on, "remove_faults") == {} and len(on.faults) == 0
+
+
+async def test_what_cannot_be_done_is_refused() -> None:
+    async with controlled(brokers=1) as on:
+        with pytest.raises(BadRule, match="no API is called 'Produced'; did you mean Produce"):
+            await ask(on, "add_fault", body={"api": "Produced", "hold": True})
+        with pytest.raises(Unknown, match="there is no rule x; there are none"):
+            await ask(on, "get_fault", rule="x")
+        await ask(on, "add_fault", body={"name": "gate", "hold": True})
+        with pytest.raises(Unknown, match="there is no rule x; there are gate"):
+            await ask(on, "remove_fault", rule="x")
+        with pytest.raises(ValueError, match="hits is a number, not 'two'"):
+            await ask(on, "wait_fault", rule="gate", query={"hits": "two"})
+
+
+async def test_of_a_rule_that_hits_everything_the_first_hits_are_events() -> None:
+    async with controlled(brokers=1) as on, connected(on.cluster) as connection, asyncio.timeout(60):
+        await ask(on, "add_fault", body={"api": "ListGroups", "throttle_ms": 1})
+        for _ in range(103):
+            await groups(connection)
+        assert sum(one.kind == "fault" for one in on.events.after(0)) == 100

@@ -1,0 +1,21 @@
+"""Goal: what a door is told is read in one way."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.control.actions import Unknown
+from anabranch.control.route import Asked, timeout_s
+
+
+def test_a_node_of_the_path_is_a_number() -> None:
+    assert Asked({"node": "3"}, {}, {}).node == 3
+    with pytest.raises(Unknown, match="there is no node 'x'"):
+        _ = Asked({"node": "x"}, {}, {}).node
+
+
+def test_how_long_a_wait_may_take() -> None:
+    assert timeout_s("") == 30 and timeout_s("0.5") == 0.5
+    for text in ("x", "-1", "601"):
+        with pytest.raises(ValueError, match="timeout is"):
+            timeout_s(text)
