@@ -131,6 +131,11 @@ HANDLERS: Final[tuple[Served, ...]] = (
 class Dispatcher:
     """Finds the handler of a request and turns its outcome into an answer."""
 
+    inner: Dispatcher
+    """Of one that stands around another: that one."""
+    outermost = False
+    """Whether others that come later have to stand inside of it."""
+
     def __init__(self, services: Services, rows: tuple[Served, ...] = HANDLERS) -> None:
         mine = [row for row in rows if services.settings.is_broker or row.by_controllers]
         self._services = services

@@ -39,6 +39,9 @@ class Line(Protocol):
 class Interference(Exception):
     """Raised by a dispatcher in place of an answer."""
 
+    response: Any = None
+    """The answer that it makes something of, if there is one."""
+
     async def play(self, line: Line) -> None:
         """Do it. An open request that is left open is never answered, and nothing behind it is."""
         raise NotImplementedError

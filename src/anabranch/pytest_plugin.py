@@ -22,7 +22,8 @@ Rules fail, hold, delay or damage what its brokers answer, for a block or for a 
 
 Tests share the cluster: give each its own topics, and leave it whole.
 
-In pytest.ini: `anabranch_brokers = 3`, and `anabranch_properties` with one broker property per line.
+In pytest.ini: `anabranch_brokers = 3`, `anabranch_journal = 1000`, and `anabranch_properties` with one broker property
+per line.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ import pytest
 if TYPE_CHECKING:
     from anabranch.control.client import ControlClient, NodeControl
     from anabranch.control.fault_client import FaultsClient
+    from anabranch.control.journal_client import JournalClient
 
 STOP_TIMEOUT_S = 10
 
@@ -73,6 +75,11 @@ class RunningCluster:
         """Its rules: `faults.add(api="Produce", error="REQUEST_TIMED_OUT", times=2)`, or a `with` block."""
         return self.control.faults
 
+    @property
+    def journal(self) -> JournalClient:
+        """Its last exchanges, if `anabranch_journal` is set: `journal.count(api="OffsetCommit", group="billing")`."""
+        return self.control.journal
+
     def topic(self, name: str = "", partitions: int = 1, **configs: str) -> str:
         """Create a topic, and return its name when it can be used.
 
@@ -94,8 +101,9 @@ class RunningCluster:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the two settings of pytest.ini; pytest calls it."""
+    """Declare the settings of pytest.ini; pytest calls it."""
     parser.addini("anabranch_brokers", "brokers of the cluster behind the fixture anabranch_cluster", default="1")
+    parser.addini("anabranch_journal", "how many exchanges its journal keeps", default="0")
     parser.addini("anabranch_properties", "their properties, one NAME=VALUE per line", type="linelist", default=[])
 
 
@@ -124,7 +132,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 def anabranch_cluster(request: pytest.FixtureRequest) -> Iterator[RunningCluster]:
     """A running cluster, started at the first test that asks for it and stopped at the end of the session.
 
-    Its size and properties are the settings `anabranch_brokers` (1 if not set) and `anabranch_properties`.
+    Its size and properties are the settings `anabranch_brokers` (1 if not set) and `anabranch_properties`; it keeps a
+    journal of `anabranch_journal` exchanges.
 
     Returns:
         The cluster, with `bootstrap_servers` for any Kafka client.
@@ -137,7 +146,7 @@ def anabranch_cluster(request: pytest.FixtureRequest) -> Iterator[RunningCluster
     for line in request.config.getini("anabranch_properties"):
         words += ["--config", line]
     if controllable := importlib.util.find_spec("aiohttp") is not None:
-        words += ["--control", "127.0.0.1:0"]
+        words += ["--control", "127.0.0.1:0", "--control-journal", str(request.config.getini("anabranch_journal"))]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -77,6 +77,13 @@ Examples:
     help="What has to be shown to the control plane; needed elsewhere than on loopback.",
 )
 @click.option(
+    "--control-journal",
+    default=0,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Keep the last N exchanges of clients, and as many of brokers, to be asked for at --control.",
+)
+@click.option(
     "--rules",
     type=click.Path(dir_okay=False),
     help="Follow the rules of this file from the start: a JSON list, or [[rules]] in TOML.",
@@ -98,6 +105,7 @@ def command(
     metrics_port: int | None,
     control: str | None,
     control_token: str | None,
+    control_journal: int,
     rules: str | None,
     log_level: str,
 ) -> None:
@@ -148,7 +156,7 @@ def command(
             )
             if rules:
                 follow(cluster, rules)
-            door = control_door(control, control_token)
+            door = control_door(control, control_token, control_journal)
             run(lambda: serve(cluster, host, metrics_port, door), log_level=log_level)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
@@ -183,13 +191,13 @@ def follow(cluster: Cluster, path: str) -> None:
         raise click.UsageError(f"--rules {path}: {error}") from None
 
 
-def control_door(control: str | None, token: str | None) -> ControlDoor | None:
+def control_door(control: str | None, token: str | None, journal_size: int) -> ControlDoor | None:
     """Where the control plane is asked for, if it is. UsageError when the options do not fit together."""
-    if not control and not token:
+    if not control and not token and not journal_size:
         return None
     from anabranch.control.endpoint import control_door
 
-    return control_door(control, token)
+    return control_door(control, token, journal_size)
 
 
 def run_processes(*, log_level: str, **wishes: Any) -> None:

@@ -16,20 +16,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from anabranch.control.control_error import ControlError as ControlError
+
 if TYPE_CHECKING:
     from anabranch.control.fault_client import FaultsClient
+    from anabranch.control.journal_client import JournalClient
 
 PATIENCE_S: Final = 60.0
 """How long an answer may take, beyond what the request itself waits for."""
-
-
-class ControlError(RuntimeError):
-    """The control plane refused, or gave a wait up; the message says why."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
-        """The HTTP status, such as 408 for a wait that was given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +100,13 @@ class ControlClient:
         from anabranch.control.fault_client import FaultsClient
 
         return FaultsClient(self.ask)
+
+    @property
+    def journal(self) -> JournalClient:
+        """Its last exchanges: `journal.count(api="OffsetCommit", group="billing")`."""
+        from anabranch.control.journal_client import JournalClient
+
+        return JournalClient(self.ask)
 
     def state(self) -> dict[str, Any]:
         """Nodes, topics, groups and transactions at one moment."""

@@ -25,6 +25,7 @@ from anabranch.control.events import Events
 
 if TYPE_CHECKING:
     from anabranch.cluster import Cluster
+    from anabranch.journal.journal import Journal
 
 log: Final = logging.getLogger(__name__)
 LOCAL_NAME: Final = "localhost"
@@ -57,11 +58,12 @@ class Address:
 class ControlDoor:
     """A socket that listens, and the server that is loaded when somebody knocks."""
 
-    def __init__(self, address: Address, token: str) -> None:
+    def __init__(self, address: Address, token: str, journal_size: int = 0) -> None:
         self._listener = socket.create_server((address.host, address.port))
         self._listener.setblocking(False)
         self._host = address.host
         self._token = token
+        self._journal_size = journal_size
 
     @property
     def url(self) -> str:
@@ -73,9 +75,9 @@ class ControlDoor:
         """Answer for as long as the block runs."""
         events = Events()
         cluster.on_node(events.watch)
-        controlled = Controlled(cluster, Actions(cluster, events), events)
+        controlled = Controlled(cluster, Actions(cluster, events), events, self._journal(cluster))
         if cluster.has_rules:
-            cluster.faults.on_hit(events.on_hit)
+            _ = controlled.faults  # whose hits are events
         serving = asyncio.create_task(self._serve(controlled))
         serving.add_done_callback(_tell_failure)
         try:
@@ -84,6 +86,15 @@ class ControlDoor:
             serving.cancel()
             await asyncio.gather(serving, return_exceptions=True)
             self._listener.close()
+
+    def _journal(self, cluster: Cluster) -> Journal | None:
+        if not self._journal_size:
+            return None
+        from anabranch.journal.journal import Journal
+
+        journal = Journal(self._journal_size, cluster.node_ids)
+        cluster.on_node(journal.watch)
+        return journal
 
     async def _serve(self, controlled: Controlled) -> None:
         loop = asyncio.get_running_loop()
@@ -108,15 +119,15 @@ def _tell_failure(serving: asyncio.Task[None]) -> None:
         log.error("bug: the control plane has ended", exc_info=error)
 
 
-def control_door(wanted: str | None, token: str | None) -> ControlDoor | None:
+def control_door(wanted: str | None, token: str | None, journal_size: int = 0) -> ControlDoor | None:
     """The door that the options ask for. UsageError when they do not fit together; OSError if the port is taken."""
     if wanted is None:
-        if token:
-            raise click.UsageError("--control-token goes with --control")
+        if token or journal_size:
+            raise click.UsageError(f"--control-{'token' if token else 'journal'} goes with --control")
         return None
     address = Address.parse(wanted)
     if not address.is_local and not token:
         raise click.UsageError(f"--control {wanted}: elsewhere than on loopback write --control-token TOKEN, too")
     if importlib.util.find_spec("aiohttp") is None:
         raise click.UsageError("--control needs aiohttp: pip install 'anabranch[control]'")
-    return ControlDoor(address, token or "")
+    return ControlDoor(address, token or "", journal_size)

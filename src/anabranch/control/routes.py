@@ -14,6 +14,7 @@ from anabranch.control import state
 from anabranch.control.actions import Unknown
 from anabranch.control.controlled import Controlled
 from anabranch.control.fault_routes import FAULT_ROUTES
+from anabranch.control.journal_routes import JOURNAL_ROUTES
 from anabranch.control.route import WAIT_S, Asked, GaveUp, Route, timeout_s
 from anabranch.control.waiting import WORDS, condition, wait
 
@@ -154,4 +155,5 @@ ROUTES: Final[tuple[Route, ...]] = (
         query={"after": "only what came after this number"},
     ),
     *FAULT_ROUTES,
+    *JOURNAL_ROUTES,
 )

@@ -24,6 +24,8 @@ from anabranch.faults.rule_json import BadRule, from_json
 
 if TYPE_CHECKING:
     from anabranch.broker.app import Node
+    from anabranch.broker.dispatch import Dispatcher
+    from anabranch.broker.server import Server
     from anabranch.faults.matching import View
 
 Told = Callable[[ArmedRule, int, "View"], None]
@@ -121,12 +123,30 @@ class Faults:
         if faulty is None:
             if not mine:
                 return
-            faulty = self._dispatchers[node_id] = FaultyDispatcher(server.dispatcher, node.services)
-            server.dispatcher = faulty
+            faulty = self._dispatchers[node_id] = FaultyDispatcher(_innermost(server), node.services)
+            _replace(server, faulty.inner, faulty)
         faulty.obey(mine, [one.peer for one in server.connections])
-        if not mine and server.dispatcher is faulty:  # or else somebody stands around it, who was later
-            server.dispatcher = faulty.inner
+        if not mine and _innermost(server) is faulty:  # or else somebody stands around it, who came later
+            _replace(server, faulty, faulty.inner)
             del self._dispatchers[node_id]
+
+
+def _innermost(server: Server) -> Dispatcher:
+    """The dispatcher inside of those that are to stay outermost."""
+    found = server.dispatcher
+    while found.outermost:
+        found = found.inner
+    return found
+
+
+def _replace(server: Server, old: Dispatcher, new: Dispatcher) -> None:
+    if server.dispatcher is old:
+        server.dispatcher = new
+        return
+    outer = server.dispatcher
+    while outer.inner is not old:
+        outer = outer.inner
+    outer.inner = new
 
 
 _Armed = contextlib.AbstractContextManager[ArmedRule]

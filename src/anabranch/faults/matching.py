@@ -8,6 +8,7 @@ Pure.
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -82,6 +83,11 @@ class View:
     def of(self, request: Request) -> View:
         """The same for what is left of the request."""
         return View(request, self.peer, self.number, self.at)
+
+    def forget_body(self) -> None:
+        """Read all that there is to know, and let go of the body with its bytes."""
+        _ = self.rows, self.between_brokers
+        self.request = dataclasses.replace(self.request, body=None)
 
     @property
     def names(self) -> Names:
@@ -160,7 +166,7 @@ class Matcher:
     def __init__(self, rule: Rule) -> None:
         self._keys = frozenset(BY_NAME[name].key for name in rule.api)
         self._first, self._last = version_span(rule.versions)
-        self._between_brokers = rule.between_brokers
+        self.between_brokers = rule.between_brokers
         self._requests_max = rule.first
         self._client_id = re.compile(fnmatch.translate(rule.client_id)) if rule.client_id else None
         self._peer = tuple(
@@ -195,7 +201,7 @@ class Matcher:
         """Whether the rule is about a request of a kind that `is_about` has found, or about some rows of it."""
         if self._requests_max and not 0 < view.number <= self._requests_max:
             return False
-        if view.between_brokers != self._between_brokers:
+        if view.between_brokers != self.between_brokers:
             return False
         return not self.named or any(map(self.means, view.rows))
 

@@ -82,11 +82,11 @@ class Spoilt(Interference):
     def __init__(self, armed: ArmedRule, response: Any) -> None:
         super().__init__(f"rule {armed.rule.name}")
         self._rule = armed.rule
-        self._response = response
+        self.response = response
 
     async def play(self, line: Line) -> None:
         """Damage it, and send it as slowly as is asked."""
-        rule, frame = self._rule, b"".join(line.encoded(self._response))
+        rule, frame = self._rule, b"".join(line.encoded(self.response))
         if not frame:
             return  # Produce with acks=0: there is no answer
         if rule.truncate:

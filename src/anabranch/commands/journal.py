@@ -1,0 +1,54 @@
+"""`anabranch journal`: what clients asked a cluster of `up --control-journal`, and what they got."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from anabranch.commands.control import connected, token, url
+
+
+@click.command(
+    name="journal",
+    epilog="""\b
+Examples:
+  anabranch up --control 127.0.0.1:9190 --control-journal 1000      in another terminal
+  anabranch journal --follow                                       one line for each exchange
+  anabranch journal topic=orders error=NOT_LEADER_OR_FOLLOWER
+  anabranch journal api=OffsetCommit group=billing --json | jq .request
+""",
+)
+@click.argument("where", nargs=-1)
+@click.option("--follow", is_flag=True, help="Go on with what comes.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line, with request and answer.")
+@url
+@token
+def command(where: tuple[str, ...], follow: bool, as_json: bool, url: str, token: str) -> None:
+    """Show the last exchanges, the oldest first.
+
+    WHERE is made of NAME=VALUE, as in a rule of `anabranch faults`: api, versions, brokers, client_id, topic,
+    partition, group, transactional_id, producer_id; between_brokers=true; and error, rule, outcome, after, limit.
+    """
+    words: dict[str, Any] = {}
+    for one in where:
+        name, found, value = one.partition("=")
+        if not found:
+            raise click.UsageError(f"exchanges are chosen by NAME=VALUE, such as topic=orders, not {one!r}")
+        words[name] = value
+    with connected(url, token) as control:
+        for row in control.journal.follow(**words) if follow else control.journal.entries(**words):
+            click.echo(json.dumps(row) if as_json else line(row))
+
+
+def line(row: dict[str, Any]) -> str:
+    """One exchange for a person."""
+    took = "" if row["ms"] is None else f"{row['ms']:.1f} ms"
+    outcome = ",".join(row["errors"]) or ("" if row["outcome"] == "answered" else row["outcome"])
+    rules = f"by {', '.join(row['rules'])}" if row["rules"] else ""
+    api = f"{row['api']} v{row['version']}"
+    told = (
+        f"{row['number']:>6}  {row['at']:12.3f}  node {row['node']}  {row['client_id'] or '-':<20} {api:<24} {took:>10}"
+    )
+    return "  ".join(one for one in (told, outcome, rules) if one)

@@ -1,0 +1,76 @@
+"""The journal of a cluster elsewhere, for tests in Python that block.
+
+assert control.journal.count(api="OffsetCommit", group="billing") == 1
+"""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from anabranch.control.control_error import ControlError
+
+PATIENCE_S: Final = 60.0
+LOOK_S: Final = 30.0
+GAVE_UP: Final = 408
+
+
+class JournalClient:
+    """The last exchanges of a cluster, as rows: `api`, `client_id`, `request`, `response`, `errors`, `rules`, ..."""
+
+    def __init__(self, ask: Callable[..., Any]) -> None:
+        self._ask = ask
+
+    def entries(self, **where: Any) -> list[dict[str, Any]]:
+        """What is kept, the oldest first.
+
+        Args:
+            **where: api="Fetch", topic="orders", partition=1, group=, client_id=, error=, rule=, outcome=, after=,
+                limit=: as for a rule. between_brokers=True for what brokers ask each other.
+
+        Raises:
+            ControlError: No exchange could ever be so, or no journal is kept.
+        """
+        found: list[dict[str, Any]] = self._ask("GET", f"/v1/journal?{_words(where)}")
+        return found
+
+    def count(self, **where: Any) -> int:
+        """How many exchanges are so; see `entries`."""
+        return len(self.entries(**where))
+
+    def wait_for(self, n: int = 1, timeout_s: float = 30.0, **where: Any) -> list[dict[str, Any]]:
+        """Wait until so many exchanges are so, and return them. ControlError (408) if they are not in time."""
+        words = _words({**where, "count": n, "timeout": timeout_s})
+        found: list[dict[str, Any]] = self._ask("GET", f"/v1/journal/wait?{words}", patience_s=timeout_s + PATIENCE_S)
+        return found
+
+    def follow(self, **where: Any) -> Iterator[dict[str, Any]]:
+        """What is kept, and what comes, until the cluster ends."""
+        after = int(where.pop("after", 0))
+        while True:
+            try:
+                found = self.wait_for(timeout_s=LOOK_S, **where, after=after)
+            except ControlError as error:
+                if error.status != GAVE_UP:
+                    raise
+                continue
+            for row in found:
+                after = max(after, row["number"])
+                yield row
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._ask("DELETE", "/v1/journal")
+
+
+def _words(where: dict[str, Any]) -> str:
+    said = {
+        name: ",".join(map(str, one))
+        if isinstance(one, list | tuple)
+        else str(one).lower()
+        if one is True
+        else str(one)
+        for name, one in where.items()
+    }
+    return urllib.parse.urlencode(said)

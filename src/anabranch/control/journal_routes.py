@@ -1,0 +1,53 @@
+"""The doors to the journal: query, await and clear it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from anabranch.control.actions import Impossible
+from anabranch.control.route import Asked, GaveUp, Route, timeout_s
+from anabranch.journal.query import WORDS
+
+if TYPE_CHECKING:
+    from anabranch.control.controlled import Controlled
+    from anabranch.journal.journal import Journal
+
+
+async def get_journal(on: Controlled, asked: Asked) -> Any:
+    """The exchanges that are kept."""
+    return [one.row() for one in _journal(on).entries(**asked.query)]
+
+
+async def wait_journal(on: Controlled, asked: Asked) -> Any:
+    """Answer when there are so many."""
+    words = dict(asked.query)
+    count, patience_s = words.pop("count", "1"), timeout_s(words.pop("timeout", ""))
+    if not count.isdecimal():
+        raise ValueError(f"count is a number, not {count!r}")
+    try:
+        found = await _journal(on).wait_for(int(count), patience_s, **words)
+    except TimeoutError as error:
+        raise GaveUp(str(error)) from None
+    return [one.row() for one in found]
+
+
+async def clear_journal(on: Controlled, asked: Asked) -> Any:
+    """Forget all exchanges."""
+    _journal(on).clear()
+    return {}
+
+
+def _journal(on: Controlled) -> Journal:
+    if on.journal is None:
+        raise Impossible("no journal is kept; start the cluster with --control-journal 1000")
+    return on.journal
+
+
+FOR: Final = {"count": "so many; 1 if left out", "timeout": "how long to wait, in seconds; 30 if left out"}
+JOURNAL_ROUTES: Final[tuple[Route, ...]] = (
+    Route("GET", "/v1/journal", "The last exchanges, the oldest first.", get_journal, query=WORDS),
+    Route(
+        "GET", "/v1/journal/wait", "Answers when so many are there, or with 408.", wait_journal, query={**WORDS, **FOR}
+    ),
+    Route("DELETE", "/v1/journal", "Forget all exchanges.", clear_journal),
+)

@@ -1,0 +1,100 @@
+"""One exchange: what was asked, what came of it, and who had a hand in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from anabranch.faults.places import levels_of
+from anabranch.faults.rewriting import rows_there
+from anabranch.journal.plain import holds_records, plain
+from anabranch.protocol.error_codes import error_codes
+from anabranch.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from anabranch.faults.matching import Matcher, View
+    from anabranch.faults.places import Row
+
+
+class Entry:
+    """One exchange. Bodies with records are written down at once: their bytes belong to logs and connections."""
+
+    __slots__ = (
+        "_answer",
+        "_asked",
+        "_base",
+        "_rows",
+        "at_s",
+        "errors",
+        "number",
+        "outcome",
+        "rules",
+        "took_s",
+        "view",
+    )
+
+    def __init__(self, number: int, at_s: float, view: View) -> None:
+        self.number = number
+        self.at_s = at_s
+        self.view = view
+        self.took_s: float | None = None
+        """None while it is not over."""
+        self.outcome = "open"
+        """answered, unanswered (nothing was wanted, or nothing given), closed, given up; open."""
+        self.errors: tuple[str, ...] = ()
+        self.rules: list[str] = []
+        """The rules of faults that have hit it."""
+        self._answer: Any = None
+        self._rows: list[Row] = []
+        self._base = view.base
+        self._asked: Any = None
+        request = view.request
+        if holds_records(type(request.body)):
+            self._asked = plain(request.body, request.version)
+            view.forget_body()
+
+    def end(self, at_s: float, outcome: str, response: Any) -> None:
+        """It is over."""
+        self.took_s = at_s - self.at_s
+        self.outcome = outcome
+        if response is None:
+            return
+        request, view = self.view.request, self.view
+        self.errors = tuple(sorted({ErrorCode(code).name for code in error_codes(response, type(response)) if code}))
+        for level in levels_of(request.api, request.version):
+            self._rows += rows_there(view.names, response, request.version, level, self._base)
+        self._answer = plain(response, request.version) if holds_records(type(response)) else response
+
+    def is_about(self, matcher: Matcher) -> bool:
+        """Whether this is what a rule would be about, by what was asked or answered."""
+        request, view = self.view.request, self.view
+        if not matcher.is_about(request.api.key, request.version, request.client_id, view.peer):
+            return False
+        if view.between_brokers != matcher.between_brokers:
+            return False
+        return not matcher.names_rows or any(map(matcher.surely_means, (*view.rows, *self._rows)))
+
+    def row(self) -> dict[str, Any]:
+        """For a program."""
+        request, peer = self.view.request, self.view.peer
+        asked, answer = self._asked, self._answer
+        if asked is None and request.body is not None:
+            asked = plain(request.body, request.version)
+        if answer is not None and not isinstance(answer, dict):
+            answer = plain(answer, request.version)
+        return {
+            "number": self.number,
+            "at": round(self.at_s, 6),
+            "ms": None if self.took_s is None else round(self.took_s * 1000, 3),
+            "node": self.view.at.node_id,
+            "peer": str(peer),
+            "principal": peer.principal,
+            "client_id": request.client_id,
+            "api": request.api.name,
+            "version": request.version,
+            "correlation_id": request.correlation_id,
+            "outcome": self.outcome,
+            "errors": list(self.errors),
+            "rules": self.rules,
+            "request": asked,
+            "response": answer,
+        }

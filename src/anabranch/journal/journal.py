@@ -1,0 +1,125 @@
+"""The last exchanges of a cluster: what clients asked and got, and beside them what brokers asked each other.
+
+Neither pushes the other out.
+
+    journal = Journal(1000, cluster.node_ids)
+    cluster.on_node(journal.watch)
+    ...
+    assert journal.count(api="OffsetCommit", group="billing") == 1
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Any
+
+from anabranch.faults.matching import Surroundings, View
+from anabranch.journal.entry import Entry
+from anabranch.journal.query import Query
+from anabranch.journal.recorder import Recorder
+
+if TYPE_CHECKING:
+    from anabranch.broker.app import Node
+    from anabranch.broker.peer import Peer
+    from anabranch.faults.armed import ArmedRule
+    from anabranch.protocol.codec import Request
+
+Key = tuple[int, str, int, int]
+"""Node, host, port, correlation id: of what is under way, one request has it."""
+
+
+class Journal:
+    """Keeps the last `size` exchanges of clients, and as many of brokers."""
+
+    def __init__(self, size: int, node_ids: Collection[int]) -> None:
+        self._node_ids = node_ids
+        self._of_clients: deque[Entry] = deque(maxlen=size)
+        self._of_brokers: deque[Entry] = deque(maxlen=size)
+        self._under_way: dict[Key, Entry] = {}
+        self._number = 0
+        self._news: asyncio.Future[None] | None = None
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest exchange; 0 if there was none yet."""
+        return self._number
+
+    def watch(self, node: Node) -> None:
+        """Write down what a node is asked from now on."""
+        services = node.services
+        at = Surroundings(services.settings.node_id, services.metadata.topic_name, lambda session: [])
+        node.server.dispatcher = Recorder(node.server.dispatcher, self, at)
+
+    def entries(self, **where: Any) -> list[Entry]:
+        """What is kept, the oldest first.
+
+        Args:
+            **where: api="Fetch", topic="orders", partition=1, group=, client_id=, error=, rule=, outcome=, after=,
+                limit=: see `WORDS`. between_brokers=True for what brokers ask each other.
+
+        Raises:
+            BadRule: No exchange could ever be so; the message says what could.
+        """
+        return self.found(Query.of(where, self._node_ids))
+
+    def found(self, query: Query) -> list[Entry]:
+        """What a query means."""
+        found = [one for one in self if query.means(one)]
+        return found[-query.limit :] if query.limit else found
+
+    def __iter__(self) -> Iterator[Entry]:
+        return heapq.merge(self._of_clients, self._of_brokers, key=lambda one: one.number)
+
+    def count(self, **where: Any) -> int:
+        """How many exchanges are so; see `entries`."""
+        return len(self.entries(**where))
+
+    async def wait_for(self, n: int = 1, timeout_s: float = 30.0, **where: Any) -> list[Entry]:
+        """Wait until so many exchanges are so; TimeoutError says how many there are."""
+        query = Query.of(where, self._node_ids)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while len(found := self.found(query)) < n:
+                    self._news = self._news or asyncio.get_running_loop().create_future()
+                    await asyncio.shield(self._news)
+        except TimeoutError:
+            raise TimeoutError(f"after {timeout_s:g} s {len(self.found(query))} of {n} such exchanges") from None
+        return found
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._of_clients.clear()
+        self._of_brokers.clear()
+
+    def on_hit(self, armed: ArmedRule, node_id: int, view: View) -> None:
+        """A rule has hit a request."""
+        entry = self._under_way.get(_key(node_id, view.peer, view.request))
+        if entry is not None:
+            entry.rules.append(armed.rule.name)
+
+    # --- called by recorders
+
+    def begin(self, request: Request, peer: Peer, at: Surroundings) -> Entry:
+        """A request has come."""
+        self._number += 1
+        entry = Entry(self._number, asyncio.get_running_loop().time(), View(request, peer, 0, at))
+        kept = self._of_brokers if entry.view.between_brokers else self._of_clients
+        kept.append(entry)
+        self._under_way[_key(at.node_id, peer, request)] = entry
+        return entry
+
+    def end(self, entry: Entry, outcome: str, response: Any = None) -> None:
+        """It is answered, or will not be."""
+        view = entry.view
+        self._under_way.pop(_key(view.at.node_id, view.peer, view.request), None)
+        entry.end(asyncio.get_running_loop().time(), outcome, response)
+        if self._news is not None:
+            self._news.set_result(None)
+            self._news = None
+
+
+def _key(node_id: int, peer: Peer, request: Request) -> Key:
+    return node_id, peer.host, peer.port, request.correlation_id

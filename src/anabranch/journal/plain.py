@@ -1,0 +1,74 @@
+"""Messages as programs in any language read them: the fields that their version has, and no bytes of records. Pure."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Final
+
+from anabranch.protocol.records.batch import read_header
+from anabranch.protocol.varint import Buffer
+from anabranch.protocol.wire import Kind, WireField, fields_of
+
+BYTES_SHOWN: Final = 64
+HEADER_BYTES: Final = 61
+MAGIC_AT: Final = 16
+
+
+def plain(message: Any, version: int) -> dict[str, Any]:
+    """A message as JSON tells it."""
+    fields = (field for field in fields_of(type(message)) if field.exists(version))
+    return {field.name: _field(field, getattr(message, field.name), version) for field in fields}
+
+
+def _field(field: WireField, value: Any, version: int) -> Any:
+    if value is None:
+        return None
+    if field.is_array:
+        return [_one(field, one, version) for one in value]
+    return _one(field, value, version)
+
+
+def _one(field: WireField, value: Any, version: int) -> Any:
+    if field.struct is not None:
+        return plain(value, version)
+    match field.kind:
+        case Kind.UUID:
+            return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
+        case Kind.BYTES:
+            return {"bytes": len(value), "hex": bytes(value[:BYTES_SHOWN]).hex()}
+        case Kind.RECORDS:
+            return records(value)
+        case Kind.BOOLEAN | Kind.TEXT | Kind.FLOAT64:
+            return value
+        case _:
+            return int(value)
+
+
+def records(data: Buffer) -> dict[str, Any]:
+    """How many bytes of records there are, and what the head of the first batch says."""
+    told: dict[str, Any] = {"bytes": len(data)}
+    if len(data) >= HEADER_BYTES and data[MAGIC_AT] == 2:
+        head = read_header(data)
+        told |= {
+            "base_offset": head.base_offset,
+            "records": head.record_count,
+            "producer_id": head.producer_id,
+            "producer_epoch": head.producer_epoch,
+            "base_sequence": head.base_sequence,
+            "transactional": head.is_transactional,
+        }
+    return told
+
+
+def holds_records(message: type[Any]) -> bool:
+    """Whether messages of this class may hold batches, whose bytes belong to somebody else."""
+    found = _known.get(message)
+    if found is None:
+        found = _known[message] = any(
+            field.kind is Kind.RECORDS or (field.struct is not None and holds_records(field.struct))
+            for field in fields_of(message)
+        )
+    return found
+
+
+_known: Final[dict[type[Any], bool]] = {}

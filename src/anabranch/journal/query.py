@@ -1,0 +1,88 @@
+"""What is asked of the journal: the same words as where a rule is about, and some of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
+
+from anabranch.faults.checking import check
+from anabranch.faults.matching import Matcher
+from anabranch.faults.rule import FIELDS, HINTS, WHERE
+from anabranch.faults.rule_json import BadRule, from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from anabranch.journal.entry import Entry
+
+NOT_HERE: Final = ("name", "first")
+PLACES: Final[Mapping[str, str]] = {
+    field.name: field.metadata["help"]
+    for field in FIELDS
+    if field.metadata["part"] == WHERE and field.name not in NOT_HERE
+}
+"""The words of rules that the journal takes -> what they mean."""
+WORDS: Final[Mapping[str, str]] = {
+    **PLACES,
+    "error": "answered with this error code, at any level",
+    "rule": "hit by this rule",
+    "outcome": "answered, unanswered, closed, given up, open",
+    "after": "only what began after the exchange of this number",
+    "limit": "only the last so many",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Which exchanges are meant."""
+
+    matcher: Matcher
+    error: str = ""
+    rule: str = ""
+    outcome: str = ""
+    after: int = 0
+    limit: int = 0
+
+    @classmethod
+    def of(cls, words: Mapping[str, Any], brokers: Collection[int]) -> Query:
+        """What a request asks for, or a call. BadRule says what is wrong with it."""
+        if unknown := words.keys() - WORDS.keys():
+            raise BadRule(f"the journal is not asked by {', '.join(sorted(unknown))}; there are {', '.join(WORDS)}")
+        rule = from_json({"hold": True, **{name: read(name, words[name]) for name in PLACES if name in words}})
+        check(rule, brokers)
+        return cls(
+            Matcher(rule),
+            error=str(words.get("error", "")),
+            rule=str(words.get("rule", "")),
+            outcome=str(words.get("outcome", "")),
+            after=_number("after", words.get("after", 0)),
+            limit=_number("limit", words.get("limit", 0)),
+        )
+
+    def means(self, entry: Entry) -> bool:
+        """Whether an exchange is one of them."""
+        return (
+            entry.number > self.after
+            and (not self.error or self.error in entry.errors)
+            and (not self.rule or self.rule in entry.rules)
+            and (not self.outcome or self.outcome == entry.outcome)
+            and entry.is_about(self.matcher)
+        )
+
+
+def read(name: str, said: Any) -> Any:
+    """A word as JSON would have it: over HTTP all are texts, and several are written with commas."""
+    hint = HINTS[name]
+    if not isinstance(said, str):
+        return said
+    if get_origin(hint) is tuple:
+        return [_number(name, one) if get_args(hint)[0] is int else one for one in said.split(",")]
+    return said == "true" if hint is bool else said
+
+
+def _number(name: str, said: str | int) -> int:
+    try:
+        return int(said)
+    except ValueError:
+        raise BadRule(f"{name} is a number, not {said!r}") from None

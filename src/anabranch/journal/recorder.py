@@ -1,0 +1,62 @@
+"""The dispatcher of a node whose exchanges are written down: outside of all others, so that it sees what rules do."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Protocol
+
+from anabranch.broker.api import CloseConnection
+from anabranch.broker.dispatch import Dispatcher
+from anabranch.broker.interference import Interference
+
+if TYPE_CHECKING:
+    from anabranch.broker.peer import Peer
+    from anabranch.faults.matching import Surroundings
+    from anabranch.journal.entry import Entry
+    from anabranch.protocol.codec import Request
+
+
+class Book(Protocol):
+    """What is written in."""
+
+    def begin(self, request: Request, peer: Peer, at: Surroundings) -> Entry:
+        """A request has come."""
+
+    def end(self, entry: Entry, outcome: str, response: Any = None) -> None:
+        """It is answered, or will not be."""
+
+
+class Recorder(Dispatcher):
+    """Writes down what comes, and what comes of it."""
+
+    outermost = True
+
+    def __init__(self, inner: Dispatcher, book: Book, at: Surroundings) -> None:
+        self.inner = inner
+        self.served = inner.served
+        self.requests = inner.requests
+        self.throttling = inner.throttling
+        self.long_polls = inner.long_polls
+        self._book = book
+        self._at = at
+
+    async def answer(self, request: Request, peer: Peer) -> Any:
+        """See Dispatcher."""
+        if request.body is None:
+            return await self.inner.answer(request, peer)
+        book = self._book
+        entry = book.begin(request, peer, self._at)
+        try:
+            response = await self.inner.answer(request, peer)
+        except Interference as interference:
+            response = interference.response
+            book.end(entry, "unanswered" if response is None else "answered", response)
+            raise
+        except CloseConnection:
+            book.end(entry, "closed")
+            raise
+        except asyncio.CancelledError:
+            book.end(entry, "given up")
+            raise
+        book.end(entry, "unanswered" if response is None else "answered", response)
+        return response

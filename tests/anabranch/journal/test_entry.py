@@ -1,0 +1,60 @@
+"""Goal: an exchange tells what was asked, what came of it, and about what it was, without the bytes of records."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from anabranch.faults.matching import Matcher, View
+from anabranch.faults.rule import Rule
+from anabranch.journal.entry import Entry
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from anabranch.protocol.apis.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from anabranch.protocol.codec import Request
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.registry import BY_NAME
+from tests.anabranch.faults.samples import PEER, SURROUNDINGS
+
+
+def entry(api: str, version: int, body: Any) -> Entry:
+    return Entry(1, 10.0, View(Request(BY_NAME[api], version, 4, "app", body), PEER, 0, SURROUNDINGS))
+
+
+def is_about(one: Entry, **said: Any) -> bool:
+    return one.is_about(Matcher(Rule(**said)))
+
+
+def test_a_produce_is_written_down_without_its_bytes() -> None:
+    data = TopicProduceData(name="a", partition_data=[PartitionProduceData(index=3, records=b"x" * 70)])
+    one = entry("Produce", 9, ProduceRequest(acks=1, timeout_ms=5, topic_data=[data]))
+    assert one.view.request.body is None, "nothing holds the frame any more"
+    row = PartitionProduceResponse(index=3, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, base_offset=-1)
+    one.end(10.5, "answered", ProduceResponse(responses=[TopicProduceResponse(name="a", partition_responses=[row])]))
+    told = one.row()
+    assert json.loads(json.dumps(told)) == told
+    assert told["request"]["topic_data"][0]["partition_data"][0]["records"] == {"bytes": 70}
+    assert told["response"]["responses"][0]["partition_responses"][0]["error_code"] == 6
+    assert (told["ms"], told["errors"], told["outcome"]) == (500.0, ["NOT_LEADER_OR_FOLLOWER"], "answered")
+    assert (told["api"], told["version"], told["client_id"], told["peer"]) == ("Produce", 9, "app", "127.0.0.1:4711")
+    assert is_about(one, topic=("a",), partition=(3,)) and not is_about(one, partition=(4,))
+    assert not is_about(one, between_brokers=True) and not is_about(one, api=("Fetch",))
+
+
+def test_what_a_request_does_not_say_its_answer_does() -> None:
+    one = entry("Metadata", 9, MetadataRequest(topics=None))
+    assert not is_about(one, topic=("a",))
+    answer = MetadataResponse(brokers=[], topics=[MetadataResponseTopic(error_code=0, name="a", partitions=[])])
+    one.end(10.0, "answered", answer)
+    assert is_about(one, topic=("a",)) and not is_about(one, topic=("b",))
+
+
+def test_what_is_not_over_says_so() -> None:
+    told = entry("Metadata", 9, MetadataRequest(topics=[])).row()
+    assert (told["ms"], told["outcome"], told["response"]) == (None, "open", None)

@@ -1,0 +1,94 @@
+"""Goal: what clients of a real cluster asked and got is found by what it was about, with the rules that hit it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from anabranch import Admin, NewTopic, Producer
+from anabranch.broker.dispatch import Dispatcher
+from anabranch.cluster import Cluster
+from anabranch.faults.rule_json import BadRule
+from anabranch.journal.journal import Journal
+from tests.anabranch.faults.test_faults import connected, groups
+
+
+@asynccontextmanager
+async def watched(brokers: int = 1, size: int = 100) -> AsyncIterator[tuple[Cluster, Journal]]:
+    async with Cluster(brokers, seed=1) as cluster, asyncio.timeout(60):
+        journal = Journal(size, cluster.node_ids)
+        cluster.on_node(journal.watch)
+        yield cluster, journal
+
+
+async def test_what_was_asked_is_found() -> None:
+    async with watched() as (cluster, journal):
+        async with Admin(cluster.bootstrap_servers) as admin:
+            await admin.create_topics([NewTopic(name="orders", partitions=2)])
+        async with Producer(cluster.bootstrap_servers, client_id="shop") as producer:
+            await producer.send_and_wait("orders", b"x", partition=1)
+        assert journal.count(api="Produce", topic="orders", partition=1) == 1
+        assert journal.count(api="Produce", partition=0) == 0
+        (one,) = journal.entries(api="Produce", client_id="sh*")
+        row = one.row()
+        assert row["outcome"] == "answered" and row["errors"] == [] and row["ms"] >= 0 and row["node"] == 1
+        assert row["request"]["topic_data"][0]["partition_data"][0]["records"]["records"] == 1
+        assert journal.count(topic="orders", api="Metadata") >= 1
+        assert journal.count(after=journal.newest) == 0 and len(journal.entries(limit=2)) == 2
+        journal.clear()
+        assert list(journal) == []
+
+
+async def test_rules_are_seen_by_it_whichever_came_first() -> None:
+    async with watched() as (cluster, journal), connected(cluster) as connection:
+        cluster.faults.on_hit(journal.on_hit)
+        plain = cluster.nodes[1].server.dispatcher.inner
+        with cluster.faults(name="no", api="ListGroups", error="COORDINATOR_NOT_AVAILABLE", times=1):
+            assert await groups(connection) == 15
+        (one,) = journal.entries(rule="no")
+        assert one.errors == ("COORDINATOR_NOT_AVAILABLE",) and journal.count(error="COORDINATOR_NOT_AVAILABLE") == 1
+        assert cluster.nodes[1].server.dispatcher.inner is plain and type(plain) is Dispatcher
+        with cluster.faults(api="ListGroups", disconnect="after"), pytest.raises(ConnectionError):
+            await groups(connection)
+        assert journal.count(api="ListGroups", outcome="closed") == 1
+
+
+async def test_clients_and_brokers_do_not_push_each_other_out() -> None:
+    async with watched(brokers=2, size=3) as (cluster, journal):
+        async with Admin(cluster.bootstrap_servers) as admin:
+            await admin.create_topics([NewTopic(name="orders", partitions=1)])
+        await journal.wait_for(3, between_brokers=True)
+        async with connected(cluster) as connection:
+            for _ in range(5):
+                await groups(connection)
+        assert [one.view.request.api.name for one in journal.entries()] == ["ListGroups"] * 3
+        assert journal.count(between_brokers=True) == 3
+        numbers = [one.number for one in journal]
+        assert numbers == sorted(numbers) and journal.newest >= numbers[-1]
+
+
+async def test_a_test_waits_for_an_exchange() -> None:
+    async with watched() as (cluster, journal), connected(cluster) as connection:
+        waiting = asyncio.create_task(journal.wait_for(2, api="ListGroups"))
+        await groups(connection)
+        assert not waiting.done()
+        await groups(connection)
+        assert len(await waiting) == 2
+        with pytest.raises(TimeoutError, match="after 0 s 2 of 3 such exchanges"):
+            await journal.wait_for(3, timeout_s=0, api="ListGroups")
+        with pytest.raises(BadRule, match="no API is called"):
+            await journal.wait_for(api="ListGroup")
+
+
+async def test_what_is_not_over_is_there_too() -> None:
+    async with watched() as (cluster, journal), connected(cluster) as connection:
+        gate = cluster.faults.add(api="ListGroups", hold=True)
+        asking = asyncio.create_task(groups(connection))
+        await gate.wait_hit()
+        assert journal.count(api="ListGroups", outcome="open") == 1
+        gate.release()
+        await asking
+        assert journal.count(api="ListGroups", outcome="answered") == 1

@@ -1,0 +1,51 @@
+"""Goal: any message becomes JSON with the fields of its version, and records become their heads."""
+
+from __future__ import annotations
+
+import json
+
+from anabranch.journal.plain import holds_records, plain, records
+from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
+from anabranch.protocol.apis.produce import ProduceRequest
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.registry import BY_NAME
+from tests.anabranch.faults.samples import request_of, served
+
+
+def test_every_message_is_json() -> None:
+    for api, version in served():
+        request = request_of(api, version)
+        told = plain(request.body, version)
+        assert json.loads(json.dumps(told)) == told
+
+
+def test_fields_are_those_of_the_version() -> None:
+    message = MetadataRequest(topics=[MetadataRequestTopic(name="a")])
+    assert plain(message, 1) == {"topics": [{"name": "a"}]}
+    told = plain(message, 10)
+    assert told["topics"] == [{"topic_id": "AAAAAAAAAAAAAAAAAAAAAA", "name": "a"}]
+    assert told["allow_auto_topic_creation"] is True
+    assert plain(MetadataRequest(topics=None), 1) == {"topics": None}
+
+
+def test_long_bytes_are_cut() -> None:
+    protocol = JoinGroupRequestProtocol(name="range", metadata=b"a" * 100)
+    message = JoinGroupRequest(
+        group_id="g", session_timeout_ms=1, member_id="", protocol_type="consumer", protocols=[protocol]
+    )
+    assert plain(message, 0)["protocols"] == [{"name": "range", "metadata": {"bytes": 100, "hex": "61" * 64}}]
+
+
+def test_records_tell_how_many_and_whose_they_are() -> None:
+    builder = BatchBuilder()
+    for _ in range(3):
+        builder.append(b"key", b"value", (), 1)
+    batch = builder.build()
+    assert records(batch) == {
+        "bytes": len(batch), "base_offset": 0, "records": 3, "producer_id": -1, "producer_epoch": -1,
+        "base_sequence": -1, "transactional": False,
+    }  # fmt: skip
+    assert records(b"") == {"bytes": 0} and records(b"\0" * 61) == {"bytes": 61}
+    assert holds_records(ProduceRequest) and holds_records(BY_NAME["Fetch"].response)
+    assert not holds_records(MetadataRequest)

@@ -1,0 +1,40 @@
+"""Goal: the journal is asked in the words of rules, as values or as texts, and refuses what no exchange could be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from anabranch.faults.rule_json import BadRule
+from anabranch.journal.query import WORDS, Query, read
+
+
+def test_words_are_read_from_texts_too() -> None:
+    assert read("partition", "1,2") == [1, 2] and read("topic", "a,b") == ["a", "b"]
+    assert read("between_brokers", "true") is True and read("between_brokers", "false") is False
+    assert read("partition", 3) == 3 and read("client_id", "x,y") == "x,y"
+    by_texts = Query.of({"api": "Fetch,Produce", "partition": "1", "limit": "5", "after": "7", "error": "X"}, (1,))
+    assert (by_texts.limit, by_texts.after, by_texts.error) == (5, 7, "X")
+    assert by_texts.matcher.named == Query.of({"partition": 1}, ()).matcher.named
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ({"topics": "a"}, "the journal is not asked by topics; there are api, versions"),
+        ({"times": 1}, "the journal is not asked by times"),
+        ({"api": "Produced"}, "no API is called 'Produced'; did you mean Produce"),
+        ({"api": "Heartbeat", "topic": "a"}, "Heartbeat names no topic"),
+        ({"brokers": "4"}, "there is no broker 4; there are 1"),
+        ({"partition": "x"}, "partition is a number, not 'x'"),
+        ({"after": "x"}, "after is a number, not 'x'"),
+    ],
+)
+def test_what_no_exchange_can_be_is_refused(words: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadRule, match=reason):
+        Query.of(words, (1,))
+
+
+def test_every_word_is_explained() -> None:
+    assert all(WORDS.values()) and {"topic", "error", "rule", "after"} < WORDS.keys() and "times" not in WORDS

@@ -1,0 +1,77 @@
+"""Goal: whatever becomes of a request is written down, and nothing of it is changed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from anabranch.broker.api import CloseConnection
+from anabranch.broker.dispatch import Dispatcher
+from anabranch.broker.peer import Peer
+from anabranch.faults.spoiling import Silent, Spoilt
+from anabranch.journal.recorder import Recorder
+from anabranch.protocol.codec import Request
+from anabranch.protocol.registry import BY_NAME
+from tests.anabranch.faults.samples import PEER, SURROUNDINGS, Inner, armed, by_name
+
+
+class Book:
+    """Remembers what is written."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[str, Any]] = []
+
+    def begin(self, request: Request, peer: Peer, at: Any) -> Any:
+        self.written.append(("begin", request.api.name))
+        return object()
+
+    def end(self, entry: Any, outcome: str, response: Any = None) -> None:
+        self.written.append((outcome, response))
+
+
+class Failing(Inner):
+    """Raises what it is told to."""
+
+    error: BaseException
+
+    async def answer(self, request: Request, peer: Peer) -> Any:
+        raise self.error
+
+
+def recorder(inner: Inner) -> tuple[Recorder, Book]:
+    book = Book()
+    return Recorder(cast(Dispatcher, inner), book, SURROUNDINGS), book
+
+
+async def test_an_answer_passes() -> None:
+    inner = Inner()
+    made, book = recorder(inner)
+    response = await made.answer(by_name("Heartbeat", 4), PEER)
+    assert book.written == [("begin", "Heartbeat"), ("answered", response)]
+    assert made.served is inner.served and made.inner is cast(Any, inner)
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome", "response"),
+    [
+        (CloseConnection("x"), "closed", None),
+        (asyncio.CancelledError(), "given up", None),
+        (Silent(armed()), "unanswered", None),
+        (Spoilt(armed(), "an answer"), "answered", "an answer"),
+    ],
+)
+async def test_what_is_raised_is_written_down_and_raised(error: BaseException, outcome: str, response: Any) -> None:
+    inner = Failing()
+    inner.error = error
+    made, book = recorder(inner)
+    with pytest.raises(type(error)):
+        await made.answer(by_name("Heartbeat", 4), PEER)
+    assert book.written == [("begin", "Heartbeat"), (outcome, response)]
+
+
+async def test_what_the_connection_itself_answers_is_no_exchange() -> None:
+    made, book = recorder(Inner())
+    await made.answer(Request(BY_NAME["ApiVersions"], 0, 1, "app", None), PEER)
+    assert book.written == []
