@@ -253,13 +253,62 @@ func admin() {
 	step("delete", nil)
 }
 
+// One record to each of three partitions, by a client as it comes.
+func send() {
+	made, err := kgo.NewClient(
+		kgo.SeedBrokers(strings.Split(asked.Servers, ",")...),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	check(err)
+	for partition := int32(0); partition < 3; partition++ {
+		sent := &kgo.Record{Topic: asked.Topic, Partition: partition, Value: []byte("x")}
+		made.Produce(ctx, sent, func(sent *kgo.Record, err error) {
+			if err == nil {
+				emit("acked", map[string]any{"partition": sent.Partition})
+			} else {
+				emit("failed", map[string]any{"partition": sent.Partition, "error": err.Error()})
+			}
+		})
+	}
+	check(made.Flush(ctx))
+	made.Close()
+}
+
+// A record of each of three partitions, by a client as it comes.
+func read() {
+	from := map[int32]kgo.Offset{}
+	for partition := int32(0); partition < 3; partition++ {
+		from[partition] = kgo.NewOffset().AtStart()
+	}
+	made, err := kgo.NewClient(
+		kgo.SeedBrokers(strings.Split(asked.Servers, ",")...),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{asked.Topic: from}))
+	check(err)
+	had := map[int32]bool{}
+	for len(had) < 3 && !over() {
+		until, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		found := made.PollFetches(until)
+		cancel()
+		found.EachError(func(_ string, partition int32, err error) {
+			if err != context.DeadlineExceeded {
+				emit("error", map[string]any{"error": err.Error()})
+			}
+		})
+		found.EachRecord(func(one *kgo.Record) {
+			had[one.Partition] = true
+			intact := string(one.Value) == strings.Repeat("record", 20)
+			emit("record", map[string]any{"partition": one.Partition, "intact": intact})
+		})
+	}
+	made.Close()
+}
+
 func main() {
 	check(json.Unmarshal([]byte(os.Args[2]), &asked))
 	go func() {
 		_, _ = io.ReadAll(os.Stdin)
 		close(stopped)
 	}()
-	commands := map[string]func(){"produce": produce, "consume": consume, "transact": transact, "admin": admin}
+	commands := map[string]func(){"produce": produce, "consume": consume, "transact": transact, "admin": admin, "send": send, "read": read}
 	commands[os.Args[1]]()
 	emit("done", nil)
 }

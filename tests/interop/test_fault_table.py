@@ -1,0 +1,71 @@
+"""Goal: the tables of docs/faults.md are still true, as far as they can be seen in a moment.
+
+Method: cells are run again, and what the application gets is what the page says. `make test` takes the clients in
+Python, and what takes no patience; with `make interop` the other clients come, too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.interop.clients import CACHE, JARS
+from tests.interop.fault_table import FAULTS, ON_RECORDS, PAGE, Run, cell, clients
+
+pytestmark = pytest.mark.interop
+
+WHOLE = bool(os.environ.get("ANABRANCH_INTEROP"))
+SLOW = re.compile(r"after \d+ s|in 200 s|never comes")
+ROW = re.compile(r"^\| (\*\*)?(.+?)(?:\*\*)? \| (.*?) ?\|$", re.MULTILINE)
+TIMES = re.compile(r"\d+(\.\d+)? m?s\b|(calculated )?crc [-0-9a-f]+")
+
+
+def told() -> dict[tuple[str, str, str], str]:
+    """(send or read, fault, client) -> the cell of the page."""
+    found: dict[tuple[str, str, str], str] = {}
+    shown = PAGE.read_text().partition("<!-- clients: begin -->")[2].partition("<!-- clients: end -->")[0]
+    for what, rows in zip(("send", "read"), shown.split("|---|---|")[1:], strict=True):
+        fault = ""
+        for bold, name, content in ROW.findall(rows):
+            if bold:
+                fault = name
+            elif name not in ("producing", "consuming"):
+                found[what, fault, name] = content
+    return found
+
+
+def absent(client: str) -> bool:
+    if client == "Java":
+        return not (WHOLE and os.environ.get(JARS))
+    return client == "franz-go" and not (WHOLE and (CACHE / "franz").is_file())
+
+
+def quick() -> Iterator[object]:
+    for (what, fault, client), content in told().items():
+        if not absent(client) and not SLOW.search(content + fault):
+            yield pytest.param(what, fault, client, content, id=f"{client}-{what}-{fault}".replace(" ", "-"))
+
+
+@pytest.mark.parametrize(("what", "fault", "client", "content"), list(quick()))
+async def test_a_client_does_what_the_page_says(what: str, fault: str, client: str, content: str) -> None:
+    said = {**FAULTS, **ON_RECORDS}[fault]
+    run = await cell(clients()[client], what, said)
+    assert outcome(run.story(what)) == outcome(content)
+
+
+def outcome(content: str) -> str:
+    """What the application gets, without what differs from run to run."""
+    return TIMES.sub("", content.partition(";")[0].partition(" (tells")[0])
+
+
+def test_the_page_has_every_cell() -> None:
+    cells = told()
+    assert {client for _, _, client in cells} == set(clients())
+    assert len(cells) == len(clients()) * (2 * len(FAULTS) + len(ON_RECORDS))
+
+
+def test_a_rule_that_missed_is_no_result() -> None:
+    assert Run().story("send") == "the rule hit nothing"
