@@ -1,9 +1,14 @@
-"""Pytest fixture `anabranch_cluster`: a live Kafka endpoint for the tests of any project, with any client.
+"""Pytest fixtures `anabranch` and `anabranch_cluster`: a live Kafka endpoint for any project's tests, with any client.
 
-The cluster is `anabranch up` in a process of its own, started once per test session and ready in well under a second.
+`anabranch` is a cluster as new for each test, started in some ten milliseconds; `anabranch_cluster` is one for the
+whole session.
 
-    def test_orders(anabranch_cluster):
-        producer = confluent_kafka.Producer({"bootstrap.servers": anabranch_cluster.bootstrap_servers})
+    def test_orders(anabranch):
+        producer = confluent_kafka.Producer({"bootstrap.servers": anabranch.bootstrap_servers})
+
+    @pytest.mark.anabranch(brokers=3, config={"num.partitions": 4}, journal=1000)
+    def test_orders_on_three_brokers(anabranch):
+        ...
 
 Where the extra `control` is installed, a test may break the cluster, and wait for what it needs:
 
@@ -15,15 +20,16 @@ Where the extra `control` is installed, a test may break the cluster, and wait f
 Rules fail, hold, delay or damage what its brokers answer, for a block or for a test; one that hits nothing fails it:
 
     @pytest.mark.anabranch(rules=[{"api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER", "times": 2}])
-    def test_retries(anabranch_cluster):
+    def test_retries(anabranch):
         ...
-        with anabranch_cluster.faults(api="Fetch", delay_ms=500) as rule:
+        with anabranch.faults(api="Fetch", delay_ms=500) as rule:
             ...
 
-Tests share the cluster: give each its own topics, and leave it whole.
+When a test fails, the last rules, events and exchanges of its cluster stand in the report. Tests share
+`anabranch_cluster`: give each its own topics, and leave it whole.
 
 In pytest.ini: `anabranch_brokers = 3`, `anabranch_journal = 1000`, and `anabranch_properties` with one broker property
-per line.
+per line; for both fixtures, unless the marker says otherwise.
 """
 
 from __future__ import annotations
@@ -32,84 +38,35 @@ import contextlib
 import importlib.util
 import subprocess
 import sys
-import uuid
 from collections.abc import Generator, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from anabranch.testing.running_cluster import RunningCluster as RunningCluster
+
 if TYPE_CHECKING:
-    from anabranch.control.client import ControlClient, NodeControl
-    from anabranch.control.fault_client import FaultsClient
-    from anabranch.control.journal_client import JournalClient
+    from anabranch.control.client import ControlClient
+    from anabranch.testing.clusters import Clusters
 
 STOP_TIMEOUT_S = 10
-
-
-class RunningCluster:
-    """The cluster behind the fixture `anabranch_cluster`."""
-
-    def __init__(self, bootstrap_servers: str, control: ControlClient | None = None) -> None:
-        self.bootstrap_servers = bootstrap_servers
-        """Its brokers as "HOST:PORT,HOST:PORT": what any Kafka client is given."""
-        self._control = control
-
-    @property
-    def control(self) -> ControlClient:
-        """All that may be done to it, and asked of it.
-
-        Raises:
-            RuntimeError: The extra `control` is not installed.
-        """
-        if self._control is None:
-            raise RuntimeError("to control the cluster: pip install 'anabranch[control]'")
-        return self._control
-
-    @property
-    def nodes(self) -> Mapping[int, NodeControl]:
-        """Its nodes by id: `nodes[2].kill()`, `nodes[2].start()`, `nodes[2].expire_session()`."""
-        return self.control.nodes
-
-    @property
-    def faults(self) -> FaultsClient:
-        """Its rules: `faults.add(api="Produce", error="REQUEST_TIMED_OUT", times=2)`, or a `with` block."""
-        return self.control.faults
-
-    @property
-    def journal(self) -> JournalClient:
-        """Its last exchanges, if `anabranch_journal` is set: `journal.count(api="OffsetCommit", group="billing")`."""
-        return self.control.journal
-
-    def topic(self, name: str = "", partitions: int = 1, **configs: str) -> str:
-        """Create a topic, and return its name when it can be used.
-
-        Args:
-            name: Its name; a new one if empty.
-            partitions: How many it begins with.
-            **configs: Settings by their Kafka names, with _ for dots.
-
-        Returns:
-            The topic's name.
-        """
-        name = name or f"topic-{uuid.uuid1()}"
-        self.control.create_topic(name, partitions, configs=configs)
-        return name
-
-    def wait_for(self, *, timeout_s: float = 30.0, **condition: object) -> None:
-        """Wait until a condition holds, such as topic="orders", partition=0, leader=2: see `ControlClient.wait_for`."""
-        self.control.wait_for(timeout_s=timeout_s, **condition)
+FIXTURES = ("anabranch", "anabranch_cluster")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the settings of pytest.ini; pytest calls it."""
-    parser.addini("anabranch_brokers", "brokers of the cluster behind the fixture anabranch_cluster", default="1")
-    parser.addini("anabranch_journal", "how many exchanges its journal keeps", default="0")
+    parser.addini("anabranch_brokers", "brokers of the clusters behind the fixtures", default="1")
+    parser.addini("anabranch_journal", "how many exchanges their journals keep", default="0")
     parser.addini("anabranch_properties", "their properties, one NAME=VALUE per line", type="linelist", default=[])
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker; pytest calls it."""
-    config.addinivalue_line("markers", "anabranch(rules): rules of faults that anabranch_cluster follows in this test")
+    config.addinivalue_line(
+        "markers",
+        "anabranch(rules, brokers, config, journal): the rules that the cluster of this test follows; its size, "
+        "properties and journal, if it is its own",
+    )
 
 
 @pytest.hookimpl(wrapper=True)
@@ -118,14 +75,79 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     marker = item.get_closest_marker("anabranch")
     if marker is None:
         return (yield)
-    cluster = getattr(item, "funcargs", {}).get("anabranch_cluster")
+    cluster = _cluster_of(item)
     if cluster is None:
-        pytest.fail("@pytest.mark.anabranch is for tests that ask for anabranch_cluster", pytrace=False)
+        pytest.fail("@pytest.mark.anabranch is for tests that ask for anabranch or anabranch_cluster", pytrace=False)
     with contextlib.ExitStack() as stack:
         for rule in marker.kwargs.get("rules", ()):
             said = dict(rule) if isinstance(rule, Mapping) else {"rule": rule}
             stack.enter_context(cluster.faults(**said))
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add what its cluster tells to the report of a test that has failed; pytest calls it."""
+    report = yield
+    if report.failed and report.when == "call":
+        cluster = _cluster_of(item)
+        if cluster is not None:
+            report.sections += [(f"anabranch {title}", text) for title, text in cluster.report() if text]
+    return report
+
+
+def _cluster_of(item: pytest.Item) -> RunningCluster | None:
+    """The cluster of a test: its own, if it has one."""
+    given = getattr(item, "funcargs", {})
+    found = (given.get(name) for name in FIXTURES)  # somebody else may call something else so
+    return next((one for one in found if isinstance(one, RunningCluster)), None)
+
+
+@pytest.fixture(scope="session")
+def anabranch_clusters() -> Iterator[Clusters]:
+    """Starts clusters for tests that need several, or need them with other settings: `anabranch_clusters.running(...)`.
+
+    Returns:
+        What starts them, in one process for the whole session.
+    """
+    from anabranch.testing.clusters import Clusters
+
+    with Clusters() as clusters:
+        yield clusters
+
+
+@pytest.fixture
+def anabranch(request: pytest.FixtureRequest, anabranch_clusters: Clusters) -> Iterator[RunningCluster]:
+    """A cluster as new, for one test.
+
+    Its size, properties and journal are what `@pytest.mark.anabranch(brokers=, config=, journal=)` says, or else the
+    settings of pytest.ini.
+
+    Returns:
+        The cluster, with `bootstrap_servers` for any Kafka client.
+
+    Raises:
+        CannotStart: A property does not exist, or has an impossible value.
+    """
+    wish = _settings(request.config)
+    marker = request.node.get_closest_marker("anabranch")
+    if marker is not None:
+        said = marker.kwargs
+        wish["properties"] |= {name: str(value) for name, value in said.get("config", {}).items()}
+        wish |= {name: said[name] for name in ("brokers", "journal") if name in said}
+    with anabranch_clusters.running(**wish) as cluster:
+        yield cluster
+
+
+def _settings(config: pytest.Config) -> dict[str, Any]:
+    lines = (line.partition("=") for line in config.getini("anabranch_properties"))
+    return {
+        "brokers": int(config.getini("anabranch_brokers")),
+        "journal": int(config.getini("anabranch_journal")),
+        "properties": {name.strip(): value.strip() for name, _, value in lines},
+    }
 
 
 @pytest.fixture(scope="session")

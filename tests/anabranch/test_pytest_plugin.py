@@ -111,7 +111,52 @@ def test_a_rule_that_hits_nothing_fails_its_test(tmp_path: Path) -> None:
     assert "NeverHit: rule rule-1 has hit nothing, and no request came that it is about" in told
     assert "FAILED test_mistakes.py::test_that_fails_anyway - ZeroDivisionError" in told
     assert "no API is called 'DeleteTopic'; did you mean DeleteTopics" in told
-    assert "@pytest.mark.anabranch is for tests that ask for anabranch_cluster" in told
+    assert "@pytest.mark.anabranch is for tests that ask for anabranch or anabranch_cluster" in told
+    shown = told.partition("test_that_fails_anyway ___")[2].partition("___ test_")[0]
+    assert "anabranch rules" in shown and '"name": "rule-2"' in shown
+
+
+OWN = """\
+import pytest
+from confluent_kafka import Producer
+
+def produced(kafka):
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "retry.backoff.ms": 10})
+    sent = []
+    producer.produce("orders", b"x", partition=0, on_delivery=lambda error, message: sent.append(message.offset()))
+    assert producer.flush(60) == 0
+    return sent
+
+@pytest.mark.parametrize("time", range(5))
+def test_a_cluster_as_new(anabranch, time):
+    assert produced(anabranch) == [0]
+
+@pytest.mark.anabranch(brokers=3, config={"num.partitions": 4}, journal=50,
+                       rules=[{"api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER", "times": 1}])
+def test_a_cluster_as_the_test_wants_it(anabranch):
+    assert anabranch.bootstrap_servers.count(":") == 3
+    assert produced(anabranch) == [0]
+    assert anabranch.journal.count(api="Produce", topic="orders") == 2
+    assert len(anabranch.control.state()["topics"][0]["partitions"]) == 4
+
+def test_two_clusters(anabranch, anabranch_clusters):
+    with anabranch_clusters.running() as other:
+        assert produced(anabranch) == produced(other) == [0]
+        assert anabranch.bootstrap_servers != other.bootstrap_servers
+
+def test_settings(anabranch):
+    assert anabranch.bootstrap_servers.count(":") == 2
+    assert produced(anabranch) == [0]
+    assert len(anabranch.control.state()["topics"][0]["partitions"]) == 5
+"""
+
+
+@pytest.mark.parametrize("words", [(), ("-n", "2")], ids=["in one process", "with xdist"])
+def test_each_test_has_a_cluster_as_new(words: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text(THEIR_INI + "addopts = --strict-markers\n")
+    (tmp_path / "test_own.py").write_text(OWN)
+    done = run(tmp_path, *words)
+    assert "8 passed" in done.stdout, done.stdout + done.stderr
 
 
 def run(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:

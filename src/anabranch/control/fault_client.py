@@ -81,9 +81,9 @@ class FaultsClient:
         """
         return RuleClient(self._ask, self._ask("POST", "/v1/faults", said if rule is None else to_json(rule))["name"])
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Every rule, with what it has hit."""
-        found: list[dict[str, Any]] = self._ask("GET", "/v1/faults")
+    def rows(self, *, removed: bool = False) -> list[dict[str, Any]]:
+        """Every rule, with what it has hit; if asked for, those, too, that were removed last."""
+        found: list[dict[str, Any]] = self._ask("GET", "/v1/faults?removed=true" if removed else "/v1/faults")
         return found
 
     def clear(self) -> None:

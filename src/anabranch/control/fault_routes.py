@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 async def get_faults(on: Controlled, asked: Asked) -> Any:
     """Every rule, in their order."""
-    return [armed.row() for armed in on.faults]
+    gone = on.faults.removed if asked.query.get("removed") == "true" else ()
+    return [armed.row() for armed in (*gone, *on.faults)]
 
 
 async def add_fault(on: Controlled, asked: Asked) -> Any:
@@ -68,9 +69,10 @@ def _armed(on: Controlled, asked: Asked) -> ArmedRule:
         raise Unknown(f"there is no rule {name}; there are {there}") from None
 
 
+REMOVED: Final = {"removed": "`true`: those, too, that were removed last"}
 WAIT: Final = {"hits": "so often; 1 if left out", "timeout": "how long to wait, in seconds; 30 if left out"}
 FAULT_ROUTES: Final[tuple[Route, ...]] = (
-    Route("GET", "/v1/faults", "Every rule, with what it has hit.", get_faults),
+    Route("GET", "/v1/faults", "Every rule, with what it has hit.", get_faults, query=REMOVED),
     Route("POST", "/v1/faults", "Follow a rule from now on.", add_fault, body=schema()["properties"]),
     Route("DELETE", "/v1/faults", "Follow no rule any more.", remove_faults),
     Route("GET", "/v1/faults/{rule}", "One rule.", get_fault),

@@ -129,6 +129,7 @@ class ArmedRule:
             "hits": self.hits,
             "held": self.held,
             "spent": self.spent,
+            "removed": self.removed,
         }
 
     def _stir(self) -> None:

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.faults.armed import ArmedRule, NeverHit
 from anabranch.faults.checking import check
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from anabranch.broker.server import Server
     from anabranch.faults.matching import View
 
+REMOVED_KEPT: Final = 20
 Told = Callable[[ArmedRule, int, "View"], None]
 """Hears of a hit: the rule, the node, the request."""
 
@@ -40,6 +42,8 @@ class Faults:
         self._nodes: dict[int, Node] = {}
         self._dispatchers: dict[int, FaultyDispatcher] = {}
         self._rules: dict[str, ArmedRule] = {}
+        self.removed: deque[ArmedRule] = deque(maxlen=REMOVED_KEPT)
+        """The last that were removed."""
         self._number = 0
         self._listeners: dict[Told, None] = {}
 
@@ -82,6 +86,7 @@ class Faults:
         armed = self._rules.pop(name)
         self._tell_nodes()
         armed.remove()
+        self.removed.append(armed)
         return armed
 
     def clear(self) -> None:

@@ -26,6 +26,7 @@ async def test_rules_come_hit_and_go() -> None:
             "hits": 0,
             "held": 0,
             "spent": False,
+            "removed": False,
         }
         json.dumps(row)
         assert await groups(connection) == 15 and await groups(connection) == 0

@@ -86,5 +86,5 @@ async def test_what_is_removed_hits_nothing_and_holds_nothing() -> None:
     rule.on_removal(lambda: told.append("after"))
     assert rule.spent and not rule.hit(VIEW) and told == ["before", "after"]
     said = {"name": "test", "hold": True, "times": 5}
-    assert rule.row() == {"name": "test", "rule": said, "met": 1, "hits": 0, "held": 0, "spent": True}
+    assert rule.row() == {"name": "test", "rule": said, "met": 1, "hits": 0, "held": 0, "spent": True, "removed": True}
     assert repr(rule) == "<rule test: met 1, hits 0>"

@@ -1,0 +1,91 @@
+"""A cluster that runs in another process, in the hands of a test that blocks."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from anabranch.control.client import ControlClient, NodeControl
+    from anabranch.control.fault_client import FaultsClient
+    from anabranch.control.journal_client import JournalClient
+
+SHOWN: Final = 30
+"""How many lines of each kind a report has."""
+NO_JOURNAL: Final = 409
+
+
+class RunningCluster:
+    """A cluster in another process, as a test has it: what the fixtures are."""
+
+    def __init__(self, bootstrap_servers: str, control: ControlClient | None = None) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        """Its brokers as "HOST:PORT,HOST:PORT": what any Kafka client is given."""
+        self._control = control
+
+    @property
+    def control(self) -> ControlClient:
+        """All that may be done to it, and asked of it.
+
+        Raises:
+            RuntimeError: The extra `control` is not installed.
+        """
+        if self._control is None:
+            raise RuntimeError("to control the cluster: pip install 'anabranch[control]'")
+        return self._control
+
+    @property
+    def nodes(self) -> Mapping[int, NodeControl]:
+        """Its nodes by id: `nodes[2].kill()`, `nodes[2].start()`, `nodes[2].expire_session()`."""
+        return self.control.nodes
+
+    @property
+    def faults(self) -> FaultsClient:
+        """Its rules: `faults.add(api="Produce", error="REQUEST_TIMED_OUT", times=2)`, or a `with` block."""
+        return self.control.faults
+
+    @property
+    def journal(self) -> JournalClient:
+        """Its last exchanges, if it keeps any: `journal.count(api="OffsetCommit", group="billing")`."""
+        return self.control.journal
+
+    def topic(self, name: str = "", partitions: int = 1, **configs: str) -> str:
+        """Create a topic, and return its name when it can be used.
+
+        Args:
+            name: Its name; a new one if empty.
+            partitions: How many it begins with.
+            **configs: Settings by their Kafka names, with _ for dots.
+
+        Returns:
+            The topic's name.
+        """
+        name = name or f"topic-{uuid.uuid1()}"
+        self.control.create_topic(name, partitions, configs=configs)
+        return name
+
+    def wait_for(self, *, timeout_s: float = 30.0, **condition: object) -> None:
+        """Wait until a condition holds, such as topic="orders", partition=0, leader=2: see `ControlClient.wait_for`."""
+        self.control.wait_for(timeout_s=timeout_s, **condition)
+
+    def report(self) -> Iterator[tuple[str, str]]:
+        """What to look at when a test has failed: titles, and the last rules, exchanges and events, one a line."""
+        if self._control is None:
+            return
+        from anabranch.control.control_error import ControlError
+
+        try:
+            yield "rules", _lines(self.faults.rows(removed=True))
+            yield "events", _lines(self.control.events())
+            yield "journal", _lines(self.journal.entries(limit=SHOWN))
+        except ControlError as error:
+            if error.status != NO_JOURNAL:
+                raise
+        except ConnectionError as error:
+            yield "cluster", str(error)
+
+
+def _lines(rows: list[dict[str, Any]]) -> str:
+    return "\n".join(json.dumps(row) for row in rows[-SHOWN:])

@@ -1,0 +1,75 @@
+"""Goal: any test gets a cluster as new, several at a time if it likes, and nothing is left of them."""
+
+from __future__ import annotations
+
+import unittest
+
+import pytest
+from confluent_kafka import Producer
+
+from anabranch.testing.clusters import CannotStart, Clusters
+from anabranch.testing.running_cluster import RunningCluster
+
+
+def produce(to: RunningCluster) -> int:
+    producer = Producer({"bootstrap.servers": to.bootstrap_servers, "retry.backoff.ms": 10})
+    sent: list[int] = []
+    producer.produce("orders", b"x", partition=0, on_delivery=lambda error, message: sent.append(message.offset()))
+    assert producer.flush(60) == 0
+    return sent[0]
+
+
+def test_each_cluster_is_as_new() -> None:
+    with Clusters() as clusters:
+        for _ in range(3):
+            with clusters.running() as one:
+                assert (produce(one), produce(one)) == (0, 1)
+        with (
+            clusters.running(brokers=3, properties={"num.partitions": "4"}, journal=10) as large,
+            clusters.running() as small,
+        ):
+            assert large.bootstrap_servers.count(":") == 3 and small.bootstrap_servers.count(":") == 1
+            with large.faults(api="Produce", error="NOT_LEADER_OR_FOLLOWER", times=1):
+                assert produce(large) == 0
+            assert large.journal.count(api="Produce", topic="orders") == 2
+            assert len(large.control.state()["topics"][0]["partitions"]) == 4
+            assert [node.running for node in small.nodes.values()] == [True]
+
+
+def test_what_cannot_be_started_is_said_and_the_next_one_can() -> None:
+    with Clusters() as clusters:
+        with pytest.raises(CannotStart, match=r"num\.partition\b"), clusters.running(properties={"num.partition": "4"}):
+            pass
+        with clusters.running() as one:
+            assert produce(one) == 0
+        assert clusters._process is not None
+        clusters._process.kill()
+        with (
+            pytest.raises(CannotStart, match="the process of the clusters has ended, with status -9"),
+            clusters.running(),
+        ):
+            pass
+
+
+def test_a_process_that_was_never_needed_was_never_there() -> None:
+    with Clusters() as clusters:
+        assert clusters._process is None
+
+
+class TestWithUnittest(unittest.TestCase):
+    """The same without pytest."""
+
+    clusters = Clusters()
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.clusters.close()
+
+    def setUp(self) -> None:
+        self.kafka = self.enterContext(self.clusters.running())
+
+    def test_first(self) -> None:
+        self.assertEqual(produce(self.kafka), 0)
+
+    def test_second(self) -> None:
+        self.assertEqual(produce(self.kafka), 0)
