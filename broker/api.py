@@ -26,7 +26,18 @@ INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"}
 
 
 class CloseConnection(Exception):
-    """Raised by a handler that can only answer by closing, as Kafka does when a Produce with acks=0 fails."""
+    """Raised by what can only answer by closing, as Kafka does when a Produce with acks=0 fails.
+
+    `response` may still be sent.
+    """
+
+    def __init__(self, reason: str, response: Any = None) -> None:
+        super().__init__(reason)
+        self.response = response
+
+
+class NotBelieved(CloseConnection):
+    """Raised when a client does not get through TLS or SASL."""
 
 
 @dataclass(slots=True, frozen=True)

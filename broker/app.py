@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import dataclasses
 import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping
@@ -37,6 +38,8 @@ from anabranch.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from anabranch.broker.client_quotas import QuotaWatch
     from anabranch.broker.quotas import ClientQuotas
+    from anabranch.broker.security.credentials import ScramCredentials
+    from anabranch.broker.security.protection import Protection
     from anabranch.broker.storage.files import Files
     from anabranch.controller.controller import Controller
     from anabranch.controller.runner import ControllerEvent
@@ -76,6 +79,7 @@ class Node:
         self._on_controller_event: list[Callable[[ControllerEvent], None]] = []
         self._attachment: Attachment
         self._quota_watch: QuotaWatch | None = None
+        self._credentials: ScramCredentials | None = None
         self._renewal: asyncio.Task[None] | None = None
         self._joined: ZkSession | None = None
         """The session under which this node has joined the cluster last."""
@@ -122,8 +126,9 @@ class Node:
         try:
             if self.settings.is_broker:
                 claim_directories(self._files_by_path, self.settings.node_id, cluster_id)
+            protections = self._protect()
             self.services = self._assemble(session, cluster_id)
-            self.server = Server(self.settings, Dispatcher(self.services))
+            self.server = Server(self.settings, Dispatcher(self.services), protections)
             await self.server.start()
         except BaseException:
             await session.close()
@@ -216,15 +221,35 @@ class Node:
         )
         services.features.too_old = self._too_old
         services.config_changes.on_change("brokers", self._broker_config_changed)
+        services.config_changes.on_change("users", self._user_changed)
         if services.throttling is not None:
             self._watch_quotas(services, services.throttling.quotas)
         return services
+
+    def _protect(self) -> Mapping[str, Protection]:
+        """What the listeners demand of those who connect, and how this node is let in by the others. ConfigError."""
+        if not any(one.tls or one.sasl for one in self.settings.listening):
+            return {}
+        from anabranch.broker.security.credentials import ScramCredentials
+        from anabranch.broker.security.protection import between_brokers, protections
+
+        self._credentials = ScramCredentials()
+        found = protections(self.settings, self._credentials, self._clock_ms)
+        self.settings = dataclasses.replace(self.settings, security=between_brokers(self.settings))
+        return found
+
+    async def _user_changed(self, name: str) -> None:
+        """Apply a change of a user: its limits, and what checks its password."""
+        if self._quota_watch is not None:
+            await self._quota_watch.load()
+        if self._credentials is not None:
+            await self._credentials.changed(self.services.session, name)
 
     def _watch_quotas(self, services: Services, quotas: ClientQuotas) -> None:
         from anabranch.broker.client_quotas import QuotaWatch
 
         self._quota_watch = QuotaWatch(quotas, lambda: self.server.connection_quotas, lambda: services.session)
-        for entity_type in ("users", "clients", "ips"):
+        for entity_type in ("clients", "ips"):
             services.config_changes.on_change(entity_type, self._quota_watch.load)
 
     async def _join(self, session: ZkSession) -> None:
@@ -269,6 +294,7 @@ class Node:
             host=between.reachable_host,
             port=between.reachable_port(between.port),
             inter_broker_listener=between.name,
+            security=settings.security,
             request_timeout_ms=settings.request_timeout_ms,
             unclean_leader_election_enable=settings.unclean_leader_election_enable,
             min_insync_replicas=settings.min_insync_replicas,
@@ -301,6 +327,8 @@ class Node:
         await services.topic_configs.reload()
         if self._quota_watch is not None:
             await self._quota_watch.load()
+        if self._credentials is not None:
+            await self._credentials.load(session)
         await services.features.watch(session)
 
     async def _broker_config_changed(self, name: str) -> None:

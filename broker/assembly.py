@@ -54,6 +54,7 @@ def assemble(
         lambda: attachment.session,
         client_id=f"broker-{settings.node_id}",
         request_timeout_ms=settings.request_timeout_ms,
+        security=settings.security,
     )
     producer_ids = ProducerIds(from_controller(link, settings.node_id, lambda: fence.broker_epoch))
     broker = None

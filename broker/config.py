@@ -10,12 +10,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.broker.listeners import PLAINTEXT, Listener
 from anabranch.broker.properties import ConfigError as ConfigError
 from anabranch.broker.properties import parse_properties as parse_properties
 from anabranch.broker.properties import text_of
+
+if TYPE_CHECKING:
+    from anabranch.clients.security import Security
 
 INT64_MAX: Final = 2**63 - 1
 WEEK_MS: Final = 7 * 24 * 3600 * 1000
@@ -37,6 +40,8 @@ class BrokerSettings:
     """Where the node listens, if `listeners` or a protocol was set; the four fields above are the first one's then."""
     inter_broker_listener: str = PLAINTEXT
     """The name of the listener by which nodes reach each other."""
+    security: Security | None = field(default=None, hash=False)
+    """How this node is let in by the others; the node makes it of `given` when it starts."""
     rack: str = ""
     data_dir: str = ""
     """The directory of the logs; empty: they are in memory."""
@@ -140,7 +145,7 @@ class BrokerSettings:
     """A step of controller or coordinator at which this process exits hard, such as "resize:after-plan"; for tests."""
     withheld_features: str = ""
     """Features, with commas between them, that this node pretends not to support, like an older release; for tests."""
-    given: Mapping[str, str] = field(default_factory=dict, hash=False)
+    given: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
     """The properties that were given as text, also those that have no effect here."""
 
     @property
@@ -223,7 +228,7 @@ class TopicConfig:
 
 _PROPERTY_OF: Final[Mapping[str, str]] = {"node_id": "broker.id", "rack": "broker.rack"}
 WITHOUT_PROPERTY: Final = (
-    *("host", "port", "advertised_host", "advertised_port", "listeners", "inter_broker_listener"),
+    *("host", "port", "advertised_host", "advertised_port", "listeners", "inter_broker_listener", "security"),
     *("roles", "data_dir", "given"),
 )
 """Fields that Kafka has no property for, or another: options and `listeners` say them."""

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import dataclasses
 import logging
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from anabranch.broker.api import CloseConnection
+from anabranch.broker.api import CloseConnection, NotBelieved
 from anabranch.broker.begun import Begun, begin
-from anabranch.broker.dispatch import HandlerBug
 from anabranch.broker.interference import Interference
 from anabranch.broker.peer import NOBODY, Peer
 from anabranch.broker.request_memory import FREE_BYTES
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from anabranch.broker.dispatch import Dispatcher
     from anabranch.broker.listeners import Listener
     from anabranch.broker.request_memory import RequestMemory
+    from anabranch.broker.security.gate import Gate
+    from anabranch.broker.security.protection import Protection
     from anabranch.broker.throttling import Throttling
     from anabranch.protocol.codec import Request
     from anabranch.protocol.varint import Buffer
@@ -67,10 +69,14 @@ class Host(Protocol):
 class BrokerConnection(asyncio.BufferedProtocol):
     """One accepted connection."""
 
-    def __init__(self, server: Host, listener: Listener) -> None:
+    def __init__(self, server: Host, listener: Listener, protection: Protection | None = None) -> None:
         self._server = server
         self._listener = listener
+        self._protection = protection
+        self._gate: Gate | None = None
         self._core = ServerConnection(server.dispatcher.served, server.frame_bytes_max, server.entries_max)
+        if protection is not None and listener.sasl:
+            self._gate = protection.gate(self, lambda: server.dispatcher)
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
         self._context = contextvars.copy_context()
@@ -101,6 +107,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self.peer = Peer(address[0], address[1], listener=listener.name, protocol=listener.protocol)
         self.last_active_s = self._server.loop.time()
         self._transport.set_write_buffer_limits(high=UNANSWERED_BYTES_MAX)
+        if self._listener.tls:
+            self._transport.pause_reading()  # what comes is for TLS, which begins when the connection is served
         if not self._server.admit(self):
             self._transport.abort()
 
@@ -232,6 +240,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     async def _serve(self) -> None:
         try:
+            if self._listener.tls:
+                await self._begin_tls()
             while True:
                 try:
                     await self._answer_all()
@@ -242,11 +252,13 @@ class BrokerConnection(asyncio.BufferedProtocol):
                     await interference.play(self)
         except DecodeError as error:
             log.warning("closing %s: %s", self.peer, error)
-        except HandlerBug as bug:
-            if bug.response is not None and self._transport is not None:
-                self._transport.writelines(self._core.answer(bug.response))
+            if self._gate is not None and not self._gate.open:
+                await self._gate.pause()
         except CloseConnection as reason:
-            log.info("closing %s: %s", self.peer, reason)
+            level = logging.WARNING if isinstance(reason, NotBelieved) else logging.INFO
+            log.log(level, "closing %s: %s", self.peer, reason)
+            if reason.response is not None and self._transport is not None:
+                self._transport.writelines(self._core.answer(reason.response))
         except asyncio.CancelledError:
             pass
         except Exception:
@@ -255,6 +267,34 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._open_api_key = -1
             self.close()
             self._server.forget(self)
+
+    async def _begin_tls(self) -> None:
+        """The handshake, after which bytes come decrypted. Raises NotBelieved."""
+        transport, protection = self._transport, self._protection
+        assert protection is not None, "a listener with TLS is protected"
+        if transport is None:
+            return
+        secured, self.peer = await protection.begin_tls(self._server.loop, transport, self, self.peer)
+        if self._transport is not None:
+            self._transport = secured
+            secured.set_write_buffer_limits(high=UNANSWERED_BYTES_MAX)
+
+    # --- called by the gate of a listener with SASL
+
+    def questioned(self, frame_bytes_max: int) -> None:
+        """The peer has to log in, or does so again."""
+        self._core.restrict(frame_bytes_max)
+
+    def expect_tokens(self) -> None:
+        """The first version of SaslHandshake is answered: frames are bare tokens now."""
+        self._core.expect_tokens()
+
+    def admitted(self, principal: str) -> None:
+        """The peer has logged in."""
+        self.peer = dataclasses.replace(self.peer, principal=principal)
+        self._core.release(self._server.frame_bytes_max)
+
+    # --- requests and answers
 
     async def _answer_all(self) -> None:
         """Process every whole request that has arrived, and wait for what they have to wait for."""
@@ -310,7 +350,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 self._open_api_key = request.api.key
                 if self.held_bytes:
                     self._server.request_memory.taken_up(self)
-                if throttling is None or not throttling.active:
+                gate = self._gate
+                if gate is not None and (throttling is None or not throttling.active or not gate.open):
+                    response = begin(gate.answer(request, self.peer))
+                elif throttling is None or not throttling.active:
                     response = begin(dispatcher.answer(request, self.peer))
                 else:
                     response = begin(self._throttled(throttling, request))
@@ -327,7 +370,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._send()
 
     async def _throttled(self, throttling: Throttling, request: Request) -> Any:
-        response, self._mute_ms = await throttling.answer(request, self._server.dispatcher.answer(request, self.peer))
+        answerer = self._gate or self._server.dispatcher
+        response, self._mute_ms = await throttling.answer(request, answerer.answer(request, self.peer))
         return response
 
     def _answer(self, response: Any) -> None:

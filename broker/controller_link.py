@@ -18,6 +18,7 @@ from anabranch.controller.zk.body import MalformedZnode
 from anabranch.controller.zk.session import NoNode, ZkError
 
 if TYPE_CHECKING:
+    from anabranch.clients.security import Security
     from anabranch.controller.zk.session import WatchEvent, ZkSession
     from anabranch.controller.zk.znodes import ControllerBody
 
@@ -28,8 +29,16 @@ log: Final = logging.getLogger(__name__)
 class ControllerLink:
     """Finds and calls the active controller."""
 
-    def __init__(self, session: Callable[[], ZkSession], *, client_id: str, request_timeout_ms: int) -> None:
+    def __init__(
+        self,
+        session: Callable[[], ZkSession],
+        *,
+        client_id: str,
+        request_timeout_ms: int,
+        security: Security | None = None,
+    ) -> None:
         self._session = session
+        self._security = security
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
         self._connection: Connection | None = None
@@ -102,7 +111,7 @@ class ControllerLink:
             return self._connection
 
     async def _open(self, active: ControllerBody) -> Connection:
-        return await Connection.open(active.host, active.port, client_id=self._client_id)
+        return await Connection.open(active.host, active.port, client_id=self._client_id, security=self._security)
 
     def _changed(self, event: WatchEvent) -> None:
         self._active = None

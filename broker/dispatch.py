@@ -175,8 +175,7 @@ class HandlerBug(CloseConnection):
     """A handler has raised something unexpected. `response` may still be sent before the connection is closed."""
 
     def __init__(self, response: Any) -> None:
-        super().__init__("a bug in the handler")
-        self.response = response
+        super().__init__("a bug in the handler", response)
 
 
 def refusal(request: Request, code: ErrorCode, reason: str) -> Any:

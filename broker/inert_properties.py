@@ -21,8 +21,6 @@ broker.heartbeat.interval.ms | int | 2000
 broker.id.generation.enable | boolean | true
 broker.session.timeout.ms | int | 9000
 client.quota.callback.class | class | -
-connection.failed.authentication.delay.ms | int | 100 | 0..
-connections.max.reauth.ms | long | 0
 control.plane.listener.name | string | -
 controller.listener.names | string | -
 controller.quorum.append.linger.ms | int | 25
@@ -150,8 +148,6 @@ replication.quota.window.num | int | 11 | 1..
 replication.quota.window.size.seconds | int | 1 | 1..
 reserved.broker.max.id | int | 1000 | 0..
 sasl.client.callback.handler.class | class | -
-sasl.enabled.mechanisms | list | GSSAPI |  | broker
-sasl.jaas.config | password | - |  | broker
 sasl.kerberos.kinit.cmd | string | /usr/bin/kinit |  | broker
 sasl.kerberos.min.time.before.relogin | long | 60000 |  | broker
 sasl.kerberos.principal.to.local.rules | list | DEFAULT |  | broker
@@ -169,7 +165,6 @@ sasl.login.refresh.window.jitter | double | 0.05 |  | broker
 sasl.login.retry.backoff.max.ms | long | 10000
 sasl.login.retry.backoff.ms | long | 100
 sasl.mechanism.controller.protocol | string | GSSAPI
-sasl.mechanism.inter.broker.protocol | string | GSSAPI |  | broker
 sasl.oauthbearer.clock.skew.seconds | int | 30
 sasl.oauthbearer.expected.audience | list | -
 sasl.oauthbearer.expected.issuer | string | -
@@ -181,7 +176,6 @@ sasl.oauthbearer.scope.claim.name | string | scope
 sasl.oauthbearer.sub.claim.name | string | sub
 sasl.oauthbearer.token.endpoint.url | string | -
 sasl.server.callback.handler.class | class | -
-sasl.server.max.receive.size | int | 524288
 security.providers | string | -
 socket.connection.setup.timeout.max.ms | long | 30000
 socket.connection.setup.timeout.ms | long | 10000
@@ -190,27 +184,12 @@ socket.receive.buffer.bytes | int | 102400
 socket.send.buffer.bytes | int | 102400
 ssl.allow.dn.changes | boolean | false
 ssl.allow.san.changes | boolean | false
-ssl.cipher.suites | list |  |  | broker
-ssl.client.auth | string | none | required, requested, none | broker
-ssl.enabled.protocols | list | TLSv1.2,TLSv1.3 |  | broker
-ssl.endpoint.identification.algorithm | string | https |  | broker
 ssl.engine.factory.class | class | - |  | broker
-ssl.key.password | password | - |  | broker
 ssl.keymanager.algorithm | string | SunX509 |  | broker
-ssl.keystore.certificate.chain | password | - |  | broker
-ssl.keystore.key | password | - |  | broker
-ssl.keystore.location | string | - |  | broker
-ssl.keystore.password | password | - |  | broker
-ssl.keystore.type | string | JKS |  | broker
-ssl.principal.mapping.rules | string | DEFAULT
 ssl.protocol | string | TLSv1.3 |  | broker
 ssl.provider | string | - |  | broker
 ssl.secure.random.implementation | string | - |  | broker
 ssl.trustmanager.algorithm | string | PKIX |  | broker
-ssl.truststore.certificates | password | - |  | broker
-ssl.truststore.location | string | - |  | broker
-ssl.truststore.password | password | - |  | broker
-ssl.truststore.type | string | JKS |  | broker
 telemetry.max.bytes | int | 1048576 | 1..
 transaction.state.log.load.buffer.size | int | 5242880 | 1..
 zookeeper.clientCnxnSocket | string | -

@@ -9,7 +9,28 @@ from __future__ import annotations
 from typing import Final
 
 SECURITY: Final = """
+connection.failed.authentication.delay.ms | int | 100 | 0.. |  | How long who fails to authenticate is kept waiting.
+connections.max.reauth.ms | long | 0 |  |  | How long a login is good; 0: for ever.
 inter.broker.listener.name | string | - |  |  | The listener by which nodes reach each other.
 listener.security.protocol.map | string | SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT |  | broker | The protocol of each listener.
+sasl.enabled.mechanisms | list | GSSAPI |  | broker | The mechanisms by which clients log in.
+sasl.jaas.config | password | - |  | broker | The login module of a mechanism, with a prefix: its users, and as whom brokers log in.
+sasl.mechanism.inter.broker.protocol | string | GSSAPI |  | broker | The mechanism by which brokers log in at each other.
+sasl.server.max.receive.size | int | 524288 |  |  | The largest frame of who has not logged in.
 security.inter.broker.protocol | string | PLAINTEXT | PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL |  | Their protocol, if inter.broker.listener.name is not set.
+ssl.cipher.suites | list |  |  | broker | The cipher suites, by their IANA names.
+ssl.client.auth | string | none | required, requested, none | broker | Whether clients show a certificate.
+ssl.enabled.protocols | list | TLSv1.2,TLSv1.3 |  | broker | The versions of TLS.
+ssl.endpoint.identification.algorithm | string | https |  | broker | Whether brokers check the names of brokers.
+ssl.key.password | password | - |  | broker | The password of the private key.
+ssl.keystore.certificate.chain | password | - |  | broker | The certificates of this node, as PEM.
+ssl.keystore.key | password | - |  | broker | Its private key, as PEM.
+ssl.keystore.location | string | - |  | broker | The file of key and certificates.
+ssl.keystore.password | password | - |  | broker | Its password, if it is PKCS12.
+ssl.keystore.type | string | JKS |  | broker | PEM or PKCS12.
+ssl.principal.mapping.rules | string | DEFAULT |  |  | Which user a certificate stands for.
+ssl.truststore.certificates | password | - |  | broker | The authorities that are believed, as PEM.
+ssl.truststore.location | string | - |  | broker | The file of them.
+ssl.truststore.password | password | - |  | broker | Its password, if it is PKCS12.
+ssl.truststore.type | string | JKS |  | broker | PEM or PKCS12.
 """  # noqa: E501

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.addresses import address_bounds, canonical
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from anabranch.broker.config import BrokerSettings
     from anabranch.broker.dispatch import Dispatcher
     from anabranch.broker.listeners import Listener
+    from anabranch.broker.security.protection import Protection
 
 log: Final = logging.getLogger(__name__)
 
@@ -24,8 +26,12 @@ BACKLOG: Final = 512
 class Server:
     """Listens on the addresses of a node."""
 
-    def __init__(self, settings: BrokerSettings, dispatcher: Dispatcher) -> None:
+    def __init__(
+        self, settings: BrokerSettings, dispatcher: Dispatcher, protections: Mapping[str, Protection] | None = None
+    ) -> None:
+        """`protections`: listener -> what it demands of those who connect; nothing of those it does not name."""
         self.dispatcher = dispatcher
+        self._protections = protections or {}
         self.frame_bytes_max = settings.socket_request_max_bytes
         self.entries_max = settings.max_request_partition_size_limit
         self.request_memory = RequestMemory(settings.queued_max_request_bytes)
@@ -82,8 +88,9 @@ class Server:
         self._schedule_sweep()
 
     async def _accept(self, listener: Listener) -> None:
+        protection = self._protections.get(listener.name)
         acceptor = await self.loop.create_server(
-            lambda: BrokerConnection(self, listener), listener.host, listener.port, backlog=BACKLOG
+            lambda: BrokerConnection(self, listener, protection), listener.host, listener.port, backlog=BACKLOG
         )
         self._acceptors.append(acceptor)
         self.ports[listener.name] = acceptor.sockets[0].getsockname()[1]

@@ -21,7 +21,7 @@ from typing import Final
 from anabranch.broker.broker_properties import broker_properties, has_effect
 from anabranch.broker.config import BrokerSettings, ConfigError
 from anabranch.broker.effective_config import with_properties
-from anabranch.broker.listeners import PLAINTEXT, base_name
+from anabranch.broker.listeners import base_name
 from anabranch.broker.properties import ConfigKey, Kind
 
 log: Final = logging.getLogger(__name__)
@@ -50,9 +50,7 @@ def start_settings(settings: BrokerSettings, properties: Mapping[str, str]) -> B
         _refuse_what_must_not_be_ignored(name, changed.given[name], key)
     if without_effect:
         log.warning("these properties have no effect here: %s", ", ".join(without_effect))
-    for listener in changed.listening:
-        if listener.protocol != PLAINTEXT:
-            raise ConfigError(f"{listener}: {listener.protocol} is not spoken here yet; write {PLAINTEXT}")
+    _refuse_unused_security(changed)
     ids = {properties[name].strip() for name in IDS if name in properties}
     if len(ids) > 1:
         raise ConfigError("broker.id and node.id are two names of one number: write one of them")
@@ -87,12 +85,29 @@ def _without_effect(given: Mapping[str, str]) -> dict[str, ConfigKey]:
     return {name: key for name, key in idle.items() if key.normal(given[name]) != (key.default or "")}
 
 
+def _refuse_unused_security(settings: BrokerSettings) -> None:
+    """Raise ConfigError for settings of TLS or SASL where no listener has it: the cluster would be open."""
+    known = broker_properties()
+    has = {"ssl.": any(one.tls for one in settings.listening), "sasl.": any(one.sasl for one in settings.listening)}
+    for name, text in settings.given.items():
+        listener, base = base_name(name)
+        if listener and listener not in (one.name for one in settings.listening):
+            names = ", ".join(one.name for one in settings.listening)
+            raise ConfigError(f"{name}: there is no listener {listener}; there is {names}")
+        needs = next((prefix for prefix in has if base.startswith(prefix)), "")
+        if needs and not has[needs] and known[base].normal(text) != (known[base].default or ""):
+            protocol = "SASL_SSL" if needs == "sasl." else "SSL"
+            raise ConfigError(
+                f"{name}: no listener uses it, so everybody would be let in; name one whose protocol is {protocol}, as "
+                f"with --listener {protocol}://127.0.0.1:9093, or leave the property out"
+            )
+
+
 def _refuse_what_must_not_be_ignored(name: str, text: str, key: ConfigKey) -> None:
     if key.name in _SECURITY or key.name.startswith(_SECURITY_PREFIXES):
         shown = name if key.sensitive else f"{name}={text}"
         raise ConfigError(
-            f"{shown}: there is no security here. Every listener is PLAINTEXT, and everybody may do everything; "
-            "leave the property out"
+            f"{shown}: this part of Kafka's security is not here, and would not be kept; leave the property out"
         )
     if key.kind is Kind.CLASS:
         raise ConfigError(f"{name}={text}: no Java class can be loaded here; leave the property out")

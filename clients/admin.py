@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.config_admin import alter_configs, describe_configs
@@ -26,6 +26,8 @@ from anabranch.clients.replica_admin import (
     elect_leaders,
     list_partition_reassignments,
 )
+from anabranch.clients.security import SecurityArguments
+from anabranch.clients.security_config import make_security
 from anabranch.protocol.apis.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -94,6 +96,9 @@ class Admin:
         client_id: The name under which brokers log and count this client's requests.
         request_timeout_ms: How long one request may take, and how long the cluster may take for a change.
         rng: Where random choices come from, such as the pause before a retry.
+        **security: TLS and login, by aiokafka's names: `security_protocol`, `ssl_cafile`, `ssl_certfile`,
+            `ssl_keyfile`, `sasl_mechanism`, `sasl_plain_username`, `sasl_plain_password`; all of them are
+            `SecurityArguments`.
 
     Raises:
         ValueError: A bootstrap server is not of the form HOST:PORT.
@@ -106,11 +111,13 @@ class Admin:
         client_id: str = "anabranch-admin",
         request_timeout_ms: int = 30000,
         rng: random.Random | None = None,
+        **security: Unpack[SecurityArguments],
     ) -> None:
         self._config = NetworkConfig(
             bootstrap_servers=parse_servers(bootstrap_servers),
             client_id=client_id,
             request_timeout_ms=request_timeout_ms,
+            security=make_security(**security),
         )
         self._timeout_ms = request_timeout_ms
         self._rng = rng if rng is not None else random.Random()

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from anabranch.clients.backoff import Backoff
+
+if TYPE_CHECKING:
+    from anabranch.clients.security import Security
 
 COMPRESSION_TYPES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONERS: Final = ("linear", "modulo")
@@ -28,6 +31,8 @@ class NetworkConfig:
     bootstrap_timeout_ms: int = 30000
     """How long to look for a node that answers before giving up."""
     metadata_max_age_ms: int = 300000
+    security: Security | None = None
+    """How connections are made safe; None: neither TLS nor a login."""
     retry_backoff: Backoff = field(default_factory=Backoff)
 
 

@@ -20,15 +20,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 import struct
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
+from anabranch.clients.authentication import NotAuthenticated, log_in
 from anabranch.clients.timer import Timer
 from anabranch.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from anabranch.protocol.connection import ClientConnection
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.registry import Api, api_of
+
+if TYPE_CHECKING:
+    from anabranch.clients.security import Security
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +75,10 @@ class Connection(asyncio.BufferedProtocol):
         self._timer = Timer(self._expire)
         self._versions: dict[int, tuple[int, int]] = {}
         self._lost: Exception | None = None
+        self._held: list[tuple[Any, int, _Call | None]] | None = None
+        """What is to be sent when the login that is under way has ended; None: there is none."""
+        self._login: asyncio.TimerHandle | None = None
+        self._logging_in: asyncio.Task[None] | None = None
         self._gone: asyncio.Future[None] = self._loop.create_future()
         self.peer = "?"
 
@@ -82,26 +91,37 @@ class Connection(asyncio.BufferedProtocol):
         client_id: str | None,
         request_timeout_ms: int = 30000,
         connect_timeout_ms: int = 10000,
+        security: Security | None = None,
     ) -> Connection:
-        """Connect to a node and agree on versions.
+        """Connect to a node, by TLS if `security` says so, agree on versions, and log in.
 
-        Raises ConnectionError if no process listens there, TimeoutError if it does not answer within the two times.
+        Raises ConnectionError if no process listens there, TimeoutError if it does not answer within the two times,
+        NotAuthenticated if it does not let us in, or is not who it should be.
         """
         loop = asyncio.get_running_loop()
         connection: Connection | None = None
         try:
             async with asyncio.timeout(connect_timeout_ms / 1000):
                 _, connection = await loop.create_connection(
-                    lambda: cls(client_id=client_id, request_timeout_ms=request_timeout_ms), host, port
+                    lambda: cls(client_id=client_id, request_timeout_ms=request_timeout_ms),
+                    host,
+                    port,
+                    **_tls_options(security, host),
                 )
                 connection.peer = f"{host}:{port}"
                 await connection._negotiate()
+                if security is not None and security.mechanism:
+                    await connection._log_in(security)
         except TimeoutError as error:
             _abort(connection)
             raise TimeoutError(f"{host}:{port} did not answer within {connect_timeout_ms} ms") from error
+        except (NotAuthenticated, ssl.SSLError) as error:
+            _abort(connection)
+            what = getattr(error, "verify_message", "") or getattr(error, "reason", "") or error
+            raise NotAuthenticated(f"{host}:{port}: {what}") from error
         except OSError as error:
             _abort(connection)
-            raise ConnectionError(f"cannot connect to {host}:{port}: {error}") from error
+            raise ConnectionError(f"cannot connect to {host}:{port}: {error}{_hint(connection, security)}") from error
         except BaseException:
             _abort(connection)
             raise
@@ -140,12 +160,12 @@ class Connection(asyncio.BufferedProtocol):
             raise ConnectionError(f"{self.peer}: {self._lost}")
         request_class = type(request)
         chosen = self.version_for(request_class) if version is None else version
-        correlation_id, chunks = self._core.request(request, chosen)
         seconds = self._request_timeout_s if timeout_ms is None else timeout_ms / 1000
         call = _Call(self._loop.create_future(), self._loop.time() + seconds, request_class.__name__)
-        self._calls[correlation_id] = call
-        self._timer.set_by(call.deadline)
-        self._write(chunks)
+        if self._held is None:
+            self._transmit(request, chosen, call)
+        else:
+            self._held.append((request, chosen, call))
         return call.answer
 
     def send_oneway(self, request: Any, *, version: int | None = None) -> None:
@@ -153,8 +173,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._lost is not None:
             raise ConnectionError(f"{self.peer}: {self._lost}")
         chosen = self.version_for(type(request)) if version is None else version
-        _, chunks = self._core.request(request, chosen, expects_answer=False)
-        self._write(chunks)
+        if self._held is None:
+            self._transmit(request, chosen, None)
+        else:
+            self._held.append((request, chosen, None))
 
     async def close(self) -> None:
         """Close the connection; open calls fail with `ConnectionError`."""
@@ -200,6 +222,47 @@ class Connection(asyncio.BufferedProtocol):
 
     # inside
 
+    def _transmit(self, request: Any, version: int, call: _Call | None) -> None:
+        correlation_id, chunks = self._core.request(request, version, expects_answer=call is not None)
+        if call is not None:
+            self._calls[correlation_id] = call
+            self._timer.set_by(call.deadline)
+        self._write(chunks)
+
+    async def _log_in(self, security: Security) -> None:
+        """Log in, and see to it that this is done again in time. Raises NotAuthenticated, ConnectionError."""
+        again_s = await log_in(security, self._call_at_once)
+        if again_s is not None and self._lost is None:
+            self._login = self._loop.call_later(again_s, self._begin_login, security)
+
+    def _begin_login(self, security: Security) -> None:
+        if self._lost is None:
+            self._logging_in = self._loop.create_task(self._log_in_again(security))
+
+    async def _log_in_again(self, security: Security) -> None:
+        """The same on a connection in use, whose requests have to wait meanwhile."""
+        self._held = []
+        try:
+            async with asyncio.timeout(self._request_timeout_s):
+                await self._log_in(security)
+        except (ConnectionError, TimeoutError) as error:
+            log.warning("closing the connection to %s, which could not log in again: %s", self.peer, error)
+            self._fail(ConnectionError(f"not logged in again: {error}"))
+            return
+        held, self._held = self._held, None
+        for request, version, call in held:
+            if call is None or not call.answer.done():
+                self._transmit(request, version, call)
+
+    async def _call_at_once(self, request: Any) -> Any:
+        """Ask something that may not wait for the login to end: it is the login."""
+        if self._lost is not None:
+            raise ConnectionError(f"{self.peer}: {self._lost}")
+        deadline = self._loop.time() + self._request_timeout_s
+        call = _Call(self._loop.create_future(), deadline, type(request).__name__)
+        self._transmit(request, self.version_for(type(request)), call)
+        return await call.answer
+
     def _write(self, chunks: list[Any]) -> None:
         assert self._transport is not None, "a connection is used only after it was opened"
         self._transport.writelines(chunks)
@@ -209,9 +272,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._lost is None:
             self._lost = error
         self._timer.cancel()
+        if self._login is not None:
+            self._login.cancel()
         calls, self._calls = self._calls, {}
-        for call in calls.values():
-            if not call.answer.done():
+        held, self._held = self._held, None
+        for call in (*calls.values(), *(one for _, _, one in held or ())):
+            if call is not None and not call.answer.done():
                 call.answer.set_exception(ConnectionError(f"{self.peer}: {self._lost}"))
         if self._transport is not None:
             self._transport.abort()
@@ -250,6 +316,21 @@ class Connection(asyncio.BufferedProtocol):
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._calls)} in flight"
         return f"<Connection to {self.peer}, {state}>"
+
+
+def _tls_options(security: Security | None, host: str) -> dict[str, Any]:
+    """How `create_connection` is told to use TLS."""
+    if security is None or security.tls is None:
+        return {}
+    return {"ssl": security.tls, "server_hostname": host}
+
+
+def _hint(connection: Connection | None, security: Security | None) -> str:
+    """What may be wrong with a peer that took a connection and closed it before it answered anything."""
+    if connection is None or connection._versions:
+        return ""
+    secured = "" if security is None else ", or does without"
+    return f" before it answered: perhaps its listener wants TLS or a login (security_protocol){secured}"
 
 
 def _abort(connection: Connection | None) -> None:

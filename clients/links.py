@@ -126,6 +126,7 @@ class Links:
             client_id=self._config.client_id,
             request_timeout_ms=self._config.request_timeout_ms,
             connect_timeout_ms=self._config.connect_timeout_ms,
+            security=self._config.security,
         )
 
     def reluctance(self, node_id: int) -> tuple[bool, float]:

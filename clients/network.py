@@ -38,6 +38,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from anabranch.clients.authentication import NotAuthenticated
 from anabranch.clients.config import NetworkConfig
 from anabranch.clients.connection import Connection
 from anabranch.clients.coordinators import Coordinators
@@ -77,13 +78,18 @@ class Network:
     # life
 
     async def start(self) -> None:
-        """Find a node that answers and learn the cluster from it. Raises ConnectionError if no node answers."""
+        """Find a node that answers and learn the cluster from it.
+
+        Raises ConnectionError if no node answers in time, and NotAuthenticated at once if one does not let us in.
+        """
         deadline = self._loop.time() + self.config.bootstrap_timeout_ms / 1000
         failures = 0
         while True:
             error = await self._bootstrap()
             if error is None:
                 break
+            if isinstance(error, NotAuthenticated):
+                raise error  # another attempt would be refused as this one
             failures += 1
             wait_s = self.config.retry_backoff.wait_ms(failures, self._rng) / 1000
             if self._loop.time() + wait_s >= deadline:

@@ -109,6 +109,9 @@ class Channel:
             if endpoint is None:
                 raise ConnectionError(f"the broker has no listener {self._settings.inter_broker_listener}")
             self._connection = await Connection.open(
-                endpoint.host, endpoint.port, client_id=f"controller-{self._settings.node_id}"
+                endpoint.host,
+                endpoint.port,
+                client_id=f"controller-{self._settings.node_id}",
+                security=self._settings.security,
             )
         return self._connection

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from anabranch.clients.security import Security
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +18,8 @@ class ControllerSettings:
     port: int = 9092
     inter_broker_listener: str = "PLAINTEXT"
     """The name of the listener by which this controller reaches the brokers."""
+    security: Security | None = None
+    """How they let it in; None: neither TLS nor a login."""
     request_timeout_ms: int = 30000
     """How long a broker may take to answer; then its connection is opened anew and the request is sent again."""
     retry_backoff_ms: int = 100

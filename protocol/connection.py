@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from anabranch.protocol import codec
@@ -35,6 +35,13 @@ from anabranch.protocol.varint import Buffer
 
 API_VERSIONS: Final = 18
 PRODUCE: Final = 0
+SASL_AUTHENTICATE: Final = 36
+BEFORE_LOGIN: Final = frozenset({17, API_VERSIONS, SASL_AUTHENTICATE})
+"""What a peer may send before it has logged in: SaslHandshake, ApiVersions, SaslAuthenticate."""
+BARE_TOKEN: Final = -1
+"""Stands for the version of a token that came without a header."""
+UNREAD: Final = object()
+"""The body of a request that was not read, as its peer has not logged in."""
 FIRST_FLEXIBLE_API_VERSIONS: Final = 3
 ENTRIES_MAX: Final = 131_072
 """`max.request.partition.size.limit`: what one request may name. A topic of 100,000 partitions can be read whole."""
@@ -50,12 +57,13 @@ _read_int32 = struct.Struct(">i").unpack_from
 _pack_response_head = struct.Struct(">ii").pack
 _pack_flexible_response_head = struct.Struct(">iix").pack
 _pack_int16 = struct.Struct(">h").pack
+_pack_length = struct.Struct(">i").pack
 
 
 class ServerConnection:
     """The server side of one client connection."""
 
-    __slots__ = ("_entries_max", "_frames", "_open", "_open_bytes", "_served")
+    __slots__ = ("_decode", "_entries_max", "_frames", "_open", "_open_bytes", "_served")
 
     def __init__(
         self,
@@ -68,6 +76,21 @@ class ServerConnection:
         self._frames = FrameReader(frame_bytes_max)
         self._open: Request | None = None
         self._open_bytes = 0
+        self._decode: Callable[[bytes, Mapping[int, tuple[int, int]], int], Request] = decode_request
+
+    def restrict(self, frame_bytes_max: int) -> None:
+        """Decode only what a peer may ask before it has logged in, of frames that are no larger than this."""
+        self._decode = decode_before_login
+        self._frames.frame_bytes_max = frame_bytes_max
+
+    def expect_tokens(self) -> None:
+        """Frames are bare tokens from now on: what follows the first version of SaslHandshake."""
+        self._decode = bare_token
+
+    def release(self, frame_bytes_max: int) -> None:
+        """Decode whatever is served."""
+        self._decode = decode_request
+        self._frames.frame_bytes_max = frame_bytes_max
 
     @property
     def buffered(self) -> int:
@@ -112,7 +135,7 @@ class ServerConnection:
         if frame is None:
             return None
         self._open_bytes = len(frame)
-        self._open = decode_request(frame, self._served, self._entries_max)
+        self._open = self._decode(frame, self._served, self._entries_max)
         return self._open
 
     def answer(self, response: Any | None) -> list[Buffer]:
@@ -121,6 +144,8 @@ class ServerConnection:
         assert request is not None, "an answer without a request"
         if request.body is None:
             response = self._unsupported_version()
+        elif is_token(request):
+            return [] if response is None else [_pack_length(len(response)) + response]
         return [] if response is None else encode_response(request, response)
 
     def _unsupported_version(self) -> Any:
@@ -128,6 +153,30 @@ class ServerConnection:
         first, last = self._served[API_VERSIONS]
         own = ApiVersion(api_key=API_VERSIONS, min_version=first, max_version=last)
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
+
+
+def is_token(request: Request) -> bool:
+    """Whether a frame was a bare token of SASL, which is the body then."""
+    return request.version == BARE_TOKEN
+
+
+def bare_token(frame: bytes, _served: Mapping[int, tuple[int, int]], _entries_max: int) -> Request:
+    """A frame without a header; its answer has none either."""
+    return Request(BY_KEY[SASL_AUTHENTICATE], BARE_TOKEN, 0, None, frame)
+
+
+def decode_before_login(frame: bytes, served: Mapping[int, tuple[int, int]], entries_max: int) -> Request:
+    """A request of a peer that has not logged in: of others than the three that it may send, only the header is read.
+
+    The body of those is UNREAD.
+    """
+    key, version, correlation_id = _read_request_head(frame, 0) if len(frame) >= 8 else (-1, -1, 0)
+    if key in BEFORE_LOGIN or key not in served or not served[key][0] <= version <= served[key][1]:
+        return decode_request(frame, served, entries_max)
+    api = BY_KEY[key]
+    header_version = api.request_header_version(version)
+    client_id = _read_client_id(frame, api, version, flexible=header_version == 2)[0] if header_version else None
+    return Request(api, version, correlation_id, client_id, UNREAD)
 
 
 class ClientConnection:

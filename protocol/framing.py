@@ -29,8 +29,8 @@ READ_BYTES_MAX: Final = 1 << 20
 """What one read from the socket may bring: between two of them an owner can decide to read no more."""
 LENGTH_BYTES: Final = 4
 FOREIGN: Final = {
-    b"\x16\x03": "a TLS handshake; only plain text is spoken here (security.protocol=PLAINTEXT)",
-    b"\x15\x03": "a TLS alert; only plain text is spoken here (security.protocol=PLAINTEXT)",
+    b"\x16\x03": "a TLS handshake; this port speaks plain text (security.protocol=PLAINTEXT or SASL_PLAINTEXT)",
+    b"\x15\x03": "a TLS alert; this port speaks plain text (security.protocol=PLAINTEXT or SASL_PLAINTEXT)",
 } | dict.fromkeys((b"GET ", b"HEAD", b"POST", b"PUT ", b"HTTP"), "that is HTTP, this is Kafka's protocol")
 """How messages of other protocols begin that are sent to the wrong port, or come from it."""
 
@@ -40,10 +40,10 @@ _read_length = struct.Struct(">i").unpack_from
 class FrameReader:
     """Cuts a stream of bytes into frames."""
 
-    __slots__ = ("_before", "_buffer", "_end", "_frame_bytes_max", "_start")
+    __slots__ = ("_before", "_buffer", "_end", "_start", "frame_bytes_max")
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        self._frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max
         self._buffer = bytearray(0)
         self._start = 0
         self._end = 0
@@ -86,9 +86,9 @@ class FrameReader:
         if buffered < LENGTH_BYTES:
             return None
         length: int = _read_length(self._buffer, self._start)[0]
-        if not 0 <= length <= self._frame_bytes_max:
+        if not 0 <= length <= self.frame_bytes_max:
             raise DecodeError(
-                f"frame of {length} bytes, allowed are 0 to {self._frame_bytes_max}{self._foreign()}",
+                f"frame of {length} bytes, allowed are 0 to {self.frame_bytes_max}{self._foreign()}",
                 buffer=memoryview(self._buffer)[self._start : self._end],
             )
         if buffered < LENGTH_BYTES + length:
@@ -129,7 +129,7 @@ class FrameReader:
         if buffered < LENGTH_BYTES:
             return KEPT_BYTES if self._before <= ROOM_BYTES else BUFFER_BYTES
         length: int = _read_length(self._buffer, self._start)[0]
-        whole = LENGTH_BYTES + max(0, min(length, self._frame_bytes_max))
+        whole = LENGTH_BYTES + max(0, min(length, self.frame_bytes_max))
         if whole <= buffered:
             return buffered * 2
         believed = max(buffered * 2, BUFFER_BYTES, min(self._before + LENGTH_BYTES, READ_BYTES_MAX))

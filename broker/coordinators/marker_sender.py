@@ -201,6 +201,9 @@ class MarkerSender:
         if connection is not None:
             connection.abort("another connection takes its place")
         self._connections[node] = connection = await Connection.open(
-            broker.host, broker.port, client_id=f"transaction-coordinator-{self._config.current.node_id}"
+            broker.host,
+            broker.port,
+            client_id=f"transaction-coordinator-{self._config.current.node_id}",
+            security=self._config.current.security,
         )
         return connection

@@ -1,6 +1,7 @@
 """SaslAuthenticate: the next step of an authentication (KIP-152, KIP-368).
 
-Versions 0 to 2. Listeners here are PLAINTEXT, on which every client counts as authenticated already.
+Versions 0 to 2. Who has to log in does so at the gate of its listener (`broker.security.gate`); what comes here comes
+from a client that counts as authenticated already.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """SaslHandshake: begin to authenticate (KIP-43, KIP-152).
 
-Versions 0 and 1, the same bytes. Listeners here are PLAINTEXT, on which every client counts as authenticated, so a
-handshake comes at the wrong time, and no mechanism is named.
+Versions 0 and 1, the same bytes. Who has to log in does so at the gate of its listener (`broker.security.gate`); what
+comes here is a handshake at the wrong time, and no mechanism is named.
 """
 
 from __future__ import annotations

@@ -386,7 +386,10 @@ class Fetcher:
             if address is None:
                 raise ConnectionError(f"broker {self._leader_id} has no known address")
             self._connection = await Connection.open(
-                *address, client_id=f"broker-{self._settings.node_id}-fetcher", request_timeout_ms=30000
+                *address,
+                client_id=f"broker-{self._settings.node_id}-fetcher",
+                request_timeout_ms=30000,
+                security=self._settings.security,
             )
         return self._connection
 

@@ -173,6 +173,7 @@ class Lane:
             broker.port,
             client_id=f"broker-{self._settings.node_id}",
             request_timeout_ms=self._settings.request_timeout_ms,
+            security=self._settings.security,
         )
         self._connected_to = broker
         return self._connection

@@ -17,7 +17,7 @@ import logging
 import random
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, Unpack
 
 from anabranch.clients.clock import follow_loop_ms
 from anabranch.clients.config import NetworkConfig, parse_servers
@@ -48,6 +48,8 @@ from anabranch.clients.consumer.topic_gates import GateOpening, GateView
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.clients.metadata import ClusterMetadata
 from anabranch.clients.network import Network, make_rng
+from anabranch.clients.security import SecurityArguments
+from anabranch.clients.security_config import make_security
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.lineage import Lineage, Segment
 from anabranch.protocol.topic_partition import TopicPartition
@@ -103,6 +105,9 @@ class Consumer:
         audit: A topic to which every delivery is written, for `anabranch audit`. Needs a `group_id`.
         clock_ms: The time for the audit's timestamps, in milliseconds since 1970; the system's if None.
         rng: Where random choices come from.
+        **security: TLS and login, by aiokafka's names: `security_protocol`, `ssl_cafile`, `ssl_certfile`,
+            `ssl_keyfile`, `sasl_mechanism`, `sasl_plain_username`, `sasl_plain_password`; all of them are
+            `SecurityArguments`.
 
     Raises:
         ValueError: No topic, an unknown name among the settings, or an audit without a group.
@@ -134,6 +139,7 @@ class Consumer:
         audit: str | None = None,
         clock_ms: Callable[[], int] | None = None,
         rng: random.Random | None = None,
+        **security: Unpack[SecurityArguments],
     ) -> None:
         if not topics:
             raise ValueError('a consumer needs at least one topic: Consumer("orders", group_id="billing")')
@@ -159,6 +165,7 @@ class Consumer:
             client_id=client_id,
             request_timeout_ms=request_timeout_ms,
             metadata_max_age_ms=metadata_max_age_ms,
+            security=make_security(**security),
         )
         membership = None
         assignors = make_assignors(partition_assignment_strategy)

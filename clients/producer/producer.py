@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from anabranch.clients.clock import follow_loop_ms
 from anabranch.clients.config import NetworkConfig, ProducerConfig, parse_servers
@@ -27,6 +27,8 @@ from anabranch.clients.producer.routes import check_accepted, route_of
 from anabranch.clients.producer.sender import ALL, Sender
 from anabranch.clients.producer.transaction_task import TransactionScope, TransactionTask
 from anabranch.clients.producer.waiters import Entrance, Flush
+from anabranch.clients.security import SecurityArguments
+from anabranch.clients.security_config import make_security
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -69,6 +71,9 @@ class Producer:
         metadata_max_age_ms: How old metadata gets before it is asked for again.
         clock_ms: The time for the timestamps of records, in milliseconds since 1970; the system's if None.
         rng: Where random choices come from, such as the partition of records without a key.
+        **security: TLS and login, by aiokafka's names: `security_protocol`, `ssl_cafile`, `ssl_certfile`,
+            `ssl_keyfile`, `sasl_mechanism`, `sasl_plain_username`, `sasl_plain_password`; all of them are
+            `SecurityArguments`.
 
     Raises:
         ValueError: A setting is out of range, or excludes another one, as transactions do with acks=1.
@@ -96,6 +101,7 @@ class Producer:
         metadata_max_age_ms: int = 300000,
         clock_ms: Callable[[], int] | None = None,
         rng: random.Random | None = None,
+        **security: Unpack[SecurityArguments],
     ) -> None:
         self._config = ProducerConfig.make(
             acks=acks,
@@ -118,6 +124,7 @@ class Producer:
             client_id=client_id,
             request_timeout_ms=request_timeout_ms,
             metadata_max_age_ms=metadata_max_age_ms,
+            security=make_security(**security),
         )
         self._rng = rng if rng is not None else random.Random()
         marks = Marks(self._rng)

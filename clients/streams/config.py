@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from anabranch.clients.security import SecurityArguments
 from anabranch.clients.streams.failures import DEAD_LETTER, FAIL, HANDLERS
 from anabranch.clients.streams.task_assignor import STRATEGIES
 
@@ -50,6 +51,8 @@ class StreamsConfig:
     """After how long the cluster aborts a transaction of an instance that does not end it."""
     max_poll_records: int = 1000
     """How many records are processed at a time, before output is sent and the commit interval is looked at."""
+    security: SecurityArguments = field(default_factory=SecurityArguments)
+    """TLS and login, by the names that `Producer` has: {"security_protocol": "SSL", "ssl_cafile": "ca.pem"}."""
     client_id: str = "anabranch-streams"
     """How the instance is called in the logs and metrics of brokers."""
     task_assignor: str = "high_availability"

@@ -23,6 +23,7 @@ from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.consumer.consumer import Consumer
 from anabranch.clients.consumer.listener import PartitionKeyRebalanceListener
 from anabranch.clients.producer.producer import Producer
+from anabranch.clients.security_config import make_security
 from anabranch.clients.streams.changelog_reader import ChangelogReader
 from anabranch.clients.streams.committer import Committer, Moves
 from anabranch.clients.streams.config import StreamsConfig
@@ -106,7 +107,7 @@ class Streams:
     async def _connect(self) -> None:
         config = self.config
         admin = await self._exit.enter_async_context(
-            Admin(config.bootstrap_servers, client_id=config.client_id, rng=self._rng)
+            Admin(config.bootstrap_servers, client_id=config.client_id, rng=self._rng, **config.security)
         )
         topics = InternalTopicManager(admin, config.application_id, self.built, config.replication_factor)
         if config.errors_dead_letter_queue_topic_name:
@@ -114,7 +115,9 @@ class Streams:
         await topics.prepare_repartition()
         news = asyncio.Event()
         network = NetworkConfig(
-            bootstrap_servers=parse_servers(config.bootstrap_servers), client_id=f"{config.client_id}-restore"
+            bootstrap_servers=parse_servers(config.bootstrap_servers),
+            client_id=f"{config.client_id}-restore",
+            security=make_security(**config.security),
         )
         reader = ChangelogReader(network, self._rng, news.set, admin.network)
         machine = TaskMachine(config, self.built, self._directory.parked(self.built), self._loop.time())
@@ -179,6 +182,7 @@ class Streams:
             listener=listener,
             clock_ms=self._clock_ms,
             rng=self._rng,
+            **config.security,
         )
 
     async def _producer(self, transactional_id: str | None) -> Producer:
@@ -191,6 +195,7 @@ class Streams:
             batch_bytes=65536,
             clock_ms=self._clock_ms,
             rng=self._rng,
+            **self.config.security,
         ).start()
 
     async def stop(self) -> None:

@@ -25,10 +25,15 @@ from anabranch.broker.start_settings import check_reachable, refuse_twice, start
     ids=lambda properties: next(iter(properties)),
 )
 def test_security_that_would_not_be_kept_is_refused(properties: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match="there is no security here") as caught:
+    with pytest.raises(ConfigError, match=r"would not be kept|everybody would be let in") as caught:
         start_settings(BrokerSettings(), properties)
     assert next(iter(properties)) in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_a_property_of_a_listener_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ConfigError, match="there is no listener OUT; there is PLAINTEXT"):
+        start_settings(BrokerSettings(), {"listener.name.out.ssl.client.auth": "required"})
 
 
 def test_a_java_class_is_refused() -> None:

@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from anabranch.broker.config import ConfigError
-
 MODULES: Final = {
     "org.apache.kafka.common.security.plain.PlainLoginModule": "PLAIN",
     "org.apache.kafka.common.security.scram.ScramLoginModule": "SCRAM",
@@ -42,24 +40,24 @@ class LoginModule:
 
 
 def login_module(text: str) -> LoginModule:
-    """The only module of a configuration. Raises ConfigError."""
+    """The only module of a configuration. Raises ValueError."""
     words = _words(text)
     if words.count((";", True)) != 1 or words[-1] != (";", True):
-        raise ConfigError("sasl.jaas.config: there should be 1 module, and a semicolon after it")
+        raise ValueError("sasl.jaas.config: there should be 1 module, and a semicolon after it")
     said = words[:-1]
     said += [("", True)] * (2 - len(said))
     (name, _), (flag, _), *rest = said
     kind = MODULES.get(name)
     if kind is None:
-        raise ConfigError(f"sasl.jaas.config: the module is none of {', '.join(MODULES)}")
+        raise ValueError(f"sasl.jaas.config: the module is none of {', '.join(MODULES)}")
     if flag.lower() not in _FLAGS:
-        raise ConfigError("sasl.jaas.config: after the module comes `required`")
+        raise ValueError("sasl.jaas.config: after the module comes `required`")
     options: dict[str, str] = {}
     if len(rest) % 3:
-        raise ConfigError("sasl.jaas.config: an option is written name=value")
+        raise ValueError("sasl.jaas.config: an option is written name=value")
     for (option, sign), equals, (given, other_sign) in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
         if sign or other_sign or equals != ("=", True):
-            raise ConfigError("sasl.jaas.config: an option is written name=value")
+            raise ValueError("sasl.jaas.config: an option is written name=value")
         options[option] = given
     return LoginModule(kind, options)
 
@@ -70,7 +68,7 @@ def _words(text: str) -> list[tuple[str, bool]]:
     while position < end:
         found = _TOKEN.match(text, position)
         if found is None:
-            raise ConfigError("sasl.jaas.config: a quotation that does not end")
+            raise ValueError("sasl.jaas.config: a quotation that does not end")
         position = found.end()
         double, single, bare, sign = found.groups()
         quoted = double if double is not None else single
@@ -79,5 +77,5 @@ def _words(text: str) -> list[tuple[str, bool]]:
         else:
             words.append((bare or sign, sign is not None))
     if not words:
-        raise ConfigError("sasl.jaas.config: there should be 1 module, and there is none")
+        raise ValueError("sasl.jaas.config: there should be 1 module, and there is none")
     return words

@@ -1,0 +1,200 @@
+"""The gate of a SASL listener: what a connection may ask before it is believed, while it logs in, and after that.
+
+    first        ApiVersions, SaslHandshake              anything else: closed without a word
+    handshaken   SaslAuthenticate, or bare tokens (v0)   anything else: that API's answer with ILLEGAL_SASL_STATE
+    complete     whatever there is, until the session ends; SaslHandshake logs in again (KIP-368)
+
+Whoever fails is answered, and closed, only after `connection.failed.authentication.delay.ms`, so that guessing is slow;
+nonsense ends the connection the same way. No request but these three is decoded before the gate is open. Pure but for
+that pause. Source: `SaslServerAuthenticator`, `KafkaChannel.prepare`, `Processor.processCompletedReceives`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+
+from anabranch.broker.api import CloseConnection, NotBelieved
+from anabranch.broker.dispatch import refusal_or_none
+from anabranch.broker.security.exchange import Refused, Step, Unanswerable, general_refusal
+from anabranch.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from anabranch.protocol.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from anabranch.protocol.connection import is_token
+from anabranch.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from anabranch.broker.peer import Peer
+    from anabranch.broker.security.exchange import Exchange
+    from anabranch.protocol.codec import Request
+
+API_VERSIONS: Final = 18
+SASL_HANDSHAKE: Final = 17
+REAUTHENTICATION_PAUSE_MS: Final = 1000
+"""The least time between two logins of a connection (`MIN_REAUTH_INTERVAL_ONE_SECOND`)."""
+
+
+class Answerer(Protocol):
+    """What answers requests behind the gate."""
+
+    async def answer(self, request: Request, peer: Peer) -> Any:
+        """See `Dispatcher`."""
+
+
+class Guarded(Protocol):
+    """A connection, as far as its gate is concerned."""
+
+    def expect_tokens(self) -> None:
+        """Its frames are bare tokens from now on."""
+
+    def admitted(self, principal: str) -> None:
+        """It is believed as this principal, and may ask anything."""
+
+    def questioned(self, frame_bytes_max: int) -> None:
+        """It has to log in, and may ask nothing else meanwhile, in frames that are no larger than this."""
+
+
+class Demands(Protocol):
+    """What the listener wants of its clients; see `Protection`."""
+
+    mechanisms: dict[str, Callable[[], Exchange]]
+    failure_delay_s: float
+    receive_bytes_max: int
+
+    def lifetime_ms(self, mechanism: str, expires_ms: int | None, now_ms: int) -> int | None:
+        """For how long a login is good from now on; None: for ever."""
+
+
+class State(enum.Enum):
+    """Where the login of a connection is."""
+
+    FIRST = enum.auto()
+    VERSIONS_TOLD = enum.auto()
+    HANDSHAKEN = enum.auto()
+    COMPLETE = enum.auto()
+
+
+class Gate:
+    """The login of one connection."""
+
+    def __init__(
+        self, demands: Demands, connection: Guarded, answerer: Callable[[], Answerer], now_ms: Callable[[], int]
+    ) -> None:
+        self._demands = demands
+        self._connection = connection
+        self._answerer = answerer
+        self._now_ms = now_ms
+        self._state = State.FIRST
+        self._mechanism = ""
+        self._exchange: Exchange | None = None
+        self._principal = ""
+        self._ends_ms: int | None = None
+        self._began_ms: int | None = None
+        connection.questioned(demands.receive_bytes_max)
+
+    @property
+    def open(self) -> bool:
+        """Whether the connection is believed."""
+        return self._state is State.COMPLETE
+
+    async def answer(self, request: Request, peer: Peer) -> Any:
+        """The answer to a request; raises CloseConnection, with what may still be said."""
+        if self._state is State.COMPLETE:
+            if request.api.key == SASL_HANDSHAKE and self._may_log_in_again():
+                self._state = State.VERSIONS_TOLD
+                self._connection.questioned(self._demands.receive_bytes_max)
+            elif self._ends_ms is not None and self._now_ms() >= self._ends_ms:
+                raise CloseConnection("its session has ended, and it has not logged in again")
+            else:
+                return await self._answerer().answer(request, peer)
+        try:
+            if is_token(request):
+                return self._token(request.body)
+            if isinstance(request.body, SaslHandshakeRequest):
+                return self._handshake(request.body, request.version)
+            if isinstance(request.body, SaslAuthenticateRequest) and self._state is State.HANDSHAKEN:
+                return self._authenticate(request.body.auth_bytes)
+            if request.api.key == API_VERSIONS and self._state is State.FIRST:
+                return await self._versions(request, peer)
+            if request.api.key == API_VERSIONS and self._state is State.VERSIONS_TOLD and not self._principal:
+                raise CloseConnection("ApiVersions twice before the login")
+            answer = refusal_or_none(request, ErrorCode.ILLEGAL_SASL_STATE)
+            _fail(f"{request.api.name} before the login", answer if self._state is State.HANDSHAKEN else None)
+        except NotBelieved:
+            await self.pause()
+            raise
+
+    async def pause(self) -> None:
+        """Keep who has failed waiting."""
+        await asyncio.sleep(self._demands.failure_delay_s)
+
+    def _may_log_in_again(self) -> bool:
+        began = self._began_ms
+        return self._ends_ms is not None and began is not None and self._now_ms() - began >= REAUTHENTICATION_PAUSE_MS
+
+    async def _versions(self, request: Request, peer: Peer) -> Any:
+        response = await self._answerer().answer(request, peer)
+        if response is not None and response.error_code == ErrorCode.NONE:
+            self._state = State.VERSIONS_TOLD
+        return response
+
+    def _handshake(self, request: SaslHandshakeRequest, version: int) -> SaslHandshakeResponse:
+        told = list(self._demands.mechanisms)
+        if self._state is State.HANDSHAKEN:
+            _fail("SaslHandshake twice", SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[]))
+        begin = self._demands.mechanisms.get(request.mechanism)
+        if begin is None:
+            code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
+            _fail(f"it asks for {request.mechanism!r}", SaslHandshakeResponse(error_code=code, mechanisms=told))
+        self._began_ms = self._now_ms()
+        self._exchange = begin() if not self._principal or request.mechanism == self._mechanism else None
+        self._mechanism = self._mechanism or request.mechanism
+        self._state = State.HANDSHAKEN
+        if version == 0:
+            self._connection.expect_tokens()
+        return SaslHandshakeResponse(error_code=ErrorCode.NONE, mechanisms=told)
+
+    def _authenticate(self, token: bytes) -> SaslAuthenticateResponse:
+        try:
+            step, lifetime_ms = self._step(token)
+        except Refused as refused:
+            told = refused.told or general_refusal(self._mechanism, again=bool(self._principal))
+            code = ErrorCode.SASL_AUTHENTICATION_FAILED
+            _fail(str(refused), SaslAuthenticateResponse(error_code=code, error_message=told, auth_bytes=b""))
+        return SaslAuthenticateResponse(
+            error_code=ErrorCode.NONE, error_message=None, auth_bytes=step.answer, session_lifetime_ms=lifetime_ms
+        )
+
+    def _token(self, token: bytes) -> bytes:
+        """The same for a client of the first handshake, which is told nothing when it fails."""
+        try:
+            return self._step(token)[0].answer
+        except Refused as refused:
+            _fail(str(refused), None)
+
+    def _step(self, token: bytes) -> tuple[Step, int]:
+        """The next step, and for how long the login is good, in ms: 0 until it is over, and where it has no end."""
+        if self._exchange is None:
+            _fail("it logs in again with another mechanism", None)
+        now_ms = self._now_ms()
+        try:
+            step = self._exchange.step(token, now_ms)
+        except Unanswerable as nonsense:
+            raise CloseConnection(str(nonsense)) from None
+        if step.user is None:
+            return step, 0
+        principal = f"User:{step.user}"
+        if self._principal and principal != self._principal:
+            before, after = self._principal.replace(":", ".", 1), principal.replace(":", ".", 1)
+            told = f"Cannot change principals during re-authentication from {before}: {after}"
+            raise Refused(told, told)
+        lifetime_ms = self._demands.lifetime_ms(self._mechanism, step.expires_ms, now_ms)
+        self._ends_ms = None if lifetime_ms is None else now_ms + lifetime_ms
+        self._principal, self._exchange, self._state = principal, None, State.COMPLETE
+        self._connection.admitted(principal)
+        return step, lifetime_ms or 0
+
+
+def _fail(reason: str, answer: Any) -> NoReturn:
+    raise NotBelieved(f"not authenticated: {reason}", answer)

@@ -1,0 +1,200 @@
+"""What a listener demands of those who connect: TLS, a certificate, a login; and as whom it believes them then.
+
+Made once when the node starts, from the properties of the listener; what is wrong with them is said then. Reloading the
+key store (`reload`) changes the certificate for the handshakes to come and leaves open connections as they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import secrets
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.api import NotBelieved
+from anabranch.broker.peer import ANONYMOUS, Peer
+from anabranch.broker.properties import ConfigError
+from anabranch.broker.security.gate import Answerer, Gate, Guarded
+from anabranch.broker.security.listener_properties import ListenerProperties
+from anabranch.broker.security.oauthbearer import OAuthBearerServer
+from anabranch.broker.security.plain import PlainServer
+from anabranch.broker.security.principals import NoRule, PrincipalRules
+from anabranch.broker.security.scram_server import DIGESTS, ScramServer
+from anabranch.broker.security.unsecured_tokens import UnsecuredTokens
+from anabranch.clients.jaas import LoginModule, login_module
+from anabranch.clients.security import Security
+from anabranch.clients.security_config import security_by
+from anabranch.clients.tls import TlsSettings, load_identity, server_context
+
+if TYPE_CHECKING:
+    from anabranch.broker.config import BrokerSettings
+    from anabranch.broker.listeners import Listener
+    from anabranch.broker.security.credentials import ScramCredentials
+    from anabranch.broker.security.exchange import Exchange
+
+NONCE_BYTES: Final = 24
+NOT_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "RECORD_LAYER_FAILURE")
+"""What OpenSSL says of bytes that are no handshake."""
+HANDSHAKE_S: Final = 60.0
+"""How long a client may take for the handshake of TLS."""
+MECHANISMS: Final = ("PLAIN", *DIGESTS, "OAUTHBEARER")
+_KINDS: Final = {"PLAIN": "PLAIN", "OAUTHBEARER": "OAUTHBEARER", **dict.fromkeys(DIGESTS, "SCRAM")}
+"""Mechanism -> the kind of its login module."""
+
+
+class Protection:
+    """The demands of one listener that is not PLAINTEXT."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        given: Mapping[str, str],
+        credentials: ScramCredentials,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        """`clock_ms` tells the time of day. Raises ConfigError."""
+        self._properties = properties = ListenerProperties(listener, given)
+        self._clock_ms = clock_ms
+        self._credentials = credentials
+        self.tls: ssl.SSLContext | None = None
+        self.mechanisms: dict[str, Callable[[], Exchange]] = {}
+        """Mechanism -> how an authentication by it begins."""
+        self.failure_delay_s = int(properties.get("connection.failed.authentication.delay.ms")) / 1000
+        self.receive_bytes_max = int(properties.get("sasl.server.max.receive.size"))
+        """The largest frame of who has not authenticated yet."""
+        self._rules: PrincipalRules | None = None
+        if listener.tls:
+            with _blamed(listener):
+                self.tls = server_context(TlsSettings.read(properties.get), properties.client_auth)
+            self._rules = PrincipalRules(properties.get("ssl.principal.mapping.rules"))
+        if listener.sasl:
+            for mechanism in properties.get("sasl.enabled.mechanisms").split(","):
+                with _blamed(listener):
+                    self.mechanisms[mechanism] = self._exchanges(mechanism)
+
+    def gate(self, connection: Guarded, answerer: Callable[[], Answerer]) -> Gate:
+        """The login of a new connection; `answerer` answers the requests behind it."""
+        return Gate(self, connection, answerer, self._clock_ms)
+
+    async def begin_tls(
+        self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, protocol: asyncio.BaseProtocol, peer: Peer
+    ) -> tuple[asyncio.Transport, Peer]:
+        """The handshake of a new connection, and who its certificate says the peer is. Raises NotBelieved."""
+        assert self.tls is not None, "only listeners with TLS shake hands"
+        try:
+            secured = await loop.start_tls(
+                transport, protocol, self.tls, server_side=True, ssl_handshake_timeout=HANDSHAKE_S
+            )
+            if secured is None:
+                raise ConnectionResetError
+            certificate = secured.get_extra_info("ssl_object").getpeercert(binary_form=True)
+            return secured, dataclasses.replace(peer, principal=self.principal_of(certificate))
+        except (OSError, NoRule) as error:
+            raise NotBelieved(f"no TLS at {peer.listener}: {_reason(error)}") from None
+
+    def reload(self) -> None:
+        """Read the key store again. Raises ConfigError, and goes on with what it had."""
+        assert self.tls is not None, "only listeners with TLS have a key store"
+        with _blamed(self._properties.listener):
+            load_identity(self.tls, TlsSettings.read(self._properties.get))
+
+    def principal_of(self, certificate: bytes | None) -> str:
+        """As whom the owner of a certificate (DER) is believed. Raises NoRule."""
+        if certificate is None or self._rules is None:
+            return ANONYMOUS
+        from anabranch.clients.certificates import distinguished_name
+
+        return f"User:{self._rules.user(distinguished_name(certificate))}"
+
+    def lifetime_ms(self, mechanism: str, expires_ms: int | None, now_ms: int) -> int | None:
+        """For how long a login is good from now on; None: for ever (KIP-368)."""
+        longest = int(self._properties.of_mechanism("connections.max.reauth.ms", mechanism))
+        ends = [longest] if longest > 0 else []
+        if expires_ms is not None:
+            ends.append(expires_ms - now_ms)
+        return max(0, min(ends)) if ends else None
+
+    def _exchanges(self, mechanism: str) -> Callable[[], Exchange]:
+        if mechanism not in MECHANISMS:
+            hint = ": Kerberos is not spoken here" if mechanism == "GSSAPI" else ""
+            raise ValueError(f"sasl.enabled.mechanisms={mechanism}{hint}; write some of {', '.join(MECHANISMS)}")
+        if mechanism in DIGESTS:
+
+            def scram() -> Exchange:
+                nonce = secrets.token_urlsafe(NONCE_BYTES)
+                return ScramServer(mechanism, lambda user: self._credentials.of(mechanism, user), nonce)
+
+            return scram
+        module = _module(mechanism, self._properties.jaas(mechanism))
+        if mechanism == "PLAIN":
+            return lambda: PlainServer(module.passwords)
+        read = _unsecured(module.options).read
+        return lambda: OAuthBearerServer(read)
+
+
+def _reason(error: Exception) -> str:
+    """Why a handshake failed, in words."""
+    reason = str(getattr(error, "reason", None) or error)
+    if reason in NOT_TLS:
+        return f"what came is not TLS ({reason}); the client's security.protocol is another one"
+    return reason or "the client has gone; perhaps it does not trust the certificate"
+
+
+def protections(
+    settings: BrokerSettings, credentials: ScramCredentials, clock_ms: Callable[[], int]
+) -> dict[str, Protection]:
+    """Listener -> its demands, for those that have any. Raises ConfigError."""
+    return {
+        one.name: Protection(one, settings.given, credentials, clock_ms)
+        for one in settings.listening
+        if one.tls or one.sasl
+    }
+
+
+def between_brokers(settings: BrokerSettings) -> Security:
+    """How this node is let in by others. Raises ConfigError."""
+    listener = settings.between_brokers
+    properties = ListenerProperties(listener, settings.given)
+    mechanism = jaas = ""
+    with _blamed(listener):
+        if listener.sasl:
+            mechanism = properties.get("sasl.mechanism.inter.broker.protocol")
+            enabled = properties.get("sasl.enabled.mechanisms").split(",")
+            if mechanism not in enabled:
+                raise ValueError(
+                    f"sasl.mechanism.inter.broker.protocol={mechanism} is not among sasl.enabled.mechanisms="
+                    f"{','.join(enabled)}"
+                )
+            jaas = properties.jaas(mechanism)
+            _module(mechanism, jaas)
+        return security_by(properties.get, listener.protocol, mechanism, jaas)
+
+
+def _module(mechanism: str, jaas: str) -> LoginModule:
+    module = login_module(jaas)
+    if module.kind != _KINDS[mechanism]:
+        raise ValueError(f"sasl.jaas.config: the module of {mechanism} is another one")
+    return module
+
+
+def _unsecured(options: Mapping[str, str]) -> UnsecuredTokens:
+    return UnsecuredTokens(
+        user_claim=options.get("unsecuredValidatorPrincipalClaimName", "sub"),
+        scope_claim=options.get("unsecuredValidatorScopeClaimName", "scope"),
+        required_scope=tuple(options.get("unsecuredValidatorRequiredScope", "").split()),
+        clock_skew_ms=int(options.get("unsecuredValidatorAllowableClockSkewMs", "0")),
+    )
+
+
+@contextlib.contextmanager
+def _blamed(listener: Listener) -> Iterator[None]:
+    """What is wrong with its properties is said of the listener."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        where = f": {error.filename}" if isinstance(error, OSError) and error.filename else ""
+        what = error.strerror if isinstance(error, OSError) and where else error
+        raise ConfigError(f"listener {listener.name}: {what}{where}") from None

@@ -1,0 +1,128 @@
+"""How a client is let in: by TLS, by SASL, by both or by neither.
+
+Two ways to say it. In Python, by the names that aiokafka and kafka-python use:
+
+    Producer("broker:9093", security_protocol="SASL_SSL", ssl_cafile="ca.pem",
+             sasl_mechanism="SCRAM-SHA-256", sasl_plain_username="alice", sasl_plain_password="...")
+
+In a file, by Kafka's property names (`security_of`):
+
+    security.protocol=SASL_SSL
+    ssl.truststore.location=ca.pem
+    sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="...";
+
+Secrets appear in no repr and in no text of an error.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Final, Unpack
+
+from anabranch.clients.security import Security, SecurityArguments
+
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+
+
+def make_security(**given: Unpack[SecurityArguments]) -> Security | None:
+    """What a client's arguments say; None where they say nothing. Raises ValueError, OSError."""
+    if not given:
+        return None
+    if "security" in given:
+        if len(given) > 1:
+            raise ValueError(f"security says everything; leave out {', '.join(sorted(given.keys() - {'security'}))}")
+        return given["security"]
+    protocol = _protocol("security_protocol", given.get("security_protocol", "PLAINTEXT"))
+    unused = [
+        name
+        for name in given
+        if (name.startswith("ssl_") and not protocol.endswith("SSL"))
+        or (name.startswith("sasl_") and not protocol.startswith("SASL_"))
+    ]
+    if unused:
+        raise ValueError(f"{', '.join(unused)}: not used with security_protocol={protocol}")
+    context = _context(given) if protocol.endswith("SSL") else None
+    if not protocol.startswith("SASL_"):
+        return Security(context)
+    mechanism = _mechanism("sasl_mechanism", given.get("sasl_mechanism", "PLAIN"))
+    if mechanism == "OAUTHBEARER":
+        provider = given.get("sasl_oauth_token_provider")
+        if provider is None:
+            raise ValueError("sasl_oauth_token_provider: OAUTHBEARER needs a function that returns a token")
+        return Security(context, mechanism, token=provider)
+    user, password = given.get("sasl_plain_username", ""), given.get("sasl_plain_password", "")
+    if not user or not password:
+        raise ValueError(f"sasl_plain_username and sasl_plain_password: {mechanism} needs both")
+    return Security(context, mechanism, user, password)
+
+
+def _context(given: SecurityArguments) -> ssl.SSLContext:
+    if "ssl_context" in given:
+        return given["ssl_context"]
+    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=given.get("ssl_cafile"))
+    context.check_hostname = given.get("ssl_check_hostname", True)
+    if "ssl_certfile" in given:
+        password = given.get("ssl_password", "")
+        context.load_cert_chain(given["ssl_certfile"], given.get("ssl_keyfile"), password=lambda: password)
+    return context
+
+
+def security_of(properties: Mapping[str, str]) -> Security:
+    """What Kafka's client properties say; those that do not begin with security, sasl or ssl are left alone.
+
+    Raises ValueError, OSError.
+    """
+
+    def get(name: str) -> str:
+        return properties.get(name, _DEFAULTS.get(name, "")).strip()
+
+    return security_by(get, get("security.protocol") or "PLAINTEXT", get("sasl.mechanism"), get("sasl.jaas.config"))
+
+
+def security_by(get: Callable[[str], str], protocol: str, mechanism: str, jaas: str) -> Security:
+    """The same from its parts; `get` gives the properties of TLS. Raises ValueError, OSError."""
+    from anabranch.clients.jaas import login_module
+    from anabranch.clients.tls import TlsSettings, client_context
+    from anabranch.clients.unsecured_token import unsecured_token
+
+    protocol = _protocol("security.protocol", protocol)
+    context = client_context(TlsSettings.read(get)) if protocol.endswith("SSL") else None
+    if not protocol.startswith("SASL_"):
+        return Security(context)
+    mechanism = _mechanism("sasl.mechanism", mechanism)
+    options = login_module(jaas).options if jaas else {}
+    if mechanism == "OAUTHBEARER":
+        user = options.get("unsecuredLoginStringClaim_sub", "")
+        if not user:
+            raise ValueError(
+                "sasl.jaas.config: OAUTHBEARER needs unsecuredLoginStringClaim_sub, the user of unsigned tokens"
+            )
+        return Security(context, mechanism, token=lambda: unsecured_token(options))
+    user, password = options.get("username", ""), options.get("password", "")
+    if not user or not password:
+        raise ValueError(f"sasl.jaas.config: {mechanism} needs a module with username and password")
+    return Security(context, mechanism, user, password)
+
+
+def _protocol(what: str, text: str) -> str:
+    protocol = text.upper()
+    if protocol not in PROTOCOLS:
+        raise ValueError(f"{what} is one of {', '.join(PROTOCOLS)}, not {text!r}")
+    return protocol
+
+
+def _mechanism(what: str, text: str) -> str:
+    mechanism = text.upper()
+    if mechanism not in MECHANISMS:
+        hint = "; Kerberos is not spoken here" if mechanism in ("GSSAPI", "") else ""
+        raise ValueError(f"{what} is one of {', '.join(MECHANISMS)}, not {text!r}{hint}")
+    return mechanism
+
+
+_DEFAULTS: Final[dict[str, str]] = {
+    **dict.fromkeys(("ssl.keystore.type", "ssl.truststore.type"), "JKS"),
+    "ssl.enabled.protocols": "TLSv1.2,TLSv1.3",
+    "ssl.endpoint.identification.algorithm": "https",
+}

@@ -1,0 +1,108 @@
+"""Goal: a connection says who it is, believes the answers that it should, and says so again before its session ends.
+
+Method: `log_in` with answers by hand; a connection whose broker ends sessions early, with requests that never pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from anabranch.clients.authentication import NotAuthenticated, log_in
+from anabranch.clients.connection import Connection
+from anabranch.clients.security import Security
+from anabranch.cluster import Cluster
+from anabranch.protocol.apis.metadata import MetadataRequest
+from anabranch.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from anabranch.protocol.apis.sasl_handshake import SaslHandshakeResponse
+from tests.secured.certificates import plain_users
+
+PLAIN = Security(None, "PLAIN", "alice", "secret")
+LISTENER = "SASL_PLAINTEXT://127.0.0.1:0"
+
+
+async def told(*answers: Any) -> float | None:
+    """The outcome of a login that is answered like this."""
+    queue = iter(answers)
+
+    async def call(request: Any) -> Any:
+        return next(queue)
+
+    return await log_in(PLAIN, call)
+
+
+def shaken(code: int = 0, *mechanisms: str) -> SaslHandshakeResponse:
+    return SaslHandshakeResponse(error_code=code, mechanisms=list(mechanisms))
+
+
+def believed(**more: Any) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(**{"error_code": 0, "error_message": None, "auth_bytes": b"", **more})
+
+
+async def test_the_answer_says_when_to_log_in_again() -> None:
+    assert await told(shaken(), believed()) is None
+    assert await told(shaken(), believed(session_lifetime_ms=10_000)) == 8.5
+
+
+@pytest.mark.parametrize(
+    ("answers", "says"),
+    [
+        ((shaken(33, "SCRAM-SHA-256"),), "does not take PLAIN; it takes SCRAM-SHA-256"),
+        ((shaken(34),), "wants no login"),
+        ((shaken(35),), "UNSUPPORTED_VERSION"),
+        ((shaken(), believed(error_code=58, error_message="no such user")), "no such user"),
+        ((shaken(), believed(error_code=58)), "SASL_AUTHENTICATION_FAILED"),
+    ],
+)
+async def test_a_refusal_says_why(answers: Any, says: str) -> None:
+    with pytest.raises(NotAuthenticated, match=says):
+        await told(*answers)
+
+
+def short_sessions(ms: int) -> dict[str, str]:
+    return {
+        **plain_users("SASL_PLAINTEXT", admin="a", alice="secret"),
+        "listener.name.sasl_plaintext.plain.connections.max.reauth.ms": str(ms),
+    }
+
+
+async def test_requests_go_on_while_a_connection_logs_in_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    logins = 0
+    step = SaslAuthenticateRequest.__init__
+
+    def counting(self: Any, **fields: Any) -> None:
+        nonlocal logins
+        logins += 1
+        step(self, **fields)
+
+    async with Cluster(1, listeners=[LISTENER], properties=short_sessions(1500)) as cluster:
+        connection = await Connection.open(*cluster.address(1), client_id="test", security=PLAIN)
+        monkeypatch.setattr("anabranch.clients.authentication.SaslAuthenticateRequest.__init__", counting)
+        pending: set[asyncio.Future[Any]] = set()
+        while logins < 3:
+            pending.add(connection.send(MetadataRequest(topics=[])))
+            if len(pending) > 5:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                assert all(one.result().brokers for one in done)
+        await asyncio.gather(*pending)
+        await connection.close()
+
+
+async def test_who_is_not_let_in_again_loses_the_connection(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Cluster(1, listeners=[LISTENER], properties=short_sessions(1500)) as cluster:
+        connection = await Connection.open(*cluster.address(1), client_id="test", security=PLAIN)
+        assert connection._login is not None
+        connection._login.cancel()
+        monkeypatch.setattr("anabranch.broker.security.gate.REAUTHENTICATION_PAUSE_MS", 0)
+        task = asyncio.ensure_future(connection._log_in_again(Security(None, "PLAIN", "alice", "changed")))
+        await asyncio.sleep(0)
+        held = connection.send(MetadataRequest(topics=[]))
+        await task
+        with pytest.raises(ConnectionError, match="not logged in again"):
+            await held
+        assert connection.closed
+        assert "could not log in again" in caplog.text

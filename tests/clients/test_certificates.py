@@ -1,0 +1,52 @@
+"""Goal: names are written as Java writes them, whatever is in them, and stores come back as they were made."""
+
+from __future__ import annotations
+
+import ssl
+
+import pytest
+
+from anabranch.clients.certificates import Authority, distinguished_name, pkcs12_identity, pkcs12_trusted
+
+AUTHORITY = Authority()
+
+
+@pytest.mark.parametrize(
+    ("names", "written"),
+    [
+        ([("C", "US"), ("O", "Acme"), ("CN", "alice")], "CN=alice,O=Acme,C=US"),
+        ([("CN", 'a,b+c"d\\e<f>g;h')], 'CN=a\\,b\\+c\\"d\\\\e\\<f\\>g\\;h'),
+        ([("CN", " #a ")], "CN=\\ #a\\ "),
+        ([("CN", "#a")], "CN=\\#a"),
+        ([("CN", "é")], "CN=é"),
+        ([("CN", "a"), ("emailAddress", "a@b")], "1.2.840.113549.1.9.1=#1603614062,CN=a"),
+        ([("DC", "org"), ("UID", "u"), ("L", "l"), ("ST", "s")], "ST=s,L=l,UID=u,DC=org"),
+        ([("STREET", "t"), ("OU", "o")], "OU=o,STREET=t"),
+    ],
+)
+def test_a_distinguished_name_is_written_as_java_does(names: list[tuple[str, str]], written: str) -> None:
+    issued = AUTHORITY.issue(names)
+    assert distinguished_name(ssl.PEM_cert_to_DER_cert(issued.certificate.decode())) == written
+
+
+def test_a_long_value_that_has_no_keyword_is_written_whole() -> None:
+    issued = AUTHORITY.issue([("CN", "a"), ("emailAddress", "x" * 200)])
+    written = distinguished_name(ssl.PEM_cert_to_DER_cert(issued.certificate.decode()))
+    assert written == "1.2.840.113549.1.9.1=#1681c8" + "78" * 200 + ",CN=a"
+
+
+def test_a_store_gives_back_key_and_chain_and_is_closed_to_other_passwords() -> None:
+    issued = AUTHORITY.issue([("CN", "a")])
+    key, chain = pkcs12_identity(issued.store("changeit"), "changeit", "other")
+    assert b"ENCRYPTED PRIVATE KEY" in key
+    assert chain == issued.certificate + issued.chain
+    assert pkcs12_trusted(issued.store("changeit"), "changeit").count("BEGIN CERTIFICATE") == 2
+    with pytest.raises(ValueError, match="password"):
+        pkcs12_identity(issued.store("changeit"), "guessed", "other")
+    with pytest.raises(ValueError, match=r".+"):
+        pkcs12_identity(b"nonsense", "changeit", "other")
+
+
+def test_a_key_is_in_no_repr() -> None:
+    issued = AUTHORITY.issue([("CN", "a")])
+    assert issued.key.decode().splitlines()[1] not in repr(issued)

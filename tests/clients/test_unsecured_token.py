@@ -1,0 +1,32 @@
+"""Goal: tokens that nobody signs are what a broker reads that takes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.broker.security.oauthbearer import BadToken, Bearer, OAuthBearerServer
+from anabranch.broker.security.unsecured_tokens import UnsecuredTokens
+from anabranch.clients.sasl import OAuthBearerLogin
+from anabranch.clients.unsecured_token import unsecured_token
+
+
+def test_the_options_of_the_module_become_claims() -> None:
+    options = {
+        "unsecuredLoginStringClaim_sub": "alice",
+        "unsecuredLoginListClaim_scope": "|read|write",
+        "unsecuredLoginNumberClaim_n": "1.5",
+        "unsecuredLoginLifetimeSeconds": "60",
+        "other": "x",
+    }
+    token = unsecured_token(options, now_s=1000)
+    reader = UnsecuredTokens(required_scope=("write",))
+    assert reader.read(token, 1_000_000) == Bearer("alice", 1_060_000)
+    with pytest.raises(BadToken, match="expired"):
+        reader.read(token, 1_060_000)
+
+
+@pytest.mark.parametrize("user", ["a>b?c~d", "é", "CN=a,OU=b", "~~~~"])
+def test_every_name_gets_through_the_exchange(user: str) -> None:
+    token = unsecured_token({"unsecuredLoginStringClaim_sub": user}, now_s=1000)
+    server = OAuthBearerServer(UnsecuredTokens().read)
+    assert server.step(OAuthBearerLogin(token).first(), 1_000_000).user == user
