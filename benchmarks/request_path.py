@@ -32,6 +32,8 @@ from benchmarks.report import Figure, console, summary, table, times, working
 
 TOPIC: Final = "path"
 AIM_US: Final = 60.0
+RULES: Final = 10
+RULES_AIM_US: Final = 5.0
 REQUESTS: Final = 5000
 ROUNDS: Final = 7
 
@@ -210,11 +212,26 @@ async def stages_us(path: Path, count: int) -> dict[str, float]:
     return best
 
 
+async def ruled_us(cluster: Cluster, path: Path, count: int) -> float:
+    """What ten rules of faults about other partitions of the same topic add."""
+    plain, ruled = [], []
+    for _ in range(ROUNDS):
+        plain.append(await path.handled_us(count))
+        for partition in range(RULES):
+            cluster.faults.add(topic=TOPIC, partition=partition + 1, hold=True)
+        await path.handled_us(1)  # what rules are about is worked out once for each kind of request
+        ruled.append(await path.handled_us(count))
+        cluster.faults.clear()
+    return min(ruled) - min(plain)
+
+
 async def everything(requests: int, profile: bool) -> list[dict[str, float]]:
     """All stages of both kinds; with `profile` the functions of the whole path are printed too."""
     async with Cluster(1, seed=random.randrange(1 << 30)) as cluster:
         paths = await opened(cluster, [small_produce(TOPIC), small_fetch(TOPIC)])
         found = [await stages_us(path, max(1, requests // ROUNDS)) for path in paths]
+        for path, stages in zip(paths, found, strict=True):
+            stages["rules"] = await ruled_us(cluster, path, max(1, requests // ROUNDS))
         if profile:
             for path in paths:
                 await profiled(path, requests)
@@ -244,6 +261,7 @@ def measure(requests: int = REQUESTS, *, profile: bool = False) -> list[Figure]:
     for stage in ("frame and decode", "dispatch and handler", "log", "encode", "connection, loop"):
         rows.append((f"  {stage}", f"{_stage(produce, stage):.1f}", f"{_stage(fetch, stage):.1f}"))
     rows.insert(0, ("whole request", f"{produce['whole request']:.1f}", f"{fetch['whole request']:.1f}"))
+    rows.append((f"{RULES} rules that do not match add", f"{produce['rules']:.1f}", f"{fetch['rules']:.1f}"))
     rows.append(("peer: decode and encode alone", f"{produce['floor']:.1f}", f"{fetch['floor']:.1f}"))
     ratios = [times(one["whole request"], one["floor"]) for one in (produce, fetch)]
     rows.append(("ratio", *ratios))
@@ -252,7 +270,15 @@ def measure(requests: int = REQUESTS, *, profile: bool = False) -> list[Figure]:
         *("", f"Produce v{VERSIONS[ProduceRequest]}, acks=1", f"Fetch v{VERSIONS[FetchRequest]}"),
         rows=rows,
     )
-    return [
+    dearest_us = max(produce["rules"], fetch["rules"])
+    rules = Figure(
+        f"{RULES} rules of faults that do not match",
+        f"< {RULES_AIM_US:.0f} us",
+        f"{dearest_us:.1f} us",
+        "none: the plain dispatcher",
+        dearest_us < RULES_AIM_US,
+    )
+    paths = [
         Figure(
             f"Python time of a small {name}",
             f"< {AIM_US:.0f} us",
@@ -262,6 +288,7 @@ def measure(requests: int = REQUESTS, *, profile: bool = False) -> list[Figure]:
         )
         for name, found in (("Produce", produce), ("Fetch", fetch))
     ]
+    return [*paths, rules]
 
 
 def _stage(found: dict[str, float], stage: str) -> float:

@@ -228,7 +228,8 @@ class Index:
             for kind, wanted in matcher.named:
                 for one in wanted:
                     named.setdefault(kind, {}).setdefault(one, set()).add(position)
-        self._named = tuple((kind, table, self._not_in(table)) for kind, table in named.items())
+        rarest_first = sorted(named.items(), key=lambda one: -len(one[1]))  # most requests are then told apart by it
+        self._named = tuple((kind, table, self._not_in(table)) for kind, table in rarest_first)
 
     def _not_in(self, table: Mapping[Any, set[int]]) -> frozenset[int]:
         return frozenset(self._everyone).difference(*table.values())
@@ -241,8 +242,9 @@ class Index:
             if values is None:
                 continue  # its rows will tell, or its answer
             able: AbstractSet[int] = others
-            for one in table.keys() & values:
-                able = able | table[one]
+            for one in values if len(values) < len(table) else table.keys() & values:
+                if one in table:
+                    able = able | table[one]
             found = able if found is None else found & able
             if not found:
                 return ()

@@ -168,39 +168,43 @@ def producer_id_of(records: Any) -> int | None:
 
 Way = tuple[tuple[str, ...], str, bool]
 """Lists of structs that lead to a field, the field, and whether it is a list itself."""
-_ways: Final[dict[tuple[type[Any], int], Mapping[str, tuple[Way, ...]]]] = {}
+Reader = Callable[[Any], set[Any]]
+_readers: Final[dict[tuple[type[Any], int], Mapping[str, Reader]]] = {}
 
 
 def values_of(message: Any, version: int, kind: str) -> set[Any] | None:
     """All that a request names of one kind, read faster than rows; None where it takes rows to tell."""
     key = (type(message), version)
-    ways = _ways.get(key)
-    if ways is None:
-        ways = _ways[key] = dict(_ways_of(type(message), version))
-    to_it = ways.get(kind)
-    if to_it is None:
-        return None
-    found: set[Any] = set()
-    for lists, name, is_list in to_it:
-        structs = [message]
-        for step in lists:
-            structs = [one for struct in structs for one in getattr(struct, step) or ()]
-        if kind == PRODUCER_ID and name == RECORDS:
-            found.update([producer_id_of(struct.records) for struct in structs])
-        elif is_list:
-            found.update(one for struct in structs for one in getattr(struct, name) or ())
-        else:
-            found.update([getattr(struct, name) for struct in structs])
-    return found or None
+    readers = _readers.get(key)
+    if readers is None:
+        readers = _readers[key] = dict(_written(type(message), version))
+    reader = readers.get(kind)
+    return None if reader is None else reader(message) or None
 
 
-def _ways_of(struct: type[Any], version: int) -> Iterator[tuple[str, tuple[Way, ...]]]:
+def _written(struct: type[Any], version: int) -> Iterator[tuple[str, Reader]]:
     found: dict[str, list[Way]] = {}
     _find_ways(struct, version, (), found)
     if KEY in found or RESOURCE in found:
         return  # what these mean is told by another field
     for kind, ways in found.items():
-        yield kind, tuple(ways)
+        sets = " | ".join(_source(kind, *way) for way in ways)
+        yield kind, eval(f"lambda message: {sets}", {"producer_id_of": producer_id_of})
+
+
+def _source(kind: str, lists: tuple[str, ...], name: str, is_list: bool) -> str:
+    """The values at the end of one way, as a comprehension: a third of what walking it takes."""
+    loops, struct = "", "message"
+    for depth, step in enumerate(lists):
+        loops += f" for s{depth} in {struct}.{step} or ()"
+        struct = f"s{depth}"
+    value = f"{struct}.{name}"
+    if is_list:
+        loops += f" for one in {value} or ()"
+        value = "one"
+    elif kind == PRODUCER_ID and name == RECORDS:
+        value = f"producer_id_of({value})"
+    return f"{{{value}{loops}}}"
 
 
 def _find_ways(struct: type[Any], version: int, lists: tuple[str, ...], found: dict[str, list[Way]]) -> None:

@@ -188,3 +188,35 @@ async def test_a_delay_lets_others_pass() -> None:
         await next(iter(made.faults)).wait_hit()
         assert await groups(fast) == 0 and not asking.done()
         assert await asking == 0
+
+
+async def test_a_broker_whose_metadata_stays_as_it_is() -> None:
+    async with cluster(brokers=2) as made, Admin(made.bootstrap_servers) as admin:
+        stale = made.faults.add(api="UpdateMetadata", between_brokers=True, brokers=2, hold=True)
+        clients = made.faults.add(api="CreateTopics", throttle_ms=1)
+        await admin.create_topics([NewTopic(name="orders", partitions=1, replication_factor=1)])
+        await stale.wait_hit()
+        known = [made.nodes[node_id].services.metadata for node_id in (1, 2)]
+        assert await known[0].wait_until(lambda image: "orders" in image.topics, 60000)
+        assert "orders" not in known[1].image.topics
+        stale.release()
+        assert await known[1].wait_until(lambda image: "orders" in image.topics, 60000)
+        assert clients.hits, "what clients ask is another matter"
+
+
+async def test_a_follower_whose_fetches_are_held_leaves_the_isr_and_comes_back() -> None:
+    async with Cluster(2, seed=1, properties={"replica.lag.time.max.ms": "300"}) as made, asyncio.timeout(60):
+        async with Admin(made.bootstrap_servers) as admin:
+            await admin.create_topics([NewTopic(name="orders", partitions=1, replication_factor=2)])
+            await admin.wait_for_topic("orders", replicas=2)
+
+        def isr() -> int:
+            image = made.nodes[1].services.metadata.partition("orders", 0)
+            return 0 if image is None else len(image.isr)
+
+        await until(lambda: isr() == 2)
+        with made.faults(Rule(api=("Fetch",), topic=("orders",), hold=True, between_brokers=True)):
+            async with Producer(made.bootstrap_servers, acks=1) as producer:
+                await producer.send_and_wait("orders", b"what the follower does not have")
+            await until(lambda: isr() == 1)
+        await until(lambda: isr() == 2)
