@@ -371,7 +371,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     async def _throttled(self, throttling: Throttling, request: Request) -> Any:
         answerer = self._gate or self._server.dispatcher
-        response, self._mute_ms = await throttling.answer(request, answerer.answer(request, self.peer))
+        response, self._mute_ms = await throttling.answer(request, answerer.answer(request, self.peer), self.peer.user)
         return response
 
     def _answer(self, response: Any) -> None:

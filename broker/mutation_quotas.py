@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from anabranch.broker.quotas import ANONYMOUS
+
 if TYPE_CHECKING:
     from anabranch.broker.quotas import ClientQuotas, Entity
 
@@ -40,16 +42,18 @@ class MutationQuotas:
         self._quotas = quotas
         self._buckets: dict[Entity, TokenBucket] = {}
 
-    def spend(self, client_id: str, partitions: int, now_ms: int, *, strict: bool) -> tuple[bool, int]:
+    def spend(
+        self, client_id: str, partitions: int, now_ms: int, *, strict: bool, user: str = ANONYMOUS
+    ) -> tuple[bool, int]:
         """Charge a client.
 
         Returns whether it may change so many partitions now, and how many ms it should wait after.
         """
-        found = self._quotas.limit_of(MUTATIONS, client_id)
+        found = self._quotas.limit_of(MUTATIONS, client_id, user)
         if found is None:
             return True, 0
         limit, shared_by = found
-        burst = self._quotas.burst(MUTATIONS, client_id) or 0
+        burst = self._quotas.burst(MUTATIONS, client_id, user) or 0
         bucket = self._buckets.setdefault(shared_by, TokenBucket(burst, now_ms))
         bucket.fill(limit, burst, now_ms)
         if strict and bucket.tokens < 0:

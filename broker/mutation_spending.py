@@ -21,6 +21,7 @@ class Spending:
         throttling = ctx.services.throttling
         self._quotas = None if throttling is None or not throttling.active else throttling.mutations
         self._client_id = ctx.client_id
+        self._user = ctx.peer.user
         self._now_ms = ctx.services.now_ms
         self._strict = strict
         self.wait_ms = 0
@@ -30,7 +31,9 @@ class Spending:
         """Raise THROTTLING_QUOTA_EXCEEDED if the client has changed too much already."""
         if self._quotas is None:
             return
-        allowed, wait_ms = self._quotas.spend(self._client_id, partitions, self._now_ms(), strict=self._strict)
+        allowed, wait_ms = self._quotas.spend(
+            self._client_id, partitions, self._now_ms(), strict=self._strict, user=self._user
+        )
         self.wait_ms = max(self.wait_ms, wait_ms)
         if not allowed:
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")

@@ -17,7 +17,7 @@ from typing import Final
 DEFAULT: Final = "<default>"
 """The name under which the limit of all stands that have none of their own."""
 ANONYMOUS: Final = "ANONYMOUS"
-"""Every user of a PLAINTEXT listener."""
+"""The user of a connection that has not authenticated: of every one on a PLAINTEXT listener."""
 
 PRODUCE: Final = "producer_byte_rate"
 FETCH: Final = "consumer_byte_rate"
@@ -119,14 +119,23 @@ class ClientQuotas:
                     return limit, shared_by
         return None
 
-    def burst(self, what: str, client_id: str) -> int | None:
+    def burst(self, what: str, client_id: str, user: str = ANONYMOUS) -> int | None:
         """The most that can be used at once without staying over the limit for ever."""
-        found = self.limit_of(what, client_id)
+        found = self.limit_of(what, client_id, user)
         return None if found is None else int(found[0] * (self._samples - 1) * self._window_ms / 1000)
 
-    def record(self, what: str, client_id: str, amount: float, now_ms: int, *, longest_ms: int | None = None) -> int:
+    def record(
+        self,
+        what: str,
+        client_id: str,
+        amount: float,
+        now_ms: int,
+        *,
+        user: str = ANONYMOUS,
+        longest_ms: int | None = None,
+    ) -> int:
         """Note a use; returns for how many milliseconds to wait now."""
-        found = self.limit_of(what, client_id)
+        found = self.limit_of(what, client_id, user)
         if found is None:
             return 0
         limit, shared_by = found
@@ -138,9 +147,9 @@ class ClientQuotas:
         wait_ms = rate.wait_ms(limit, now_ms)
         return wait_ms if longest_ms is None else min(wait_ms, longest_ms)
 
-    def take_back(self, what: str, client_id: str, amount: float, now_ms: int) -> None:
+    def take_back(self, what: str, client_id: str, amount: float, now_ms: int, *, user: str = ANONYMOUS) -> None:
         """Undo a use that was recorded and does not happen after all."""
-        found = self.limit_of(what, client_id)
+        found = self.limit_of(what, client_id, user)
         if found is not None and (rate := self._rates.get((what, found[1]))) is not None:
             rate.record(-amount, now_ms)
 

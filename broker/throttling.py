@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.broker.mutation_quotas import MutationQuotas
-from anabranch.broker.quotas import FETCH, PRODUCE, REQUEST
+from anabranch.broker.quotas import ANONYMOUS, FETCH, PRODUCE, REQUEST
 
 if TYPE_CHECKING:
     from anabranch.broker.quotas import ClientQuotas
@@ -53,12 +53,12 @@ class Throttling:
         """Whether there is any limit."""
         return bool(self.quotas.limited)
 
-    async def answer(self, request: Request, work: Coroutine[Any, Any, Any]) -> tuple[Any, int]:
+    async def answer(self, request: Request, work: Coroutine[Any, Any, Any], user: str = ANONYMOUS) -> tuple[Any, int]:
         """The response that `work` gives, and for how many milliseconds its connection is to be muted."""
         if request.api.key in FREE or is_follower(request):
             return await work, 0
         client_id = request.client_id or ""
-        self._bound_fetch(request, client_id)
+        self._bound_fetch(request, client_id, user)
         busy_s = 0.0
         if REQUEST in self.quotas.limited:
             timed = Timed(work, self._clock_s)
@@ -68,26 +68,28 @@ class Throttling:
             response = await work
         now_ms = self._clock_ms()
         what, size = traffic(request, response)
-        bandwidth_ms = self.quotas.record(what, client_id, size, now_ms) if what else 0
+        bandwidth_ms = self.quotas.record(what, client_id, size, now_ms, user=user) if what else 0
         request_ms = 0
         if response is not None:
             percent = busy_s * 100
-            request_ms = self.quotas.record(REQUEST, client_id, percent, now_ms, longest_ms=self._request_longest_ms)
+            request_ms = self.quotas.record(
+                REQUEST, client_id, percent, now_ms, user=user, longest_ms=self._request_longest_ms
+            )
         wait_ms = max(bandwidth_ms, request_ms, getattr(response, "throttle_time_ms", 0))  # mutations say it themselves
         if not wait_ms:
             return response, 0
         self.throttled_requests += 1
         self.throttled_ms += wait_ms
         if what == FETCH:
-            self.quotas.take_back(FETCH, client_id, size, now_ms)
+            self.quotas.take_back(FETCH, client_id, size, now_ms, user=user)
             response = dataclasses.replace(response, responses=[])
         if hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = wait_ms
         return response, wait_ms
 
-    def _bound_fetch(self, request: Request, client_id: str) -> None:
+    def _bound_fetch(self, request: Request, client_id: str, user: str) -> None:
         """Bound a Fetch to what a window allows, or an answer could be too large for ever."""
-        if request.api.key == FETCH_KEY and (most := self.quotas.burst(FETCH, client_id)) is not None:
+        if request.api.key == FETCH_KEY and (most := self.quotas.burst(FETCH, client_id, user)) is not None:
             request.body.max_bytes = min(request.body.max_bytes, most)
 
 

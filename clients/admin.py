@@ -28,6 +28,7 @@ from anabranch.clients.replica_admin import (
 )
 from anabranch.clients.security import SecurityArguments
 from anabranch.clients.security_config import make_security
+from anabranch.clients.user_admin import ITERATIONS, delete_user, describe_users, set_password
 from anabranch.protocol.apis.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -417,6 +418,52 @@ class Admin:
             Partition -> its replicas, which of them are being added, which are to be removed.
         """
         return await list_partition_reassignments(self.network, partitions, self._timeout_ms)
+
+    # users
+
+    async def describe_users(self, users: Sequence[str] | None = None) -> dict[str, dict[str, int]]:
+        """Describe the users that log in with SCRAM.
+
+        Args:
+            users: Which; None for all.
+
+        Returns:
+            User -> mechanism -> iterations.
+
+        Raises:
+            KafkaError: RESOURCE_NOT_FOUND: a user that was named is none.
+        """
+        return await describe_users(self.network, users)
+
+    async def set_password(
+        self,
+        user: str,
+        password: str,
+        *,
+        mechanisms: Sequence[str] = ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+        iterations: int = ITERATIONS,
+    ) -> None:
+        """Create a user that logs in with SCRAM, or give it another password. The password itself is not sent.
+
+        Args:
+            user: The name.
+            password: The password.
+            mechanisms: By which it may log in.
+            iterations: How many rounds of hashing, from 4096 to 16384.
+        """
+        await set_password(self.network, user, password, mechanisms=mechanisms, iterations=iterations)
+
+    async def delete_user(self, user: str, *, mechanisms: Sequence[str] | None = None) -> None:
+        """Take the passwords of a user away.
+
+        Args:
+            user: The name.
+            mechanisms: By which it shall not log in any more; None for all.
+
+        Raises:
+            KafkaError: RESOURCE_NOT_FOUND: there is no such user.
+        """
+        await delete_user(self.network, user, mechanisms)
 
     async def describe_log_dirs(self, broker: int) -> list[LogDir]:
         """Describe the data directories of a broker.

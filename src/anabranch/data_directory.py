@@ -17,6 +17,7 @@ from anabranch.clients.connection import Connection
 from anabranch.protocol.apis.metadata import MetadataRequest
 
 if TYPE_CHECKING:
+    from anabranch.clients.security import Security
     from anabranch.protocol.apis.metadata import MetadataResponse
 
 JOURNAL: Final = "zookeeper.journal"
@@ -38,9 +39,9 @@ def refuse_other_form(data_dir: str | Path, *, processes: bool) -> None:
         )
 
 
-async def left_out(host: str, port: int) -> str:
+async def left_out(host: str, port: int, security: Security | None = None) -> str:
     """Which topics need brokers that are not running, in one line, asked of this broker; empty if none does."""
-    connection = await Connection.open(host, port, client_id="anabranch-launcher")
+    connection = await Connection.open(host, port, client_id="anabranch-launcher", security=security)
     try:
         metadata = await connection.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
     finally:

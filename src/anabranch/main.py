@@ -26,6 +26,8 @@ COMMANDS: Final = {
     "produce": ("anabranch.commands.produce", "Send lines of text or JSON as records."),
     "consume": ("anabranch.commands.consume", "Show the records of topics, each key in its order."),
     "groups": ("anabranch.commands.groups", "Consumer groups: members, gates, offsets."),
+    "users": ("anabranch.commands.users", "Who may log in with SCRAM, and their passwords."),
+    "certs": ("anabranch.commands.certs", "Certificates for a local cluster."),
     "features": ("anabranch.commands.features", "What all brokers can rely on, such as ordered resizing."),
     "streams": ("anabranch.commands.streams", "Run an instance of a streams application."),
     "audit": ("anabranch.commands.audit", "Check with Spark that keys kept their order."),

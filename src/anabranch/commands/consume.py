@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from anabranch.commands.remote import bootstrap, refusals
+from anabranch.commands.remote import bootstrap, refusals, security
 
 if TYPE_CHECKING:
     from anabranch import Consumer, ConsumerRecord, TopicPartition
@@ -91,6 +91,7 @@ def command(
             auto_offset_reset=LATEST if start == LATEST else EARLIEST,
             isolation_level="read_committed" if committed else "read_uncommitted",
             ordered_delivery=not chosen,
+            **security(),
         )
         async with consumer:
             for topic in topics:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from anabranch.broker.config import BrokerSettings, ConfigError, parse_properties
+from anabranch.broker.config import BrokerSettings, ConfigError
+from anabranch.broker.properties_file import properties_of
 from anabranch.broker.start_settings import IDS, check_reachable, refuse_twice, start_settings
 from anabranch.metrics import metrics_endpoint
 from anabranch.running import LOG_LEVELS, StopSignal, run, settle_memory
@@ -65,6 +66,11 @@ Examples:
 @click.option("--rack", default="", help="The rack that the node stands in; replicas are spread over racks.")
 @click.option("--config", "config", multiple=True, metavar="NAME=VALUE", help="A broker property; may be repeated.")
 @click.option(
+    "--config-file",
+    type=click.Path(dir_okay=False),
+    help="Broker properties from a file, as server.properties has them; for passwords, which --config shows to all.",
+)
+@click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
     help="Serve Prometheus metrics at http://HOST:PORT/metrics, on the host of --listen. 0: a free port.",
@@ -83,6 +89,7 @@ def command(
     data_dir: str | None,
     rack: str,
     config: tuple[str, ...],
+    config_file: str | None,
     metrics_port: int | None,
     log_level: str,
 ) -> None:
@@ -95,7 +102,7 @@ def command(
     if not named or set(named) - {"broker", "controller"}:
         raise click.UsageError(f"--roles {roles!r}: write broker, controller, or broker,controller")
     try:
-        properties = parse_properties(config)
+        properties = properties_of(config_file, config)
         refuse_twice(
             properties, {**OPTIONS, **dict.fromkeys(("log.dir", "log.dirs") if data_dir else (), "--data-dir")}
         )

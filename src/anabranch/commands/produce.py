@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from anabranch.commands.remote import bootstrap, refusals
+from anabranch.commands.remote import bootstrap, refusals, security
 from anabranch.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def command(
 
         wanted = acks if acks == "all" else int(acks)
         codec = None if compression == "none" else compression
-        async with Producer(bootstrap, acks=wanted, compression_type=codec) as producer:
+        async with Producer(bootstrap, acks=wanted, compression_type=codec, **security()) as producer:
             stored = Stored(topic)
             if null:
                 await stored.send(producer, complete(LineRecord(None)))

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from anabranch.clients.authentication import NotAuthenticated
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from anabranch.clients.admin import Admin
+    from anabranch.clients.security import SecurityArguments
 
-bootstrap = click.option(
+_bootstrap = click.option(
     "--bootstrap-servers",
     "bootstrap",
     default="127.0.0.1:9092",
@@ -28,6 +30,46 @@ bootstrap = click.option(
     metavar="HOST:PORT[,...]",
     help="Brokers of the cluster; the others are learned from them.",
 )
+SECURITY = "anabranch.security"
+"""Where click keeps the file that says how this command is let in."""
+
+
+def _keep_path(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
+    ctx.meta[SECURITY] = path
+
+
+_command_config = click.option(
+    "--command-config",
+    type=click.Path(dir_okay=False),
+    envvar="ANABRANCH_COMMAND_CONFIG",
+    show_envvar=True,
+    expose_value=False,
+    callback=_keep_path,
+    help="How to be let in: a file of Kafka's client properties, such as security.protocol and sasl.jaas.config.",
+)
+
+
+def bootstrap(command: Callable[..., None]) -> Callable[..., None]:
+    """Where the cluster is, and how this command is let in (`security`)."""
+    return _bootstrap(_command_config(command))
+
+
+def security() -> SecurityArguments:
+    """How clients that this command makes are let in: by its file of Kafka's client properties, if there is one."""
+    path = click.get_current_context().meta.get(SECURITY)
+    if path is None:
+        return {}
+    from pathlib import Path
+
+    from anabranch.broker.properties_file import properties_in
+    from anabranch.clients.security_config import security_of
+
+    try:
+        return {"security": security_of(properties_in(Path(path).read_text()))}
+    except (ValueError, OSError) as error:
+        raise click.UsageError(f"--command-config {path}: {error}") from None
+
+
 timeout = click.option(
     "--timeout", "timeout_s", default=60.0, show_default=True, help="Seconds to wait for the outcome."
 )
@@ -54,7 +96,7 @@ def run(
     from anabranch import Admin
 
     async def main() -> None:
-        async with Admin(bootstrap_servers, request_timeout_ms=int(timeout_s * 1000)) as admin:
+        async with Admin(bootstrap_servers, request_timeout_ms=int(timeout_s * 1000), **security()) as admin:
             await act(admin)
 
     with refusals(bootstrap_servers, hints=hints):
@@ -69,6 +111,8 @@ def refusals(bootstrap_servers: str, *, hints: Mapping[ErrorCode, str] | None = 
     except KafkaError as error:
         hint = (hints or {}).get(error.code) or HINTS.get(error.code)
         raise click.ClickException(f"{error}{'; ' + hint if hint else ''}") from None
+    except NotAuthenticated as error:
+        raise click.ClickException(f"not let in: {error}") from None
     except (ConnectionError, TimeoutError) as error:
         reason = str(error) or "no answer"
         raise click.ClickException(f"{reason}; is a cluster running at {bootstrap_servers}?") from None

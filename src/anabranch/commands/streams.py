@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from anabranch.commands.remote import bootstrap
+from anabranch.commands.remote import bootstrap, security
 
 if TYPE_CHECKING:
     from anabranch.clients.streams.streams import Streams
@@ -57,7 +57,11 @@ def command(
         raise click.ClickException("stores need LMDB: pip install 'anabranch[streams]'")
     try:
         config = StreamsConfig(
-            application_id=application_id, bootstrap_servers=bootstrap, state_dir=state_dir, **_parsed(settings)
+            application_id=application_id,
+            bootstrap_servers=bootstrap,
+            state_dir=state_dir,
+            security=security(),
+            **_parsed(settings),
         )
         found = load_topology(topology)
         found.build(application_id)

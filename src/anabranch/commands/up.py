@@ -60,6 +60,11 @@ Examples:
 @click.option("--racks", metavar="NAME,...", help="The brokers' racks, by turns; consumers may then read nearby.")
 @click.option("--config", "config", multiple=True, metavar="NAME=VALUE", help="A broker property; may be repeated.")
 @click.option(
+    "--config-file",
+    type=click.Path(dir_okay=False),
+    help="Broker properties from a file, as server.properties has them; for passwords, which --config shows to all.",
+)
+@click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
     help="Serve Prometheus metrics at http://HOST:PORT/metrics; with --processes, the first broker's. 0: a free port.",
@@ -102,6 +107,7 @@ def command(
     zookeeper: str | None,
     racks: str | None,
     config: tuple[str, ...],
+    config_file: str | None,
     metrics_port: int | None,
     control: str | None,
     control_token: str | None,
@@ -113,7 +119,8 @@ def command(
 
     With --processes a node that dies is reported in one line, and `anabranch nodes start ID` starts it again.
     """
-    from anabranch.broker.config import ConfigError, parse_properties
+    from anabranch.broker.config import ConfigError
+    from anabranch.broker.properties_file import properties_of
     from anabranch.clients.directory_lock import DirectoryInUse
 
     if port and not 0 < port <= 65536 - brokers:
@@ -127,7 +134,7 @@ def command(
     elif zookeeper:
         raise click.UsageError("--zookeeper goes with --processes; without them ZooKeeper lives in this process")
     try:
-        properties = parse_properties(config)
+        properties = properties_of(config_file, config)
         if processes:
             assert zookeeper is not None
             run_processes(
@@ -219,7 +226,9 @@ async def serve(cluster: Cluster, host: str, metrics_port: int | None, door: Con
     stop = StopSignal()
     async with metrics_endpoint(host, metrics_port) as metrics, cluster:
         cluster.on_node(metrics.show)
-        if missing := await left_out(host, next(iter(cluster.nodes.values())).port):
+        node = next(iter(cluster.nodes.values()))
+        between = node.settings.between_brokers
+        if missing := await left_out(between.host, node.server.ports[between.name], node.settings.security):
             click.echo(f"warning: {missing}", err=True)
         settle_memory()
         controlled = "" if door is None else f" control={door.url}"

@@ -1,0 +1,49 @@
+"""Goal: a file of properties means what Java reads from it, and options count before it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from anabranch.broker.config import ConfigError
+from anabranch.broker.properties_file import properties_in, properties_of
+
+FILE = r"""
+# a comment
+! another
+a=1
+b : two
+c three = 3
+  d.e =  spaces kept inside
+long = first \
+    second \
+    third
+path = C:\\temp
+sign = \u00e9\t!
+empty =
+f=a=b:c
+"""
+
+
+def test_pairs_comments_and_lines_that_go_on() -> None:
+    assert properties_in(FILE) == {
+        "a": "1",
+        "b": "two",
+        "c": "three = 3",
+        "d.e": "spaces kept inside",
+        "long": "first second third",
+        "path": "C:\\temp",
+        "sign": "é\t!",
+        "empty": "",
+        "f": "a=b:c",
+    }
+
+
+def test_options_count_before_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("num.partitions=3\nbroker.rack=a\n")
+    assert properties_of(str(path), ["num.partitions=4"]) == {"num.partitions": "4", "broker.rack": "a"}
+    assert properties_of(None, []) == {}
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        properties_of(str(tmp_path / "none"), [])
