@@ -69,7 +69,7 @@ def test_every_command_teaches_by_example(path: tuple[str, ...]) -> None:
     ("arguments", "message"),
     [
         (["topic"], "no such command 'topic'; did you mean 'topics'?"),
-        (["serve"], "no such command 'serve'; there are up, node"),
+        (["frobnicate"], "no such command 'frobnicate'; there are up, node"),
         (["up", "--brokers", "0"], "0 is not in the range"),
         (["up", "--port", "65535"], "--port 65535 leaves no room for 3 brokers; write a port up to 65533"),
         (["up", "--zookeeper", "local"], "--zookeeper goes with --processes"),

@@ -51,18 +51,17 @@ FAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
 ON_RECORDS: Final[Mapping[str, Mapping[str, Any]]] = {"a wrong byte among the records": {"corrupt": "records"}}
 
 
-def clients() -> dict[str, list[str]]:
-    """How each is run."""
-    python = [sys.executable, "-m", "tests.interop.drivers.faulted"]
-    jars = os.environ.get(JARS, "")
-    return {
-        "confluent-kafka": [*python, "confluent:"],
-        "aiokafka": [*python, "aiokafka:"],
-        "kafka-python": [*python, "kafka-python:"],
-        "Java": [java.find(module=java.COMPILER).command, "-cp", f"{jars}/*", str(HERE / "drivers/java/Faulted.java")],
-        "franz-go": [str(CACHE / "franz")],
-        "anabranch": [*python, "anabranch:"],
-    }
+CLIENTS: Final = ("confluent-kafka", "aiokafka", "kafka-python", "Java", "franz-go", "anabranch")
+
+
+def driver_of(client: str) -> list[str]:
+    """How a client is run. Java's needs a compiler, which is only looked for when it is asked for."""
+    if client == "Java":
+        compiler = java.find(module=java.COMPILER).command
+        return [compiler, "-cp", f"{os.environ.get(JARS, '')}/*", str(HERE / "drivers/java/Faulted.java")]
+    if client == "franz-go":
+        return [str(CACHE / "franz")]
+    return [sys.executable, "-m", "tests.interop.drivers.faulted", f"{client.removesuffix('-kafka')}:"]
 
 
 @dataclass
@@ -242,7 +241,7 @@ async def tables(chosen: Mapping[str, Sequence[str]]) -> str:
 def main() -> None:
     """Measure, and show or write."""
     words = [one for one in sys.argv[1:] if not one.startswith("--")]
-    chosen = {name: command for name, command in clients().items() if not words or name in words}
+    chosen = {client: driver_of(client) for client in CLIENTS if not words or client in words}
     measured = asyncio.run(tables(chosen))
     print(measured)
     if "--write" in sys.argv:

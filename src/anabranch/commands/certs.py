@@ -21,13 +21,23 @@ def command() -> None:
     """Make certificates for a local cluster."""
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch certs make ./certs
+  anabranch certs make ./certs --host kafka.example --user alice --user bob
+  anabranch certs make ./certs --stores                 for Java's clients
+""",
+)
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--host", "hosts", multiple=True, help="A name or address of the brokers, beside those of this machine.")
 @click.option("--user", "users", multiple=True, default=("client",), show_default=True, help="Whom to issue one for.")
 @click.option("--stores", "store", is_flag=True, help="Also as PKCS#12 stores, whose password is `changeit`.")
 def make(directory: Path, hosts: tuple[str, ...], users: tuple[str, ...], store: bool) -> None:
-    """Write ca.pem, broker.pem and a file for each user into DIRECTORY: key, certificate and chain in one."""
+    """Write an authority and certificates to DIRECTORY.
+
+    They are ca.pem, broker.pem and a file for each user: key, certificate and chain in one.
+    """
     try:
         from anabranch.clients.certificates import Authority
     except ImportError:

@@ -35,7 +35,15 @@ def command() -> None:
     """Create, list and delete users that log in with SCRAM, while brokers run."""
 
 
-@command.command(name="set")
+@command.command(
+    name="set",
+    epilog="""\b
+Examples:
+  anabranch users set alice
+  anabranch users set alice --mechanism SCRAM-SHA-512 --iterations 8192
+  anabranch users set alice --password-file secret
+""",
+)
 @click.argument("user")
 @mechanism
 @click.option(
@@ -50,7 +58,10 @@ def command() -> None:
 def set_password(
     user: str, mechanisms: tuple[str, ...], iterations: int, password_file: IO[str] | None, bootstrap: str
 ) -> None:
-    """Create USER, or give it another password. Brokers take it up at once."""
+    """Create USER, or change its password.
+
+    Brokers take it up at once.
+    """
     if password_file is None:
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True)
     else:
@@ -65,11 +76,18 @@ def set_password(
     run(bootstrap, act)
 
 
-@command.command(name="list")
+@command.command(
+    name="list",
+    epilog="""\b
+Examples:
+  anabranch users list
+  anabranch users list --json
+""",
+)
 @as_json
 @bootstrap
 def list_users(as_json: bool, bootstrap: str) -> None:
-    """List the users, and how their passwords are kept."""
+    """List users, and how their passwords are kept."""
 
     async def act(admin: Admin) -> None:
         for user, credentials in sorted((await admin.describe_users()).items()):
@@ -79,12 +97,21 @@ def list_users(as_json: bool, bootstrap: str) -> None:
     run(bootstrap, act)
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch users delete alice
+  anabranch users delete alice --mechanism SCRAM-SHA-256
+""",
+)
 @click.argument("user")
 @mechanism
 @bootstrap
 def delete(user: str, mechanisms: tuple[str, ...], bootstrap: str) -> None:
-    """Take the passwords of USER away. Connections that are open stay until their session ends."""
+    """Take the passwords of USER away.
+
+    Connections that are open stay until their session ends.
+    """
 
     async def act(admin: Admin) -> None:
         await admin.delete_user(user, mechanisms=mechanisms or None)

@@ -1,0 +1,50 @@
+"""What clients are refused on listeners that ask who they are, and on listeners that a broker does not have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from anabranch.clients.connection import Connection
+from anabranch.cluster import Cluster
+from anabranch.protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
+from anabranch.protocol.apis.metadata import MetadataRequest
+from anabranch.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
+from anabranch.protocol.apis.sasl_handshake import SaslHandshakeRequest
+from anabranch.protocol.errors import ErrorCode
+from tests.broker.security.test_protection import properties_of
+from tests.contracts.error_codes import World, case
+
+
+@case(ErrorCode.LISTENER_NOT_FOUND, alone=True)
+async def leader_without_the_listener_of_the_client(world: World) -> Any:
+    """Ask for metadata on a listener that the leader of a partition does not have."""
+    both = ["PLAINTEXT://127.0.0.1:0", "OTHER://127.0.0.1:0"]
+    properties = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT"}
+    async with Cluster(2, listeners=both, properties=properties) as cluster:
+        await cluster.stop_broker(2)
+        await cluster.start_broker(2, {"listeners": "PLAINTEXT://127.0.0.1:0"})
+        plain = await Connection.open("127.0.0.1", cluster.nodes[1].port, client_id="test")
+        other = await Connection.open("127.0.0.1", cluster.nodes[1].server.ports["OTHER"], client_id="test")
+        topic = CreatableTopic(name="t", num_partitions=4, replication_factor=1, assignments=[], configs=[])
+        await plain.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
+        rows: list[Any] = []
+        while len({row.error_code for row in rows}) < 2 or any(row.leader_id == 2 for row in rows):
+            answer = await other.call(MetadataRequest(topics=None))
+            rows = [row for topic in answer.topics for row in topic.partitions]
+        await plain.close()
+        await other.close()
+        return answer
+
+
+@case(ErrorCode.SASL_AUTHENTICATION_FAILED, alone=True)
+async def wrong_password(world: World) -> Any:
+    """Log in with a password that is not the user's."""
+    listeners = ["SASL_PLAINTEXT://127.0.0.1:0"]
+    async with Cluster(1, listeners=listeners, properties=properties_of("SASL_PLAINTEXT")) as cluster:
+        host, port = cluster.address(1)
+        connection = await Connection.open(host, port, client_id="test")
+        handshake = await connection.call(SaslHandshakeRequest(mechanism="PLAIN"))
+        assert handshake.error_code == ErrorCode.NONE
+        answer = await connection.call(SaslAuthenticateRequest(auth_bytes=b"\0alice\0wrong"))
+        await connection.close()
+        return answer
