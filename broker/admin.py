@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from anabranch.broker.api import INTERNAL_TOPICS
@@ -20,6 +19,7 @@ from anabranch.broker.metadata_cache import ClusterImage, can_collide, spelled
 from anabranch.controller.placement import assign_replicas
 from anabranch.controller.topic_admin import create_topic
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
     from anabranch.broker.services import Services
@@ -38,7 +38,7 @@ TRANSACTIONS_TOPIC: Final = "__transaction_state"
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TopicPlan:
     """A topic that passed every check and only has to be written."""
 

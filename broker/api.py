@@ -8,10 +8,10 @@ decorators equal the rows of `broker.dispatch.HANDLERS`, from which ApiVersions 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
     from anabranch.broker.peer import Peer
@@ -40,7 +40,7 @@ class NotBelieved(CloseConnection):
     """Raised when a client does not get through TLS or SASL."""
 
 
-@dataclass(slots=True, frozen=True)
+@value
 class RequestContext:
     """The client, the version of its request, and the services of the node."""
 
@@ -50,7 +50,7 @@ class RequestContext:
     peer: Peer
 
 
-@dataclass(slots=True, frozen=True)
+@value
 class Declaration:
     """The arguments of `@handles`, kept with the function."""
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.broker.listeners import PLAINTEXT, Listener
 from anabranch.broker.properties import ConfigError as ConfigError
 from anabranch.broker.properties import parse_properties as parse_properties
 from anabranch.broker.properties import text_of
+from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
     from anabranch.clients.security import Security
@@ -24,7 +25,7 @@ INT64_MAX: Final = 2**63 - 1
 WEEK_MS: Final = 7 * 24 * 3600 * 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class BrokerSettings:
     """All settings of a node. `node_id` is Kafka's `broker.id`."""
 
@@ -187,7 +188,7 @@ class BrokerSettings:
         return "controller" in self.roles
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class TopicConfig:
     """One topic's effective settings: what /config/topics/T says, over the broker's defaults."""
 

@@ -14,13 +14,14 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.broker.api import CloseConnection, RequestContext, version_range
 from anabranch.controller.zk.session import ConnectionLoss, SessionExpired
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.registry import BY_NAME
+from anabranch.protocol.values import value
 from anabranch.protocol.wire import WireField, fields_of
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ log: Final = logging.getLogger(__name__)
 Handler = Callable[[RequestContext, Any], Awaitable[Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Served:
     """One API that this broker answers."""
 

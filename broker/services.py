@@ -13,12 +13,13 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from anabranch.broker.config_changes import ConfigChanges
 from anabranch.broker.controller_fence import ControllerFence
 from anabranch.broker.features import FinalizedFeatures
+from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
     from anabranch.broker.attachment import Attachment
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from anabranch.controller.zk.session import ZkSession
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@value(kw_only=True)
 class BrokerServices:
     """The services that only a node with the role `broker` has."""
 
@@ -50,7 +51,7 @@ class BrokerServices:
     fetch_sessions: OnDemand[FetchSessionCache]
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@value(kw_only=True)
 class Services:
     """The services of one node, for its handlers."""
 

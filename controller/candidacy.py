@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from anabranch.controller.settings import ControllerSettings
@@ -31,6 +30,7 @@ from anabranch.controller.zk.session import (
     ZkSession,
 )
 from anabranch.controller.zk.sizes import multi_bytes
+from anabranch.protocol.values import value
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class Deposed(Exception):
     """Another controller was elected: this term is over, and nothing of it may be written any more."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Term:
     """One period in office: its epoch, and the version of /controller_epoch that fences its writes."""
 

@@ -10,14 +10,15 @@ as it was, because its members, and no other replicas, are known to have every c
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+
+from anabranch.protocol.values import value
 
 NO_LEADER = -1
 RECOVERED = 0
 RECOVERING = 1
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Elected:
     """The outcome of an election: leader and ISR, and whether committed records may have been lost (RECOVERING)."""
 

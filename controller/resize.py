@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from anabranch.controller import effects, elections, partitions
@@ -28,6 +28,7 @@ from anabranch.controller.requests import RequestBatch, being_removed
 from anabranch.controller.state import ClusterState
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from anabranch.protocol.values import value
 
 PUBLISH: Final = "resize:after-publish"
 RETIRE: Final = "remove:after-retire"
@@ -36,7 +37,7 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Phase:
     """Partitions that change generation together; `barrier` holds later phases back until all of them are led by it."""
 

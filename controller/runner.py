@@ -14,7 +14,6 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, assert_never
 
 from anabranch.controller import effects, events, machine
@@ -27,11 +26,12 @@ from anabranch.controller.state import ClusterState
 from anabranch.controller.zk.session import ZkSession
 from anabranch.controller.znode_reader import Read, ZnodeReader
 from anabranch.controller.znode_writer import ZnodeWriter
+from anabranch.protocol.values import value
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ControllerEvent:
     """A line for a timeline: what this controller did or saw, and when by the event loop's clock."""
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
     from anabranch.clients.security import Security
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class ControllerSettings:
     """One candidate's settings; `host` and `port` go to /controller, so that brokers find nodes without replicas."""
 

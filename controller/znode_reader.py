@@ -10,7 +10,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from anabranch.controller.candidacy import persistently
@@ -19,6 +18,7 @@ from anabranch.controller.model import Broker, Features, Partition, Topic
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.body import MalformedZnode
 from anabranch.controller.zk.session import NoNode, WatchCallback, ZkSession
+from anabranch.protocol.values import value
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ STATES_AT_ONCE = 500
 """Of one request: its answer stays well below a megabyte."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Read:
     """Something to be read again: `name` is the topic, for "topic"."""
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import linecache
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from anabranch.protocol.emitter import Emitter, Place, join_path
 from anabranch.protocol.encoder_source import write_encoder
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.registry import BY_NAME
+from anabranch.protocol.values import value
 from anabranch.protocol.varint import Buffer
 
 Decoder = Callable[[bytes | bytearray, int, int], tuple[Any, int]]
@@ -34,7 +34,7 @@ _places: dict[str, dict[int, Place]] = {}
 """By file name: what each line of a compiled decoder is about, for `explain`."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CompiledEncoder:
     """The encoder of one message version."""
 

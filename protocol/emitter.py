@@ -15,10 +15,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from anabranch.protocol.values import value
 from anabranch.protocol.wire import WireField
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Place:
     """What a generated line is about: a path with loop counters in it, and the widths of the values it reads."""
 

@@ -93,7 +93,8 @@ def _eq_source(cls: type[Any], _: dict[str, Any]) -> str:
 
 
 def _hash_source(cls: type[Any], _: dict[str, Any]) -> str:
-    return f"def __hash__(self):\n    return hash({_tuple_of(cls, 'self')})\n"
+    hashed = [one for one in dataclasses.fields(cls) if (one.compare if one.hash is None else one.hash)]
+    return f"def __hash__(self):\n    return hash(({''.join(f'self.{one.name}, ' for one in hashed)}))\n"
 
 
 def _tuple_of(cls: type[Any], name: str) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from anabranch.protocol.internal_topics import OffsetCommitKey, OffsetCommitValue, encode_key, encode_offset
+from anabranch.protocol.values import value
 
 TopicPartition = tuple[str, int]
 
@@ -23,7 +24,7 @@ UNKNOWN_OFFSET: Final = -1
 NO_LEADER_EPOCH: Final = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class CommittedOffset:
     """How far the group is in one partition. `journal_offset` is where that is written."""
 
@@ -150,11 +151,11 @@ class Offsets:
         that is None. Topics that are `subscribed` keep theirs, and so does a partition with a commit on its way.
         """
         gone = []
-        for partition, value in self.committed.items():
-            if value.expire_timestamp_ms != -1:
-                due_ms = value.expire_timestamp_ms
+        for partition, offset in self.committed.items():
+            if offset.expire_timestamp_ms != -1:
+                due_ms = offset.expire_timestamp_ms
             else:
-                due_ms = (value.commit_timestamp_ms if since_ms is None else since_ms) + retention_ms
+                due_ms = (offset.commit_timestamp_ms if since_ms is None else since_ms) + retention_ms
             if due_ms <= now_ms and partition[0] not in subscribed and not self.unstable(partition):
                 gone.append(partition)
         return gone

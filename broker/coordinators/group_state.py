@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from anabranch.protocol.values import value
 
 
 class GroupState(enum.Enum):
@@ -39,7 +40,7 @@ LEGAL: Final[Mapping[GroupState, frozenset[GroupState]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class GroupLimits:
     """The broker's limits for its groups."""
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
@@ -24,6 +23,7 @@ from anabranch.protocol.records.batch import NO_PRODUCER_ID, Buffer, iter_batche
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.control import ControlType, read_control
 from anabranch.protocol.records.record import iter_records
+from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
     from anabranch.broker.storage.producer_state import Verification
@@ -95,7 +95,7 @@ class Replicas(Protocol):
         """Wait until all below `offset` is replicated. Raises KafkaError."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Put:
     """One record; a `value` of None deletes. `producer_id` is -1 unless it belongs to an open transaction."""
 
@@ -106,7 +106,7 @@ class Put:
     producer_id: int = NO_PRODUCER_ID
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Settle:
     """A transaction of this producer ended here."""
 
@@ -114,7 +114,7 @@ class Settle:
     commit: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Part:
     """Records that are part of a producer's transaction, whose coordinator has confirmed that."""
 
@@ -159,8 +159,8 @@ class Journal:
         """
         builder = BatchBuilder(limit_bytes=_NO_LIMIT)
         now_ms = self._clock_ms()
-        for key, value in records:
-            builder.append(key, value, timestamp_ms=now_ms)
+        for key, content in records:
+            builder.append(key, content, timestamp_ms=now_ms)
         try:
             appended = await self._replicas.append(
                 self.topic,

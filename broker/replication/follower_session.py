@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.broker.replication.fetch_sessions import FIRST_EPOCH, NO_EPOCH, NO_SESSION, next_epoch
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.values import value
 from anabranch.protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Following:
             self.session.reconsider(self)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Asked:
     """What was asked about a partition; an answer that no longer fits it is ignored."""
 

@@ -15,7 +15,6 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.replication import fitness
@@ -33,6 +32,7 @@ from anabranch.broker.replication.verification import TransactionVerifier
 from anabranch.broker.replication.waiting import ReplicationWait, WaitingRooms
 from anabranch.broker.storage.log_manager import LogManager
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
     from anabranch.broker.config import BrokerSettings, TopicConfig
@@ -54,7 +54,7 @@ ResignListener = Callable[[str, int], None]
 Buffer = bytes | bytearray | memoryview
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AppendResult:
     """The outcome of an append."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from anabranch.protocol.records.compression import DECOMPRESSED_BYTES_MAX, Compression
+from anabranch.protocol.values import value
 
 UNLIMITED: Final = -1
 INT64_MAX: Final = 2**63 - 1
@@ -15,7 +15,7 @@ EXPANSION_MAX: Final = 64
 """How many times `max.message.bytes` (but at least that of 1 MiB) the records of a batch may be uncompressed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class LogSettings:
     """The settings of one partition log; replaced as a whole when the topic's configuration changes."""
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import enum
 import struct
-from dataclasses import dataclass
 from typing import Final
 
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.records.batch import NO_LEADER_EPOCH, Buffer, read_header
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.record import iter_records
+from anabranch.protocol.values import value
 
 _KEY: Final = struct.Struct(">hh")
 _MARKER: Final = struct.Struct(">hi")
@@ -36,7 +36,7 @@ class ControlType(enum.IntEnum):
         return cls.UNKNOWN if isinstance(value, int) else None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ControlRecord:
     """The one record of a control batch. `coordinator_epoch` is -1 unless it ends a transaction."""
 

@@ -21,6 +21,7 @@ class Point:
     y: int = 2
     seen: list[int] = field(default_factory=list, compare=False)
     note: str = field(default="", repr=False)
+    why: str = field(default="", hash=False)
 
 
 @value(kw_only=True)
@@ -57,6 +58,7 @@ class Reference:
     y: int = 2
     seen: list[int] = field(default_factory=list, compare=False)
     note: str = field(default="", repr=False)
+    why: str = field(default="", hash=False)
 
 
 @pytest.mark.parametrize("arguments", [(1,), (1, 5), (1, 5, [3]), (1, 5, [3], "note")])
@@ -69,6 +71,8 @@ def test_made_compared_hashed_and_shown_as_a_dataclass_would(arguments: tuple[An
     assert mine != theirs
     assert (mine == Point(9)) is False
     assert mine != Point(arguments[0], 77)
+    assert mine != dataclasses.replace(mine, why="told")
+    assert hash(mine) == hash(dataclasses.replace(mine, why="told")), "a field that is not hashed"
     assert mine == dataclasses.replace(mine, seen=[1, 2, 3])
     assert len({mine, Point(*arguments)}) == 1
 
@@ -87,7 +91,7 @@ def test_fresh_defaults_are_not_shared() -> None:
 
 
 @pytest.mark.parametrize(
-    "call", [lambda: Point(), lambda: Point(1, 2, [], "", 5), lambda: Point(1, z=1), lambda: Named("a")]
+    "call", [lambda: Point(), lambda: Point(1, 2, [], "", "", 6), lambda: Point(1, z=1), lambda: Named("a")]
 )  # type: ignore[call-arg, misc]
 def test_wrong_arguments_are_refused(call: Any) -> None:
     with pytest.raises(TypeError):
