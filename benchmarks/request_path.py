@@ -20,9 +20,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from anabranch.broker.connection import BrokerConnection
+from anabranch.broker.peer import Peer
 from anabranch.clients.admin import Admin, NewTopic
 from anabranch.cluster import Cluster
 from anabranch.protocol import codec
+from anabranch.protocol.acls import Acl, Operation, PatternType, Permission, ResourcePattern, ResourceType
 from anabranch.protocol.apis.fetch import FetchRequest
 from anabranch.protocol.apis.produce import ProduceRequest
 from anabranch.protocol.connection import ClientConnection, ServerConnection, decode_request, encode_response
@@ -34,6 +36,14 @@ TOPIC: Final = "path"
 AIM_US: Final = 60.0
 RULES: Final = 10
 RULES_AIM_US: Final = 5.0
+ENTRIES: Final = (1, 100, 10_000)
+"""How many entries of access control lists there are besides the one that allows the request."""
+ENTRIES_AIM_US: Final = 2.0
+AUTHORIZER: Final = {
+    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+ALICE: Final = Peer("127.0.0.1", 1, "User:alice")
 REQUESTS: Final = 5000
 ROUNDS: Final = 7
 
@@ -84,6 +94,7 @@ class Path:
     connection: BrokerConnection
     sink: Sink
     message: Any
+    peer: Peer = ALICE
 
     @property
     def version(self) -> int:
@@ -136,7 +147,7 @@ class Path:
         answer: Callable[..., Awaitable[Any]] = dispatcher.answer
         start_s = time.thread_time()
         for _ in range(count):
-            await answer(request, "127.0.0.1:1")
+            await answer(request, self.peer)
         return (time.thread_time() - start_s) / count * 1e6
 
     def log_us(self, count: int) -> float:
@@ -155,14 +166,14 @@ class Path:
         """The answer's bytes."""
         dispatcher = self.node.server.dispatcher
         request = decode_request(self.frame[4:], dispatcher.served)
-        response = await dispatcher.answer(request, "127.0.0.1:1")
+        response = await dispatcher.answer(request, self.peer)
         return each_us(lambda: encode_response(request, response), count)
 
     async def floor_us(self, count: int) -> float:
         """The generated codec alone on the same request and the same answer: nobody can do with less."""
         dispatcher = self.node.server.dispatcher
         request = decode_request(self.frame[4:], dispatcher.served)
-        response = await dispatcher.answer(request, "127.0.0.1:1")
+        response = await dispatcher.answer(request, self.peer)
         body = codec.encode(self.message, self.version)
         cls, version = type(self.message), self.version
 
@@ -225,6 +236,25 @@ async def ruled_us(cluster: Cluster, path: Path, count: int) -> float:
     return min(ruled) - min(plain)
 
 
+async def authorized_us(messages: list[Any], count: int) -> list[dict[int, float]]:
+    """Dispatcher, handler and log on a node with an authorizer: entries of its lists -> microseconds."""
+    best: list[dict[int, float]] = [{} for _ in messages]
+    async with Cluster(1, seed=random.randrange(1 << 30), properties=AUTHORIZER) as cluster:
+        paths = await opened(cluster, messages)
+        authorizer = paths[0].node.services.authorizer
+        mine = [Acl(ALICE.principal, "*", one, Permission.ALLOW) for one in (Operation.READ, Operation.WRITE)]
+        authorizer.replace(ResourcePattern(ResourceType.TOPIC, TOPIC), mine)
+        for entries in ENTRIES:
+            for number in range(len(authorizer.acls) - 1, entries):
+                pattern = ResourcePattern(ResourceType.TOPIC, f"{number}-", PatternType.PREFIXED)
+                authorizer.replace(pattern, mine)
+            for path, found in zip(paths, best, strict=True):
+                found[entries] = min([await path.handled_us(count) for _ in range(ROUNDS)])
+        for path in paths:
+            await path.connection.stop()
+    return best
+
+
 async def everything(requests: int, profile: bool) -> list[dict[str, float]]:
     """All stages of both kinds; with `profile` the functions of the whole path are printed too."""
     async with Cluster(1, seed=random.randrange(1 << 30)) as cluster:
@@ -232,12 +262,16 @@ async def everything(requests: int, profile: bool) -> list[dict[str, float]]:
         found = [await stages_us(path, max(1, requests // ROUNDS)) for path in paths]
         for path, stages in zip(paths, found, strict=True):
             stages["rules"] = await ruled_us(cluster, path, max(1, requests // ROUNDS))
+            stages["open"] = min([await path.handled_us(max(1, requests // ROUNDS)) for _ in range(ROUNDS)])
         if profile:
             for path in paths:
                 await profiled(path, requests)
         for path in paths:
             await path.connection.stop()
-        return found
+    judged = await authorized_us([path.message for path in paths], max(1, requests // ROUNDS))
+    for stages, by_entries in zip(found, judged, strict=True):
+        stages |= {f"{entries:,} entries": taken - stages["open"] for entries, taken in by_entries.items()}
+    return found
 
 
 async def profiled(path: Path, requests: int) -> None:
@@ -262,6 +296,8 @@ def measure(requests: int = REQUESTS, *, profile: bool = False) -> list[Figure]:
         rows.append((f"  {stage}", f"{_stage(produce, stage):.1f}", f"{_stage(fetch, stage):.1f}"))
     rows.insert(0, ("whole request", f"{produce['whole request']:.1f}", f"{fetch['whole request']:.1f}"))
     rows.append((f"{RULES} rules that do not match add", f"{produce['rules']:.1f}", f"{fetch['rules']:.1f}"))
+    for entries in (f"{one:,} entries" for one in ENTRIES):
+        rows.append((f"an authorizer with {entries} adds", f"{produce[entries]:.1f}", f"{fetch[entries]:.1f}"))
     rows.append(("peer: decode and encode alone", f"{produce['floor']:.1f}", f"{fetch['floor']:.1f}"))
     ratios = [times(one["whole request"], one["floor"]) for one in (produce, fetch)]
     rows.append(("ratio", *ratios))
@@ -278,6 +314,14 @@ def measure(requests: int = REQUESTS, *, profile: bool = False) -> list[Figure]:
         "none: the plain dispatcher",
         dearest_us < RULES_AIM_US,
     )
+    judging_us = max(produce[f"{ENTRIES[-1]:,} entries"], fetch[f"{ENTRIES[-1]:,} entries"])
+    judging = Figure(
+        f"an authorizer with {ENTRIES[-1]:,} entries adds",
+        f"< {ENTRIES_AIM_US:.0f} us",
+        f"{judging_us:.1f} us",
+        "none: a node without one",
+        judging_us < ENTRIES_AIM_US,
+    )
     paths = [
         Figure(
             f"Python time of a small {name}",
@@ -288,7 +332,7 @@ def measure(requests: int = REQUESTS, *, profile: bool = False) -> list[Figure]:
         )
         for name, found in (("Produce", produce), ("Fetch", fetch))
     ]
-    return [*paths, rules]
+    return [*paths, rules, judging]
 
 
 def _stage(found: dict[str, float], stage: str) -> float:

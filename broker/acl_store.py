@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from anabranch.broker.announcements import Announcements
 from anabranch.controller.candidacy import persistently
-from anabranch.controller.zk import acl_znodes, paths
+from anabranch.controller.zk import acl_znodes
 from anabranch.controller.zk.session import BadVersion, Create, Delete, NodeExists, NoNode, Op, Set, TooLarge
 from anabranch.protocol.acls import Acl, PatternType, ResourcePattern, ResourceType
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -104,6 +104,7 @@ class AclWatch:
                 entries = found.get(pattern, frozenset())
                 if entries != self._authorizer.acls.get(pattern, frozenset()):
                     self._authorizer.replace(pattern, entries)
+            self._authorizer.loaded()
 
     async def stop(self) -> None:
         """Stop watching."""
@@ -126,9 +127,12 @@ class AclWatch:
         }
 
     async def _announced(self, path: str, data: bytes) -> None:
-        pattern = acl_znodes.decode_change(path, data)
+        await self.read_again(acl_znodes.decode_change(path, data))
+
+    async def read_again(self, pattern: ResourcePattern) -> None:
+        """Have the entries of a pattern as they are now."""
         session = self._session
-        assert session is not None, f"{paths.parent(path)} is watched under a session"
+        assert session is not None, "entries are read under a session"
         async with self._turn:
             _, entries = await _read(session, acl_znodes.path_of(pattern))
             self._authorizer.replace(pattern, entries)

@@ -162,6 +162,8 @@ class Node:
         if services.controller is not None:
             await self._give_time_to(services.controller.stop(), "leaving the controller's seat")
         await services.config_changes.stop()
+        if services.acls is not None:
+            await services.acls.stop()
         await services.features.stop()
         await self._give_time_to(services.session.close(), "closing the ZooKeeper session")
         await services.controller_link.close()
@@ -317,6 +319,8 @@ class Node:
     async def _take_up_configs(self, session: ZkSession) -> None:
         """Under a new session: watch for changes first, then read what may have changed unnoticed."""
         services = self.services
+        if services.acls is not None:
+            await services.acls.watch(session)
         await services.config_changes.watch(session)
         changed = services.dynamic.update(
             default=await read_config(session, f"brokers/{DEFAULT_ENTITY}"),

@@ -11,6 +11,8 @@ import random
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from anabranch.broker.acl_store import AclWatch
+from anabranch.broker.authorizer_settings import authorizer_of
 from anabranch.broker.config_changes import ConfigChanges
 from anabranch.broker.controller_fence import ControllerFence
 from anabranch.broker.controller_link import ControllerLink
@@ -77,6 +79,7 @@ def assemble(
     config_changes = ConfigChanges({})
     config_changes.on_change("topics", topic_configs.changed)
     config_changes.died = died
+    authorizer = authorizer_of(settings)
     features = FinalizedFeatures(settings.withheld_features)
     features.died = died
     return Services(
@@ -92,6 +95,8 @@ def assemble(
         config_changes=config_changes,
         features=features,
         cluster_id=cluster_id,
+        authorizer=authorizer,
+        acls=None if authorizer is None else AclWatch(authorizer, died),
         broker=broker,
     )
 

@@ -22,6 +22,7 @@ from anabranch.protocol.acls import (
     ANYWHERE,
     EVERY_NAME,
     EVERYBODY,
+    SUPPORTED,
     Acl,
     Operation,
     PatternType,
@@ -38,23 +39,6 @@ IMPLIED_BY: Final[Mapping[Operation, frozenset[Operation]]] = {
 }
 """Operation -> the operations of which each one allows it, too."""
 
-_T, _O = ResourceType, Operation
-SUPPORTED: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {
-    _T.TOPIC: (
-        *(_O.READ, _O.WRITE, _O.CREATE, _O.DELETE, _O.ALTER, _O.DESCRIBE),
-        *(_O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS),
-    ),
-    _T.GROUP: (_O.READ, _O.DELETE, _O.DESCRIBE),
-    _T.CLUSTER: (
-        *(_O.CREATE, _O.ALTER, _O.DESCRIBE, _O.CLUSTER_ACTION),
-        *(_O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS, _O.IDEMPOTENT_WRITE),
-    ),
-    _T.TRANSACTIONAL_ID: (_O.WRITE, _O.DESCRIBE),
-    _T.DELEGATION_TOKEN: (_O.DESCRIBE,),
-    _T.USER: (_O.CREATE_TOKENS, _O.DESCRIBE_TOKENS),
-}
-"""The operations that are told of a resource (KIP-430)."""
-
 _ANY_NAME: Final = None
 
 
@@ -64,12 +48,20 @@ class Authorizer:
     def __init__(self, super_users: Iterable[str] = (), *, open_without_acls: bool = False) -> None:
         """`open_without_acls`: what nobody has an entry for is everybody's (`allow.everyone.if.no.acl.found`)."""
         self._super_users = frozenset(super_users)
-        self._open = open_without_acls
+        self._open = False
+        self._open_without_acls = open_without_acls
         self._acls: dict[ResourcePattern, frozenset[Acl]] = {}
         self._literal: dict[tuple[int, str], frozenset[Acl]] = {}
         self._prefixed: dict[tuple[int, str], frozenset[Acl]] = {}
         self._lengths: dict[int, Counter[int]] = {}
-        self._decided: dict[tuple[str, str, int, int, str | None], bool] = {}
+        self.strangers: set[str] = set()
+        """Principals that wanted to act as brokers, may not, and were named in the log."""
+        self._decided: dict[tuple[str, str, int, str | None], bool] = {}
+
+    def loaded(self) -> None:
+        """All entries are known. Until then nothing is open: what looks as if nobody had an entry for it may have."""
+        self._open = self._open_without_acls
+        self._decided.clear()
 
     @property
     def acls(self) -> Mapping[ResourcePattern, frozenset[Acl]]:
@@ -97,7 +89,7 @@ class Authorizer:
 
     def allows(self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Whether a principal that comes from a host may do this to a resource."""
-        key = (principal, host, operation, resource_type, name)
+        key = (principal, host, operation << 3 | resource_type, name)  # enumerations take long to hash
         decided = self._decided.get(key)
         if decided is None:
             decided = self._keep(key, self._decide(principal, host, operation, resource_type, name))
@@ -105,7 +97,7 @@ class Authorizer:
 
     def allows_some(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
         """Whether there can be a resource of the type to which the principal may do this; nothing is implied here."""
-        key = (principal, host, operation, resource_type, _ANY_NAME)
+        key = (principal, host, operation << 3 | resource_type, _ANY_NAME)
         decided = self._decided.get(key)
         if decided is None:
             decided = self._keep(key, self._decide_some(principal, host, operation, resource_type))
@@ -119,7 +111,7 @@ class Authorizer:
             if self.allows(principal, host, operation, resource_type, name)
         )
 
-    def _keep(self, key: tuple[str, str, int, int, str | None], decision: bool) -> bool:
+    def _keep(self, key: tuple[str, str, int, str | None], decision: bool) -> bool:
         if len(self._decided) >= KEPT_DECISIONS:
             self._decided.clear()
         self._decided[key] = decision
@@ -180,19 +172,6 @@ def super_users_in(text: str) -> frozenset[str]:
         if not (kind and colon and name):
             raise ValueError(f"{user!r} in super.users is not a principal like User:alice")
     return frozenset(users)
-
-
-def host_in_acls(address: str) -> str:
-    """A peer's address as entries write it, which is as Java does: IPv6 with all its zeros, mapped IPv4 as IPv4."""
-    if ":" not in address:
-        return address
-    import ipaddress  # noqa: PLC0415 -- a node without such a peer need not load it
-
-    plain, percent, scope = address.partition("%")
-    parsed = ipaddress.IPv6Address(plain)
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return ":".join(f"{int(part, 16):x}" for part in parsed.exploded.split(":")) + percent + scope
 
 
 def _is_about(acl: Acl, principal: str, host: str) -> bool:

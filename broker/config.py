@@ -43,6 +43,12 @@ class BrokerSettings:
     """The name of the listener by which nodes reach each other."""
     security: Security | None = field(default=None, hash=False)
     """How this node is let in by the others; the node makes it of `given` when it starts."""
+    authorizer_class_name: str = ""
+    """Kafka's name of an authorizer; empty: everybody may do everything."""
+    super_users: str = ""
+    """Who may do everything: "User:admin;User:broker"."""
+    allow_everyone_if_no_acl_found: bool = False
+    """Whether what nobody has an entry for is everybody's."""
     rack: str = ""
     data_dir: str = ""
     """The directory of the logs; empty: they are in memory."""

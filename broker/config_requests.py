@@ -17,12 +17,15 @@ from anabranch.broker.config_changes import DEFAULT_ENTITY, change_config, read_
 from anabranch.broker.dynamic_config import may_change, merged, usable
 from anabranch.broker.effective_config import topic_config
 from anabranch.broker.properties import Changes, ConfigError, ConfigKey, Kind
+from anabranch.broker.rights import demand
 from anabranch.broker.topic_properties import topic_properties
 from anabranch.broker.turns import Turns
+from anabranch.protocol import acls
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
+    from anabranch.broker.api import RequestContext
     from anabranch.broker.config import BrokerSettings
     from anabranch.broker.services import Services
 
@@ -59,6 +62,14 @@ async def answer_all(resources: Sequence[Any], alter: Callable[[Any], Awaitable[
         else:
             outcomes.append((one, KafkaError(ErrorCode.NONE)))
     return outcomes
+
+
+def check_right(ctx: RequestContext, resource_type: int, name: str) -> None:
+    """Raise KafkaError unless the client may change the configuration of this."""
+    if resource_type == TOPIC:
+        demand(ctx, acls.Operation.ALTER_CONFIGS, acls.ResourceType.TOPIC, name)
+    else:
+        demand(ctx, acls.Operation.ALTER_CONFIGS, acls.ResourceType.CLUSTER)
 
 
 async def alter(

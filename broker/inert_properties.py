@@ -14,7 +14,6 @@ INERT: Final = """
 alter.config.policy.class.name | class | -
 alter.log.dirs.replication.quota.window.num | int | 11 | 1..
 alter.log.dirs.replication.quota.window.size.seconds | int | 1 | 1..
-authorizer.class.name | string
 auto.include.jmx.reporter | boolean | true
 background.threads | int | 10 | 1.. | cluster
 broker.heartbeat.interval.ms | int | 2000

@@ -5,6 +5,8 @@ Whoever has not authenticated is Kafka's anonymous user, as everybody is on a li
 
 from __future__ import annotations
 
+import functools
+import ipaddress
 from typing import Final
 
 from anabranch.protocol.values import value
@@ -30,12 +32,27 @@ class Peer:
     """Whether it authenticated with a delegation token."""
 
     @property
+    def acl_host(self) -> str:
+        """Its address as access control lists write it."""
+        return self.host if ":" not in self.host else _uncompressed(self.host)
+
+    @property
     def user(self) -> str:
         """The name of the principal, by which quotas go."""
         return self.principal.partition(":")[2]
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
+
+
+@functools.lru_cache(maxsize=1024)
+def _uncompressed(address: str) -> str:
+    """An IPv6 address as Java writes it: with all its zeros, and mapped IPv4 as IPv4."""
+    plain, percent, scope = address.partition("%")
+    parsed = ipaddress.IPv6Address(plain)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return ":".join(f"{int(part, 16):x}" for part in parsed.exploded.split(":")) + percent + scope
 
 
 NOBODY: Final = Peer("?")

@@ -22,7 +22,9 @@ from anabranch.broker.features import FinalizedFeatures
 from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
+    from anabranch.broker.acl_store import AclWatch
     from anabranch.broker.attachment import Attachment
+    from anabranch.broker.authorizer import Authorizer
     from anabranch.broker.config import BrokerSettings
     from anabranch.broker.controller_link import ControllerLink
     from anabranch.broker.coordinators.group_coordinator import GroupCoordinator
@@ -68,6 +70,10 @@ class Services:
     config_changes: ConfigChanges = field(default_factory=lambda: ConfigChanges({}))
     features: FinalizedFeatures = field(default_factory=FinalizedFeatures)
     cluster_id: str = ""
+    authorizer: Authorizer | None = None
+    """None: everybody may do everything."""
+    acls: AclWatch | None = None
+    """What keeps the authorizer's entries as ZooKeeper has them."""
     broker: BrokerServices | None = None
     """None on a node that is only a controller candidate."""
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("broker"))

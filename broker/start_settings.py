@@ -18,6 +18,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
+from anabranch.broker.authorizer_settings import authorizer_of
 from anabranch.broker.broker_properties import broker_properties, has_effect
 from anabranch.broker.config import BrokerSettings, ConfigError
 from anabranch.broker.effective_config import with_properties
@@ -32,7 +33,6 @@ NOWHERE: Final = ("0.0.0.0", "::", "")
 
 _SECURITY_PREFIXES: Final = ("sasl.", "ssl.", "zookeeper.ssl.", "delegation.token.", "password.encoder.")
 _SECURITY: Final = (
-    "authorizer.class.name",
     "principal.builder.class",
     "security.providers",
     "zookeeper.set.acl",
@@ -51,6 +51,7 @@ def start_settings(settings: BrokerSettings, properties: Mapping[str, str]) -> B
     if without_effect:
         log.warning("these properties have no effect here: %s", ", ".join(without_effect))
     _refuse_unused_security(changed)
+    authorizer_of(changed)
     ids = {properties[name].strip() for name in IDS if name in properties}
     if len(ids) > 1:
         raise ConfigError("broker.id and node.id are two names of one number: write one of them")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from anabranch.clients.acl_admin import create_acls, delete_acls, describe_acls
 from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.config_admin import alter_configs, describe_configs
 from anabranch.clients.metadata import ClusterMetadata, Node, Topic
@@ -29,6 +30,7 @@ from anabranch.clients.replica_admin import (
 from anabranch.clients.security import SecurityArguments
 from anabranch.clients.security_config import make_security
 from anabranch.clients.user_admin import ITERATIONS, delete_user, describe_users, set_password
+from anabranch.protocol.acls import Acl, AclFilter, ResourcePattern
 from anabranch.protocol.apis.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -464,6 +466,48 @@ class Admin:
             KafkaError: RESOURCE_NOT_FOUND: there is no such user.
         """
         await delete_user(self.network, user, mechanisms)
+
+    async def describe_acls(self, wanted: AclFilter | None = None) -> list[tuple[ResourcePattern, Acl]]:
+        """List entries of access control lists.
+
+        Args:
+            wanted: Which; None for all.
+
+        Returns:
+            Pairs of what an entry is about and what it says.
+
+        Raises:
+            KafkaError: SECURITY_DISABLED: brokers have no `authorizer.class.name`. CLUSTER_AUTHORIZATION_FAILED.
+        """
+        return await describe_acls(self.network, wanted or AclFilter())
+
+    async def create_acls(self, entries: Sequence[tuple[ResourcePattern, Acl]]) -> None:
+        """Grant or deny something to users. An entry that is there already is no error.
+
+        Every broker obeys soon; the one that was asked does when this returns.
+
+        Args:
+            entries: Pairs of what an entry is about and what it says.
+
+        Raises:
+            KafkaError: SECURITY_DISABLED: brokers have no `authorizer.class.name`. CLUSTER_AUTHORIZATION_FAILED.
+                INVALID_REQUEST: no such entry can be, such as one about a cluster of another name.
+        """
+        await create_acls(self.network, entries)
+
+    async def delete_acls(self, *wanted: AclFilter) -> list[tuple[ResourcePattern, Acl]]:
+        """Take entries of access control lists away.
+
+        Args:
+            *wanted: Which; an `AclFilter()` without arguments means all.
+
+        Returns:
+            The entries that are gone.
+
+        Raises:
+            KafkaError: SECURITY_DISABLED: brokers have no `authorizer.class.name`. CLUSTER_AUTHORIZATION_FAILED.
+        """
+        return await delete_acls(self.network, wanted)
 
     async def describe_log_dirs(self, broker: int) -> list[LogDir]:
         """Describe the data directories of a broker.

@@ -6,6 +6,7 @@ The numbers are those of requests, the names those of Kafka's znodes and tools. 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final, TypeVar
 
@@ -19,6 +20,10 @@ EVERY_NAME: Final = "*"
 """The literal name that stands for all resources of a type; with a prefix it is an ordinary character."""
 CLUSTER_NAME: Final = "kafka-cluster"
 """The only resource of the type CLUSTER."""
+ANY: Final = 1
+"""In a filter: every type, operation or permission."""
+MATCH: Final = 2
+"""In a filter: the patterns of every type that a name falls under."""
 
 
 class ResourceType(IntEnum):
@@ -64,6 +69,23 @@ class Permission(IntEnum):
     ALLOW = 3
 
 
+_T, _O = ResourceType, Operation
+SUPPORTED: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {
+    _T.TOPIC: (
+        *(_O.READ, _O.WRITE, _O.CREATE, _O.DELETE, _O.ALTER, _O.DESCRIBE),
+        *(_O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS),
+    ),
+    _T.GROUP: (_O.READ, _O.DELETE, _O.DESCRIBE),
+    _T.CLUSTER: (
+        *(_O.CREATE, _O.ALTER, _O.DESCRIBE, _O.CLUSTER_ACTION),
+        *(_O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS, _O.IDEMPOTENT_WRITE),
+    ),
+    _T.TRANSACTIONAL_ID: (_O.WRITE, _O.DESCRIBE),
+    _T.DELEGATION_TOKEN: (_O.DESCRIBE,),
+    _T.USER: (_O.CREATE_TOKENS, _O.DESCRIBE_TOKENS),
+}
+"""The operations that are told of a resource (KIP-430)."""
+
 Word = TypeVar("Word", ResourceType, Operation, Permission)
 
 
@@ -97,3 +119,39 @@ class Acl:
     host: str
     operation: Operation
     permission: Permission
+
+
+@value
+class AclFilter:
+    """Which entries are meant. None and `ANY` stand for all; `MATCH` for each pattern that a name falls under."""
+
+    resource_type: int = ANY
+    name: str | None = None
+    pattern_type: int = ANY
+    principal: str | None = None
+    host: str | None = None
+    operation: int = ANY
+    permission: int = ANY
+
+    def covers(self, pattern: ResourcePattern) -> bool:
+        """Whether a pattern is meant."""
+        if self.resource_type not in (ANY, pattern.resource_type):
+            return False
+        if self.pattern_type not in (ANY, MATCH, pattern.pattern_type):
+            return False
+        if self.name is None or self.name == pattern.name:
+            return True
+        if self.pattern_type != MATCH:
+            return False
+        if pattern.pattern_type == PatternType.PREFIXED:
+            return self.name.startswith(pattern.name)
+        return pattern.name == EVERY_NAME
+
+    def picks(self, acl: Acl) -> bool:
+        """Whether an entry of a pattern that is meant is meant, too. Nothing is implied: ALL is one operation."""
+        return (
+            self.principal in (None, acl.principal)
+            and self.host in (None, acl.host)
+            and self.operation in (ANY, acl.operation)
+            and self.permission in (ANY, acl.permission)
+        )

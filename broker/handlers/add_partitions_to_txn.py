@@ -15,6 +15,8 @@ from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.coordinators.transaction_requests import Producer
 from anabranch.broker.coordinators.transactional_id import TopicPartition
 from anabranch.broker.handlers.fencing import code_for
+from anabranch.broker.rights import demand_broker, may
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -36,8 +38,10 @@ Errors = Mapping[TopicPartition, ErrorCode]
 async def add_partitions_to_txn(ctx: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
     """Add to, or verify, each transaction."""
     if ctx.version < FIRST_VERSION_OF_BROKERS:
-        rows = await answer(ctx, only_transaction(request))
+        asked = only_transaction(request)
+        rows = forbidden(ctx, asked) or await answer(ctx, asked)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=rows)
+    demand_broker(ctx)
     answers = await asyncio.gather(*(answer(ctx, transaction) for transaction in request.transactions))
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
@@ -55,6 +59,21 @@ def only_transaction(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTr
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
+
+
+def forbidden(ctx: RequestContext, asked: AddPartitionsToTxnTransaction) -> list[AddPartitionsToTxnTopicResult]:
+    """The rows of a client's transaction if some of it may not be; none if all of it may."""
+    partitions = [(topic.name, index) for topic in asked.topics for index in topic.partitions]
+    if not may(ctx, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id):
+        return rows_of(asked.topics, dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    hidden = {topic.name for topic in asked.topics if not may(ctx, Operation.WRITE, ResourceType.TOPIC, topic.name)}
+    if not hidden:
+        return []
+    unknown = {one for one in partitions if ctx.services.metadata.partition(*one) is None}
+    codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
+    codes |= dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    codes |= {one: ErrorCode.TOPIC_AUTHORIZATION_FAILED for one in partitions if one[0] in hidden}
+    return rows_of(asked.topics, codes)
 
 
 async def answer(ctx: RequestContext, asked: AddPartitionsToTxnTransaction) -> list[AddPartitionsToTxnTopicResult]:

@@ -10,7 +10,9 @@ from typing import Final
 
 from anabranch.broker import client_quotas as quotas
 from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.rights import demand
 from anabranch.broker.turns import Turns
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -39,6 +41,7 @@ async def alter(ctx: RequestContext, entry: EntryData, *, validate_only: bool) -
     changes = [(op.key, None if op.remove else op.value) for op in entry.ops]
     code, message = ErrorCode.NONE, None
     try:
+        demand(ctx, Operation.ALTER_CONFIGS, ResourceType.CLUSTER)
         await quotas.alter(ctx.services.session, entity, changes, validate_only=validate_only)
     except KafkaError as error:
         code, message = error.code, error.message

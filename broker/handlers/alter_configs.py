@@ -22,6 +22,7 @@ async def alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> Al
     """Alter each resource on its own."""
 
     async def alter(asked: AlterConfigsResource) -> None:
+        requests.check_right(ctx, asked.resource_type, asked.resource_name)
         operations = [Operation(one.name, SET, one.value) for one in asked.configs]
         requests.check_operations(operations)
         await requests.alter(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from anabranch.broker import admin
 from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.rights import demand
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -19,6 +21,7 @@ async def alter_partition_reassignments(
     ctx: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """Let the active controller decide, here or elsewhere."""
+    demand(ctx, Operation.ALTER, ResourceType.CLUSTER)
     return await admin.at_controller(
         ctx.services,
         request,

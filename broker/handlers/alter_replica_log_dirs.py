@@ -8,7 +8,9 @@ will be made where they were wanted.
 from __future__ import annotations
 
 from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.rights import demand
 from anabranch.broker.turns import Turns
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -43,6 +45,7 @@ def begin(ctx: RequestContext, topic: str, index: int, path: str) -> ErrorCode:
     """Begin one move. Returns its error code."""
     replicas = ctx.services.replicas
     try:
+        demand(ctx, Operation.ALTER, ResourceType.CLUSTER)
         replicas.moves.ask(topic, index, path, replicas.replica(topic, index))
     except KafkaError as error:
         known = ctx.services.metadata.image.partition(topic, index) is not None

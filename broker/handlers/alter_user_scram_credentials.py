@@ -8,6 +8,8 @@ from __future__ import annotations
 from anabranch.broker import scram
 from anabranch.broker.admin import refuse_unless_controller
 from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.rights import demand
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -29,6 +31,7 @@ async def alter_user_scram_credentials(
     outcome: dict[str, KafkaError | None]
     try:
         await refuse_unless_controller(ctx.services)
+        demand(ctx, Operation.ALTER, ResourceType.CLUSTER)
     except KafkaError as error:
         outcome = dict.fromkeys([one.user for one in deletions] + [one.user for one in upsertions], error)
     else:

@@ -1,25 +1,46 @@
-"""CreateAcls: grant permissions (KIP-140, KIP-290).
+"""CreateAcls: grant or deny something to a user (KIP-140, KIP-290).
 
-Versions 0 to 3. There is no authorizer that would obey: SECURITY_DISABLED for each.
+Versions 0 to 3. Any broker carries it out, and obeys it when it answers; the others follow. Without an authorizer there
+is nobody who would: SECURITY_DISABLED for each.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
+from anabranch.broker import acl_requests
+from anabranch.broker.acl_requests import NO_AUTHORIZER, Entry
 from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.rights import demand
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
-from anabranch.protocol.errors import ErrorCode
-
-NO_AUTHORIZER: Final = "No Authorizer is configured."
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 @handles(CreateAclsRequest, versions="0-3")
 async def create_acls(ctx: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
-    """Refuse each."""
+    """Create each entry; those of one pattern come about together or not at all."""
+    for asked in request.creations:
+        acl_requests.check_creation(asked)
+    outcome: list[Entry | KafkaError] = []
+    try:
+        demand(ctx, Operation.ALTER, ResourceType.CLUSTER)
+        if ctx.services.authorizer is None:
+            raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+    except KafkaError as error:
+        return CreateAclsResponse(results=[result_of(error)] * len(request.creations))
+    for asked in request.creations:
+        try:
+            outcome.append(acl_requests.entry_of(asked))
+        except KafkaError as error:
+            outcome.append(error)
+    entries = [one for one in outcome if not isinstance(one, KafkaError)]
+    refused = await acl_requests.create(ctx.services, entries)
     return CreateAclsResponse(
-        results=[
-            AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-            for _ in request.creations
-        ]
+        results=[result_of(one if isinstance(one, KafkaError) else refused.get(one[0])) for one in outcome]
     )
+
+
+def result_of(error: KafkaError | None) -> AclCreationResult:
+    """The outcome of one entry."""
+    if error is None:
+        return AclCreationResult(error_code=ErrorCode.NONE, error_message=None)
+    return AclCreationResult(error_code=error.code, error_message=error.message)

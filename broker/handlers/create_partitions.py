@@ -7,16 +7,19 @@ answers; while it is a node that clients cannot see, the broker they were sent t
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 
 from anabranch.broker import admin
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.mutation_spending import Spending
+from anabranch.broker.rights import may
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
-from anabranch.protocol.errors import KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 FIRST_VERSION_WITH_STRICT_QUOTA = 3
 
@@ -25,10 +28,11 @@ FIRST_VERSION_WITH_STRICT_QUOTA = 3
 async def create_partitions(ctx: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Let the active controller decide, on this node or another. Returns its answer."""
     spending = Spending(ctx, strict=ctx.version >= FIRST_VERSION_WITH_STRICT_QUOTA)
-    refused = [] if request.validate_only else over_quota(ctx, request, spending)
-    if refused:
-        names = {row.name for row in refused}
-        request = dataclasses.replace(request, topics=[topic for topic in request.topics if topic.name not in names])
+    refused = forbidden(ctx, request)
+    request = without(request, refused)
+    if not request.validate_only:
+        late = over_quota(ctx, request, spending)
+        request, refused = without(request, late), [*late, *refused]
     try:
         response: CreatePartitionsResponse = await admin.at_controller(
             ctx.services,
@@ -41,6 +45,25 @@ async def create_partitions(ctx: RequestContext, request: CreatePartitionsReques
     response.throttle_time_ms = max(response.throttle_time_ms, spending.wait_ms)
     response.results = [*response.results, *refused]
     return response
+
+
+def forbidden(ctx: RequestContext, request: CreatePartitionsRequest) -> list[CreatePartitionsTopicResult]:
+    """The rows of topics that the client may not change; one that is named twice is refused by the controller."""
+    times = Counter(topic.name for topic in request.topics)
+    error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "The topic authorization is failed.")
+    return [
+        refusal(name, error)
+        for name, count in times.items()
+        if count == 1 and not may(ctx, Operation.ALTER, ResourceType.TOPIC, name)
+    ]
+
+
+def without(request: CreatePartitionsRequest, refused: list[CreatePartitionsTopicResult]) -> CreatePartitionsRequest:
+    """What is left of a request."""
+    if not refused:
+        return request
+    names = {row.name for row in refused}
+    return dataclasses.replace(request, topics=[topic for topic in request.topics if topic.name not in names])
 
 
 def over_quota(

@@ -14,7 +14,9 @@ from anabranch.broker import admin
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.described_configs import described_topic
 from anabranch.broker.mutation_spending import Spending
+from anabranch.broker.rights import may
 from anabranch.broker.turns import Turns
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -47,9 +49,10 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
             await admin.refuse_unless_controller(services)
             if times[asked.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
+            check_right(ctx, asked.name)
             rows.append(await create_one(ctx, asked, spending, validate_only=request.validate_only))
             if not request.validate_only:
-                created[asked.name] = rows[-1].num_partitions
+                created[asked.name] = max(rows[-1].num_partitions, 1)
         except KafkaError as error:
             rows.append(refused(asked.name, error))
     late = set(created) if request.timeout_ms <= 0 else await unsettled(services, created, request.timeout_ms)
@@ -65,6 +68,13 @@ async def unsettled(services: Services, created: dict[str, int], timeout_ms: int
     return {name for name, count in created.items() if not admin.has_leaders(image, name, count)}
 
 
+def check_right(ctx: RequestContext, name: str) -> None:
+    """Raise KafkaError unless the client may create this topic: all topics, or this one."""
+    if may(ctx, Operation.CREATE, ResourceType.CLUSTER) or may(ctx, Operation.CREATE, ResourceType.TOPIC, name):
+        return
+    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+
+
 async def create_one(
     ctx: RequestContext, asked: CreatableTopic, spending: Spending, *, validate_only: bool
 ) -> CreatableTopicResult:
@@ -74,9 +84,21 @@ async def create_one(
     if not validate_only:
         spending.spend(len(plan.assignment))
         await admin.create(services, plan)
+    topic_id = ZERO_UUID if validate_only else plan.topic_id
+    if not may(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, plan.name):
+        return CreatableTopicResult(
+            name=plan.name,
+            topic_id=topic_id,
+            error_code=ErrorCode.NONE,
+            error_message=None,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            num_partitions=-1,
+            replication_factor=-1,
+            configs=None,
+        )
     return CreatableTopicResult(
         name=plan.name,
-        topic_id=ZERO_UUID if validate_only else plan.topic_id,
+        topic_id=topic_id,
         error_code=ErrorCode.NONE,
         error_message=None,
         num_partitions=len(plan.assignment),

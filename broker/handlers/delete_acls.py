@@ -1,24 +1,61 @@
-"""DeleteAcls: take permissions back (KIP-140, KIP-290).
+"""DeleteAcls: take entries of access control lists away (KIP-140, KIP-290).
 
-Versions 0 to 3. There is no authorizer that has any: SECURITY_DISABLED for each filter.
+Versions 0 to 3. Each filter is answered with the entries that are gone because of it. Without an authorizer there are
+none: SECURITY_DISABLED for each filter.
 """
 
 from __future__ import annotations
 
+from anabranch.broker import acl_requests
+from anabranch.broker.acl_requests import NO_AUTHORIZER, Entry
 from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.handlers.create_acls import NO_AUTHORIZER
-from anabranch.protocol.apis.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
-from anabranch.protocol.errors import ErrorCode
+from anabranch.broker.rights import demand
+from anabranch.protocol.acls import Operation, ResourcePattern, ResourceType
+from anabranch.protocol.apis.delete_acls import (
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 @handles(DeleteAclsRequest, versions="0-3")
 async def delete_acls(ctx: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
-    """Refuse each."""
+    """Delete what each filter means."""
+    filters = [acl_requests.filter_of(asked) for asked in request.filters]
+    try:
+        demand(ctx, Operation.ALTER, ResourceType.CLUSTER)
+        if ctx.services.authorizer is None:
+            raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+    except KafkaError as error:
+        refusal = DeleteAclsFilterResult(error_code=error.code, error_message=error.message, matching_acls=[])
+        return DeleteAclsResponse(filter_results=[refusal] * len(request.filters))
+    found, refused = await acl_requests.delete(ctx.services, filters)
     return DeleteAclsResponse(
         filter_results=[
             DeleteAclsFilterResult(
-                error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, matching_acls=[]
+                error_code=ErrorCode.NONE,
+                error_message=None,
+                matching_acls=[matching(entry, refused) for entry in entries],
             )
-            for _ in request.filters
+            for entries in found
         ]
+    )
+
+
+def matching(entry: Entry, refused: dict[ResourcePattern, KafkaError]) -> DeleteAclsMatchingAcl:
+    """One entry that a filter means; with an error, if it is still there."""
+    pattern, acl = entry
+    error = refused.get(pattern)
+    return DeleteAclsMatchingAcl(
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message,
+        resource_type=pattern.resource_type,
+        resource_name=pattern.name,
+        pattern_type=pattern.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
     )

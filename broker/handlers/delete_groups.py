@@ -6,7 +6,9 @@ Versions 0 to 2. Answered when the tombstones are replicated. GROUP_ID_NOT_FOUND
 from __future__ import annotations
 
 from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.rights import demand
 from anabranch.broker.turns import Turns
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
@@ -24,6 +26,7 @@ async def delete_groups(ctx: RequestContext, request: DeleteGroupsRequest) -> De
 async def delete(ctx: RequestContext, group_id: str) -> ErrorCode:
     """Delete one group. Returns its error code."""
     try:
+        demand(ctx, Operation.DELETE, ResourceType.GROUP, group_id)
         await ctx.services.groups.delete(group_id)
     except KafkaError as error:
         return error.code

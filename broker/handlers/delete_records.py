@@ -11,7 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from anabranch.broker.api import INTERNAL_TOPICS, RequestContext, handles
+from anabranch.broker.rights import demand
 from anabranch.broker.turns import Turns
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -61,7 +63,7 @@ async def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> 
     topics = [
         DeleteRecordsTopicResult(
             name=topic.name,
-            partitions=await turns.each(topic.partitions, partial(delete, replicas, topic.name, waits)),
+            partitions=await turns.each(topic.partitions, partial(delete, ctx, topic.name, waits)),
         )
         for topic in request.topics
     ]
@@ -70,16 +72,17 @@ async def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> 
 
 
 def delete(
-    replicas: ReplicaManager, topic: str, waits: list[DeletionWait], asked: DeleteRecordsPartition
+    ctx: RequestContext, topic: str, waits: list[DeletionWait], asked: DeleteRecordsPartition
 ) -> DeleteRecordsPartitionResult:
     """The row of one partition; joins `waits` unless it was refused."""
     row = DeleteRecordsPartitionResult(
         partition_index=asked.partition_index, low_watermark=NO_LOW_WATERMARK, error_code=ErrorCode.NONE
     )
     try:
+        demand(ctx, Operation.DELETE, ResourceType.TOPIC, topic)
         if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal")
-        partition = replicas.leader_of(topic, asked.partition_index)
+        partition = ctx.services.replicas.leader_of(topic, asked.partition_index)
         waits.append(DeletionWait(partition, partition.delete_records_before(asked.offset), row))
     except KafkaError as error:
         row.error_code = error.code

@@ -12,8 +12,10 @@ from anabranch.broker import admin
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.metadata_cache import ClusterImage, TopicImage
 from anabranch.broker.mutation_spending import Spending
+from anabranch.broker.rights import demand, may
 from anabranch.broker.turns import Turns
 from anabranch.controller.topic_admin import delete_topic, is_going
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -41,7 +43,10 @@ async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> De
             marked.append(await mark(ctx, topic, spending))
             results.append(marked[-1])
         except KafkaError as error:
-            results.append(DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=error.code))
+            name = topic.name
+            if name is None and error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                name = told_name(ctx, topic.topic_id)
+            results.append(DeletableTopicResult(name=name, topic_id=topic.topic_id, error_code=error.code))
     metadata = ctx.services.metadata
     names = {row.name for row in marked}
     await metadata.wait_until(lambda image: image.topics.keys().isdisjoint(names), request.timeout_ms)
@@ -69,6 +74,7 @@ async def mark(ctx: RequestContext, asked: DeleteTopicState, spending: Spending)
     name = asked.name if asked.name is not None else image.names.get(asked.topic_id)
     if name is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+    demand(ctx, Operation.DELETE, ResourceType.TOPIC, name)
     # Whether it exists is ZooKeeper's to say: what this node, perhaps just elected, knows of topics may be old.
     if name not in image.topics and (not admin.is_legal(name) or await is_going(services.session, name)):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
@@ -81,6 +87,12 @@ async def mark(ctx: RequestContext, asked: DeleteTopicState, spending: Spending)
         error_code=ErrorCode.NONE,
         error_message=None if topic is None else waits_for(topic, image),
     )
+
+
+def told_name(ctx: RequestContext, topic_id: bytes) -> str | None:
+    """The name of a topic that may not be deleted, for who may describe it."""
+    name = ctx.services.metadata.image.names.get(topic_id)
+    return name if name is not None and may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name) else None
 
 
 def waits_for(topic: TopicImage, image: ClusterImage) -> str | None:

@@ -1,20 +1,52 @@
-"""DescribeAcls: list permissions (KIP-140, KIP-290).
+"""DescribeAcls: list entries of access control lists (KIP-140, KIP-290).
 
-Versions 0 to 3. There is no authorizer, so every client may do everything, and nothing is described: SECURITY_DISABLED.
+Versions 0 to 3. What is listed is what this broker goes by. Nothing found is no error. Without an authorizer there is
+nothing to list: SECURITY_DISABLED.
 """
 
 from __future__ import annotations
 
+from anabranch.broker.acl_requests import filter_of
 from anabranch.broker.api import RequestContext, handles
-from anabranch.protocol.apis.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from anabranch.broker.rights import demand
+from anabranch.protocol.acls import Operation, ResourceType
+from anabranch.protocol.apis.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
 from anabranch.protocol.errors import ErrorCode
 
 
 @handles(DescribeAclsRequest, versions="0-3")
 async def describe_acls(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    """Refuse."""
-    return DescribeAclsResponse(
-        error_code=ErrorCode.SECURITY_DISABLED,
-        error_message="No Authorizer is configured on the broker",
-        resources=[],
-    )
+    """List the entries that the filter means, by pattern."""
+    wanted = filter_of(request)
+    demand(ctx, Operation.DESCRIBE, ResourceType.CLUSTER)
+    authorizer = ctx.services.authorizer
+    if authorizer is None:
+        return DescribeAclsResponse(
+            error_code=ErrorCode.SECURITY_DISABLED,
+            error_message="No Authorizer is configured on the broker",
+            resources=[],
+        )
+    found = []
+    for pattern, acls in authorizer.acls.items():
+        picked = [acl for acl in acls if wanted.picks(acl)] if wanted.covers(pattern) else []
+        rows = [
+            AclDescription(
+                principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission
+            )
+            for acl in sorted(picked, key=lambda acl: (acl.principal, acl.operation, acl.permission, acl.host))
+        ]
+        if rows:
+            found.append(
+                DescribeAclsResource(
+                    resource_type=pattern.resource_type,
+                    resource_name=pattern.name,
+                    pattern_type=pattern.pattern_type,
+                    acls=rows,
+                )
+            )
+    return DescribeAclsResponse(error_code=ErrorCode.NONE, error_message=None, resources=found)

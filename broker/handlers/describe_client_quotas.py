@@ -11,6 +11,8 @@ from typing import Final
 from anabranch.broker import client_quotas as quotas
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.quotas import FETCH, PRODUCE, REQUEST
+from anabranch.broker.rights import demand
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
@@ -32,6 +34,7 @@ async def describe_client_quotas(
 ) -> DescribeClientQuotasResponse:
     """Describe the entities that the filter matches."""
     try:
+        demand(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
         asked = quotas.checked_filter((one.entity_type, component_of(one)) for one in request.components)
     except KafkaError as error:
         return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)

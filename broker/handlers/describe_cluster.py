@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from anabranch.broker import authorized_operations as operations
 from anabranch.broker.admin import controller_to_show
 from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.rights import NOT_ASKED, cluster_operations
 from anabranch.protocol.apis.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -38,7 +38,7 @@ async def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest)
             if (where := broker.at(ctx.peer.listener)) is not None
         ],
         cluster_authorized_operations=(
-            operations.CLUSTER if request.include_cluster_authorized_operations else operations.NOT_ASKED
+            cluster_operations(ctx) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
 

@@ -21,7 +21,9 @@ from anabranch.broker.described_configs import (
     only,
 )
 from anabranch.broker.loggers import levels
+from anabranch.broker.rights import demand
 from anabranch.broker.turns import Turns
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -74,6 +76,10 @@ async def describe(
 async def rows_of(ctx: RequestContext, asked: DescribeConfigsResource) -> list[DescribedConfig]:
     """Every setting of one resource. Raises KafkaError."""
     services, name = ctx.services, asked.resource_name
+    if asked.resource_type == TOPIC:
+        demand(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
+    else:
+        demand(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
     if asked.resource_type == BROKER:
         if not name:
             return described_default(services.dynamic)

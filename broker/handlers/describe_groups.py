@@ -1,15 +1,16 @@
 """DescribeGroups: members and state of groups (KIP-345, KIP-430).
 
-Versions 0 to 5. A group that does not exist is Dead, without an error, as Kafka answers it. Every client
-may do everything: there are no ACLs.
+Versions 0 to 5. A group that does not exist is Dead, without an error, as Kafka answers it. What a
+client may not describe is refused alone.
 """
 
 from __future__ import annotations
 
-from anabranch.broker import authorized_operations as operations
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.coordinators import group_responses as responses
+from anabranch.broker.rights import demand, operations
 from anabranch.broker.turns import Turns
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
@@ -21,13 +22,14 @@ async def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -
     if request.include_authorized_operations:
         for group in groups:
             if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = operations.GROUP
+                group.authorized_operations = operations(ctx, ResourceType.GROUP, group.group_id)
     return DescribeGroupsResponse(groups=groups)
 
 
 def describe(ctx: RequestContext, group_id: str) -> DescribedGroup:
     """The row of one group."""
     try:
+        demand(ctx, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         group = ctx.services.groups.group(group_id)
     except KafkaError as error:
         return responses.not_described(group_id, error.code)

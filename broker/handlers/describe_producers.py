@@ -10,8 +10,10 @@ from functools import partial
 
 from anabranch.broker import admin
 from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.rights import demand
 from anabranch.broker.storage.producer_state import ProducerEntry
 from anabranch.broker.turns import Turns
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -41,6 +43,7 @@ def describe(ctx: RequestContext, topic: str, index: int) -> PartitionResponse:
     """The row of one partition."""
     try:
         admin.check_topic_name(topic)
+        demand(ctx, Operation.READ, ResourceType.TOPIC, topic)
         partition = ctx.services.replicas.partition(topic, index)
     except KafkaError as error:
         return PartitionResponse(

@@ -10,7 +10,9 @@ from functools import partial
 
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.coordinators.transaction_journal import grouped
+from anabranch.broker.rights import demand, may
 from anabranch.broker.turns import Turns
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -35,6 +37,7 @@ def describe(ctx: RequestContext, transactional_id: str) -> TransactionState:
     try:
         if transactional_id == "":
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id has at least one character")
+        demand(ctx, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         transaction = ctx.services.transactions.transaction(transactional_id)
         if transaction is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
@@ -49,6 +52,9 @@ def describe(ctx: RequestContext, transactional_id: str) -> TransactionState:
             producer_epoch=0,
             topics=[],
         )
+    shown = [
+        one for one in grouped(transaction.partitions) if may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, one.topic)
+    ]
     return TransactionState(
         error_code=ErrorCode.NONE,
         transactional_id=transactional_id,
@@ -57,5 +63,5 @@ def describe(ctx: RequestContext, transactional_id: str) -> TransactionState:
         transaction_start_time_ms=transaction.start_ms,
         producer_id=transaction.producer_id,
         producer_epoch=transaction.producer_epoch,
-        topics=[TopicData(topic=one.topic, partitions=one.partition_ids) for one in grouped(transaction.partitions)],
+        topics=[TopicData(topic=one.topic, partitions=one.partition_ids) for one in shown],
     )

@@ -10,7 +10,9 @@ from collections import Counter
 
 from anabranch.broker import scram
 from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.rights import demand
 from anabranch.broker.turns import Turns
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
@@ -25,6 +27,7 @@ async def describe_user_scram_credentials(
     ctx: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
     """Describe each user."""
+    demand(ctx, Operation.DESCRIBE, ResourceType.CLUSTER)
     session = ctx.services.session
     times = Counter(one.name for one in request.users or ())
     results, turns = [], Turns()

@@ -12,6 +12,8 @@ from typing import Final
 from anabranch.broker import admin
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.metadata_cache import ClusterImage
+from anabranch.broker.rights import demand
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -28,6 +30,7 @@ async def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> El
     """Let the active controller elect, then wait until it shows."""
     services = ctx.services
     try:
+        demand(ctx, Operation.ALTER, ResourceType.CLUSTER)
         response = await admin.at_controller(
             services, request, lambda controller: controller.elect_leaders(request), timeout_ms=request.timeout_ms
         )

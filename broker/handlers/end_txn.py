@@ -11,6 +11,8 @@ from typing import Final
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.coordinators.transaction_requests import Producer
 from anabranch.broker.handlers.fencing import code_for
+from anabranch.broker.rights import demand
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
@@ -22,6 +24,7 @@ async def end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse
     """End the transaction."""
     producer = Producer(request.producer_id, request.producer_epoch)
     try:
+        demand(ctx, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
         await ctx.services.transactions.end(request.transactional_id, producer, commit=request.committed)
     except KafkaError as error:
         code = code_for(error, knows_fenced=ctx.version >= FIRST_VERSION_WITH_PRODUCER_FENCED)

@@ -10,12 +10,15 @@ in its own rack (KIP-392). Versions 0 to 17; `old_fetch` turns answers into what
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.handlers.old_fetch import downgrade
 from anabranch.broker.replication.reading import FIRST_VERSION_WITH_TOPIC_IDS, Reading
 from anabranch.broker.replication.session_reading import SessionReading
+from anabranch.broker.rights import may
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, NodeEndpoint
 from anabranch.protocol.errors import KafkaError
 
@@ -29,6 +32,8 @@ async def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
         reading = reading_of(ctx, request)
     except KafkaError as error:
         return FetchResponse(error_code=error.code, responses=[])
+    if ctx.services.authorizer is not None:
+        reading.may_read = partial(may_read, ctx, reading.follower)
     responses = reading.read(report=True)
     if not reading.enough and request.max_wait_ms > 0:
         replicas = ctx.services.replicas
@@ -48,6 +53,13 @@ async def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
         if (where := one.at(ctx.peer.listener)) is not None
     ]
     return FetchResponse(session_id=session_id, responses=responses, node_endpoints=endpoints)
+
+
+def may_read(ctx: RequestContext, follower: int, topic: str) -> bool:
+    """Whether a consumer may read a topic; a follower may read all or none."""
+    if follower >= 0:
+        return may(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    return may(ctx, Operation.READ, ResourceType.TOPIC, topic)
 
 
 def reading_of(ctx: RequestContext, request: FetchRequest) -> Reading:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.broker import admin
 from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.rights import demand
 from anabranch.broker.turns import Turns
 from anabranch.controller.zk.session import ZkError
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.hashing import partition_of_group
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 TOPICS: Final = {0: "__consumer_offsets", 1: "__transaction_state"}
 """Key type -> where the state of such keys is kept."""
+KINDS: Final = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 SHARE_GROUP: Final = 2
 FIRST_VERSION_WITH_MANY_KEYS: Final = 4
 FIRST_VERSION_WITH_SHARE_GROUPS: Final = 6
@@ -52,6 +55,10 @@ async def coordinator_of(ctx: RequestContext, key: str, key_type: int) -> Coordi
     """The coordinator of one key."""
     services = ctx.services
     try:
+        if key_type in KINDS:
+            demand(ctx, Operation.DESCRIBE, KINDS[key_type], key)
+        elif key_type == SHARE_GROUP:
+            demand(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
         leader = await leader_for(services, topic_for(key_type, ctx.version), key)
     except KafkaError as error:
         return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message)

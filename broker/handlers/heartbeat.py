@@ -6,10 +6,13 @@ Versions 0 to 4. While the group is being loaded every heartbeat is fine: sessio
 from __future__ import annotations
 
 from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.rights import demand
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 @handles(HeartbeatRequest, versions="0-4")
 async def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     """Stay a member."""
+    demand(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
     return await ctx.services.groups.heartbeat(request)

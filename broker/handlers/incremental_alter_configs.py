@@ -25,6 +25,7 @@ async def incremental_alter_configs(
     """Alter each resource on its own."""
 
     async def alter(asked: AlterConfigsResource) -> None:
+        requests.check_right(ctx, asked.resource_type, asked.resource_name)
         operations = [Operation(one.name, one.config_operation, one.value) for one in asked.configs]
         requests.check_operations(operations)
         if asked.resource_type == requests.BROKER_LOGGER:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.rights import may
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from anabranch.protocol.errors import ErrorCode
 
@@ -19,6 +21,7 @@ GROUP_TYPE: Final = "classic"
 async def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     """List those that pass the filters."""
     coordinator = ctx.services.groups
+    everything = may(ctx, Operation.DESCRIBE, ResourceType.CLUSTER)
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     groups = [
@@ -29,7 +32,9 @@ async def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGr
             group_type=GROUP_TYPE,
         )
         for group in coordinator.groups()
-        if (not states or group.state.value.lower() in states) and (not types or GROUP_TYPE in types)
+        if (everything or may(ctx, Operation.DESCRIBE, ResourceType.GROUP, group.group_id))
+        and (not states or group.state.value.lower() in states)
+        and (not types or GROUP_TYPE in types)
     ]
     error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if coordinator.loading else ErrorCode.NONE
     return ListGroupsResponse(error_code=error, groups=groups)

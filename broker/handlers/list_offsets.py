@@ -12,7 +12,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.rights import demand
 from anabranch.broker.turns import Turns
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -48,6 +50,7 @@ async def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> List
         for asked in topic.partitions:
             await turns.step()
             try:
+                demand(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
                 if times[topic.name, asked.partition_index] > 1 and ctx.version > 0:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is asked for twice")
                 rows.append(offset_of(ctx, request, topic.name, asked))

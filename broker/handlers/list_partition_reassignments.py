@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from anabranch.broker import admin
 from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.rights import demand
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -18,6 +20,7 @@ async def list_partition_reassignments(
     ctx: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     """Ask the active controller."""
+    demand(ctx, Operation.DESCRIBE, ResourceType.CLUSTER)
     return await admin.at_controller(
         ctx.services,
         request,

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.coordinators.transactional_id import Transaction, TransactionState
+from anabranch.broker.rights import may
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis import list_transactions as messages
 from anabranch.protocol.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from anabranch.protocol.errors import ErrorCode
@@ -34,6 +36,7 @@ async def list_transactions(ctx: RequestContext, request: ListTransactionsReques
             )
             for one in coordinator.transactions()
             if passes(one, request, now_ms)
+            and may(ctx, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, one.transactional_id)
         ],
     )
 

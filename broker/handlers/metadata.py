@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from anabranch.broker import admin
-from anabranch.broker import authorized_operations as operations
 from anabranch.broker.api import INTERNAL_TOPICS, RequestContext, handles
+from anabranch.broker.rights import NOT_ASKED, cluster_operations, may, operations
 from anabranch.broker.turns import Turns
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.metadata import (
     GenerationStart,
     MetadataRequest,
@@ -30,7 +31,6 @@ from anabranch.protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
     from anabranch.broker.metadata_cache import ClusterImage, PartitionImage, TopicImage
-    from anabranch.broker.services import Services
 
 Asked = TypeVar("Asked")
 
@@ -52,15 +52,17 @@ async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataRes
         return refused(asked)
     if asked is None or (not asked and ctx.version < FIRST_VERSION_WITH_NULL_FOR_ALL):
         image = services.metadata.image
-        topics = await rows_of(image.topics.values(), lambda topic: topic_row(ctx, image, topic))
+        shown = [one for one in image.topics.values() if may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, one.name)]
+        topics = await rows_of(shown, lambda topic: topic_row(ctx, image, topic))
     else:
-        missing = await create_missing(services, request) if request.allow_auto_topic_creation else {}
+        missing = await create_missing(ctx, request) if request.allow_auto_topic_creation else {}
         image = services.metadata.image
         rows = await rows_of(asked, lambda topic: answer(ctx, image, topic, missing))
         topics = list({(row.topic_id, row.name): row for row in rows}.values())  # asked for twice, told once
     if request.include_topic_authorized_operations:
         for row in topics:
-            row.topic_authorized_operations = operations.TOPIC
+            if row.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED and row.name is not None:
+                row.topic_authorized_operations = operations(ctx, ResourceType.TOPIC, row.name)
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.id, host=where[0], port=where[1], rack=broker.rack)
@@ -71,7 +73,7 @@ async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataRes
         controller_id=admin.controller_to_show(image),
         topics=topics,
         cluster_authorized_operations=(
-            operations.CLUSTER if request.include_cluster_authorized_operations else operations.NOT_ASKED
+            cluster_operations(ctx) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
         max_partition_epoch=max(
             (partition.partition_epoch for topic in topics for partition in topic.partitions), default=-1
@@ -103,8 +105,9 @@ def refused(asked: list[MetadataRequestTopic]) -> MetadataResponse:
     )
 
 
-async def create_missing(services: Services, request: MetadataRequest) -> dict[str, ErrorCode]:
+async def create_missing(ctx: RequestContext, request: MetadataRequest) -> dict[str, ErrorCode]:
     """Create the topics that were named and do not exist. Returns name -> error of those that are not there yet."""
+    services = ctx.services
     outcome: dict[str, ErrorCode] = {}
     if not services.settings.auto_create_topics_enable:
         return outcome
@@ -115,6 +118,13 @@ async def create_missing(services: Services, request: MetadataRequest) -> dict[s
     for asked in request.topics or ():
         image = services.metadata.image
         if not asked.name or asked.topic_id != ZERO_UUID or asked.name in image.topics or asked.name in outcome:
+            continue
+        if not may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, asked.name):
+            continue
+        if not may(ctx, Operation.CREATE, ResourceType.CLUSTER) and not may(
+            ctx, Operation.CREATE, ResourceType.TOPIC, asked.name
+        ):
+            outcome[asked.name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             continue
         try:
             plan = admin.plan_automatic(services.settings, image, asked.name, services.rng)
@@ -136,9 +146,15 @@ def answer(
     """The row of one topic that was asked for by name or by id."""
     if asked.topic_id != ZERO_UUID:
         topic = image.topics.get(image.names.get(asked.topic_id, ""))
-        return error_row(asked, ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else topic_row(ctx, image, topic)
+        if topic is None:
+            return error_row(asked, ErrorCode.UNKNOWN_TOPIC_ID)
+        if not may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+            return hidden_row(None, asked.topic_id)
+        return topic_row(ctx, image, topic)
     if asked.name is None:
         return error_row(asked, ErrorCode.INVALID_REQUEST)
+    if not may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, asked.name):
+        return hidden_row(asked.name, ZERO_UUID)
     topic = image.topics.get(asked.name)
     if topic is not None:
         return topic_row(ctx, image, topic)
@@ -147,6 +163,13 @@ def answer(
     except KafkaError as error:
         return error_row(asked, error.code)
     return error_row(asked, refused.get(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+
+
+def hidden_row(name: str | None, topic_id: bytes) -> MetadataResponseTopic:
+    """The row of a topic that the client may not know of, whether it exists or not."""
+    return MetadataResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, topic_id=topic_id, is_internal=False, partitions=[]
+    )
 
 
 def error_row(asked: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTopic:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.coordinators.committed_offsets import CommittedOffset, TopicPartition
 from anabranch.broker.handlers import zookeeper_offsets
+from anabranch.broker.rights import may
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -23,6 +25,8 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 @handles(OffsetCommitRequest, versions="0-9")
 async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Commit what can be committed; answered when it is replicated."""
+    if not may(ctx, Operation.READ, ResourceType.GROUP, request.group_id):
+        return refused_all(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if ctx.version == 0:
         return await zookeeper_offsets.commit(ctx, request)
     now_ms = ctx.services.now_ms()
@@ -30,7 +34,9 @@ async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Of
     refused: dict[TopicPartition, ErrorCode] = {}
     for topic in request.topics:
         for one in topic.partitions:
-            if ctx.services.metadata.partition(topic.name, one.partition_index) is None:
+            if not may(ctx, Operation.READ, ResourceType.TOPIC, topic.name):
+                refused[topic.name, one.partition_index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif ctx.services.metadata.partition(topic.name, one.partition_index) is None:
                 refused[topic.name, one.partition_index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 accepted[topic.name, one.partition_index] = value_of(one, request.retention_time_ms, now_ms)
@@ -50,6 +56,22 @@ async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Of
                         partition_index=one.partition_index,
                         error_code=refused.get((topic.name, one.partition_index), outcome),
                     )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def refused_all(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
+    """The answer to a request none of which is carried out."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
                     for one in topic.partitions
                 ],
             )

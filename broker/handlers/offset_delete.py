@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.coordinators.committed_offsets import TopicPartition
+from anabranch.broker.rights import demand, may
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -23,7 +25,17 @@ async def offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> Of
     """Delete what can be deleted; answered when that is replicated."""
     services = ctx.services
     asked = [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
-    errors = {one: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for one in asked if services.metadata.partition(*one) is None}
+    demand(ctx, Operation.DELETE, ResourceType.GROUP, request.group_id)
+    errors = {
+        one: ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        for one in asked
+        if not may(ctx, Operation.READ, ResourceType.TOPIC, one[0])
+    }
+    errors |= {
+        one: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for one in asked
+        if one not in errors and services.metadata.partition(*one) is None
+    }
     existing = [one for one in asked if one not in errors]
     outcome = ErrorCode.NONE
     try:

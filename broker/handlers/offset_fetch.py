@@ -14,6 +14,8 @@ from typing import Final
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.coordinators.committed_offsets import NO_LEADER_EPOCH, UNKNOWN_OFFSET, Offsets
 from anabranch.broker.handlers import zookeeper_offsets
+from anabranch.broker.rights import demand, may
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -103,6 +105,7 @@ def look_up(
     """The group's error and, per topic, its rows."""
     topics = None if asked is None else [(topic.name, topic.partition_indexes) for topic in asked]
     try:
+        demand(ctx, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         offsets = ctx.services.groups.offsets.of(group_id)
     except KafkaError as refused:
         code = refused.code
@@ -111,9 +114,14 @@ def look_up(
         ]
         return code, rows
     chosen = once_each(topics) if topics is not None else all_topics(offsets)
-    return ErrorCode.NONE, [
-        (name, [row_of(offsets, name, index, require_stable) for index in indexes]) for name, indexes in chosen
-    ]
+    found: list[tuple[str, list[Row]]] = []
+    for name, indexes in chosen:
+        if may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name):
+            found.append((name, [row_of(offsets, name, index, require_stable) for index in indexes]))
+        elif topics is not None:  # what was not asked for by name is not told of
+            hidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            found.append((name, [(one, UNKNOWN_OFFSET, NO_LEADER_EPOCH, "", hidden) for one in indexes]))
+    return ErrorCode.NONE, found
 
 
 def once_each(topics: Topics) -> Topics:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from functools import partial
 
 from anabranch.broker.api import RequestContext, answer_each, handles
+from anabranch.broker.rights import demand, may
 from anabranch.broker.turns import Turns
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -47,6 +49,8 @@ def end_of_epoch(
     ctx: RequestContext, topic: str, asked: OffsetForLeaderPartition, *, consumer: bool = True
 ) -> EpochEndOffset:
     """The largest epoch not above the one asked for, and its end; -1 when there is none."""
+    if not may(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        demand(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic)
     partition = ctx.services.replicas.leader_of(topic, asked.partition)
     partition.check_epoch(asked.current_leader_epoch)
     if consumer and partition.generation and asked.leader_epoch < partition.leader_epoch and not partition.unchallenged:

@@ -10,8 +10,10 @@ from __future__ import annotations
 from functools import partial
 
 from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.metadata_cache import PartitionImage, TopicImage
+from anabranch.broker.metadata_cache import ClusterImage, PartitionImage, TopicImage
+from anabranch.broker.rights import may
 from anabranch.broker.turns import Turns
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.partition_leader_epochs_for_partitions import (
     LineageEpoch,
     PartitionLeaderEpochsForPartitionsRequest,
@@ -32,22 +34,26 @@ async def partition_leader_epochs_for_partitions(
         topics=[
             PartitionLeaderEpochsForPartitionsResponseTopic(
                 topic=asked.topic,
-                partitions=await turns.each(asked.partitions, partial(epochs_of, image.topics.get(asked.topic))),
+                partitions=await turns.each(asked.partitions, partial(epochs_of, ctx, image, asked.topic)),
             )
             for asked in request.topics
         ]
     )
 
 
-def epochs_of(topic: TopicImage | None, index: int) -> PartitionLeaderEpochsForPartitionsResponsePartition:
+def epochs_of(
+    ctx: RequestContext, image: ClusterImage, name: str, index: int
+) -> PartitionLeaderEpochsForPartitionsResponsePartition:
     """The cuts of one partition."""
+    described = may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    topic = image.topics.get(name) if described else None
     partition = None if topic is None else topic.partitions.get(index)
     if topic is None or partition is None:
         return PartitionLeaderEpochsForPartitionsResponsePartition(
             partition=index,
             leader_epoch_after_creation=-1,
             leader_epoch_before_deletion=-1,
-            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            error_code=(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if described else ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         )
     return PartitionLeaderEpochsForPartitionsResponsePartition(
         partition=index,

@@ -12,17 +12,20 @@ take long to look at (`inspector`), and one with a topic's first batch of a gene
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.api import INTERNAL_TOPICS, CloseConnection, RequestContext, handles
 from anabranch.broker.handlers.generations import Fits, prepare
-from anabranch.broker.handlers.transactional_batches import check_no_transaction, verify
+from anabranch.broker.handlers.transactional_batches import check_no_transaction, is_transactional, verify
 from anabranch.broker.replication.inspector import NOTHING_FOUND, is_long
 from anabranch.broker.replication.leader_hints import HINTED, LeaderHints
 from anabranch.broker.replication.legacy_producers import LegacyRefused
 from anabranch.broker.replication.verification import NOTHING_TO_VERIFY, Verified
 from anabranch.broker.replication.waiting import ReplicationWait
+from anabranch.broker.rights import demand, may
 from anabranch.broker.storage.inspection import RecordsRefused
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -31,6 +34,7 @@ from anabranch.protocol.apis.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -79,6 +83,7 @@ async def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceRespon
     try:
         if request.transactional_id is None:
             check_no_transaction(request)
+        request, responses = allowed(ctx, hints, request)
         fits = await prepare(replicas, request)
         if request.transactional_id is not None:
             verified = await verify(replicas, request, ctx.version, fits)
@@ -88,7 +93,6 @@ async def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceRespon
     if is_long(request):
         found = await replicas.inspector.inspect(request, message_sets=ctx.version < FIRST_VERSION_WITH_BATCHES)
     waiting: Waiting = []
-    responses = []
     for topic in request.topic_data:
         rows = []
         for data in topic.partition_data:
@@ -121,6 +125,28 @@ async def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceRespon
         if (where := one.at(ctx.peer.listener)) is not None
     ]
     return ProduceResponse(responses=responses, node_endpoints=endpoints)
+
+
+def allowed(
+    ctx: RequestContext, hints: LeaderHints, request: ProduceRequest
+) -> tuple[ProduceRequest, list[TopicProduceResponse]]:
+    """What the client may do of a request, and the answer to the rest. Raises KafkaError if it may do none of it."""
+    if ctx.services.authorizer is None:
+        return request, []
+    if request.transactional_id is not None:
+        batches = (data.records for topic in request.topic_data for data in topic.partition_data)
+        if any(map(is_transactional, batches)):
+            demand(ctx, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    granted: list[TopicProduceData] = []
+    refused: list[TopicProduceResponse] = []
+    for topic in request.topic_data:
+        if may(ctx, Operation.WRITE, ResourceType.TOPIC, topic.name):
+            granted.append(topic)
+            continue
+        error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic.name)
+        rows = [refuse(ctx, hints, topic.name, data.index, error) for data in topic.partition_data]
+        refused.append(TopicProduceResponse(name=topic.name, partition_responses=rows))
+    return dataclasses.replace(request, topic_data=granted) if refused else request, refused
 
 
 def check(ctx: RequestContext, acks: int, topic: str, data: PartitionProduceData) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.rights import demand_broker
 from anabranch.protocol.apis.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
@@ -19,6 +20,7 @@ EPOCH_NOT_KNOWN: Final = -1
 @handles(StopReplicaRequest, versions="0-4")
 async def stop_replica(ctx: RequestContext, request: StopReplicaRequest) -> StopReplicaResponse:
     """Carry the request out when all earlier ones of a controller are."""
+    demand_broker(ctx)
     async with ctx.services.fence.turn:
         await ctx.services.fence.registered()
         return await carry_out(ctx, request)

@@ -8,8 +8,12 @@ COORDINATOR_LOAD_IN_PROGRESS.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.coordinators.committed_offsets import CommittedOffset, TopicPartition
+from anabranch.broker.rights import may
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -19,6 +23,8 @@ from anabranch.protocol.apis.txn_offset_commit import (
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
+ALONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+"""What a partition is refused with, whatever becomes of the others."""
 FIRST_VERSION_THAT_WAITS: int = 2
 FIRST_VERSION_THAT_MAY_ABORT: int = 4
 
@@ -26,6 +32,9 @@ FIRST_VERSION_THAT_MAY_ABORT: int = 4
 @handles(TxnOffsetCommitRequest, versions="0-4")
 async def txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
     """Stage what can be staged; answered when it is replicated."""
+    outcome = forbidden(ctx, request)
+    if outcome is not ErrorCode.NONE:
+        return rows_of(request, lambda _: outcome)
     now_ms = ctx.services.now_ms()
     staged: dict[TopicPartition, CommittedOffset] = {}
     codes: dict[TopicPartition, ErrorCode] = {}
@@ -35,18 +44,32 @@ async def txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest
             codes[key] = objection(ctx, topic.name, one)
             if codes[key] is ErrorCode.NONE:
                 staged[key] = value_of(one, now_ms)
-    if any(code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for code in codes.values()):
+    if any(code not in ALONE for code in codes.values()):
         outcome = await commit(ctx, request, staged)
         for key, code in codes.items():
-            if outcome is not ErrorCode.NONE and code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            if outcome is not ErrorCode.NONE and code not in ALONE:
                 codes[key] = outcome
+    return rows_of(request, codes.__getitem__)
+
+
+def forbidden(ctx: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode:
+    """Why the client may do none of this; NONE if that depends on the topics."""
+    if not may(ctx, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if not may(ctx, Operation.READ, ResourceType.GROUP, request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return ErrorCode.NONE
+
+
+def rows_of(request: TxnOffsetCommitRequest, code_of: Callable[[TopicPartition], ErrorCode]) -> TxnOffsetCommitResponse:
+    """The answer, with the code of each partition."""
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
                 partitions=[
                     TxnOffsetCommitResponsePartition(
-                        partition_index=one.partition_index, error_code=codes[topic.name, one.partition_index]
+                        partition_index=one.partition_index, error_code=code_of((topic.name, one.partition_index))
                     )
                     for one in topic.partitions
                 ],
@@ -73,6 +96,8 @@ async def commit(
 
 def objection(ctx: RequestContext, topic: str, asked: TxnOffsetCommitRequestPartition) -> ErrorCode:
     """The error of one partition; NONE if its offset can be committed."""
+    if not may(ctx, Operation.READ, ResourceType.TOPIC, topic):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if ctx.services.metadata.partition(topic, asked.partition_index) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if len(asked.committed_metadata or "") > ctx.services.settings.offset_metadata_max_bytes:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from anabranch.broker import admin
 from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.rights import demand
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from anabranch.protocol.errors import KafkaError
 
@@ -16,6 +18,7 @@ from anabranch.protocol.errors import KafkaError
 async def update_features(ctx: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     """Let the active controller decide, here or elsewhere."""
     try:
+        demand(ctx, Operation.ALTER, ResourceType.CLUSTER)
         return await admin.at_controller(
             ctx.services,
             request,

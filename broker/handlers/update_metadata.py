@@ -7,6 +7,7 @@ and by this broker's own epoch, together with LeaderAndIsr and StopReplica.
 from __future__ import annotations
 
 from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.rights import demand_broker
 from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
@@ -14,6 +15,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 @handles(UpdateMetadataRequest, versions="0-8")
 async def update_metadata(ctx: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
     """Carry the request out when all earlier ones of a controller are."""
+    demand_broker(ctx)
     async with ctx.services.fence.turn:
         await ctx.services.fence.registered()
         return carry_out(ctx, request)

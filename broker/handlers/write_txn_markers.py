@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.replication.waiting import ReplicationWait
+from anabranch.broker.rights import may
 from anabranch.broker.turns import Turns
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -49,6 +51,10 @@ class Written:
 @handles(WriteTxnMarkersRequest, versions="0-1")
 async def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
     """Append all markers, then wait until they are replicated."""
+    if not (
+        may(ctx, Operation.ALTER, ResourceType.CLUSTER) or may(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    ):
+        return refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     replicas = ctx.services.replicas
     outcomes: Outcomes = {}
     written: list[Written] = []
@@ -71,6 +77,19 @@ async def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest
                 one.partition[1], one.marker.producer_id, commit=one.marker.transaction_result
             )
     return WriteTxnMarkersResponse(markers=[result_of(producer, rows) for producer, rows in outcomes.items()])
+
+
+def refused(request: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxnMarkersResponse:
+    """The answer to one that may not write markers."""
+    return WriteTxnMarkersResponse(
+        markers=[
+            result_of(
+                marker.producer_id,
+                {(topic.name, index): code for topic in marker.topics for index in topic.partition_indexes},
+            )
+            for marker in request.markers
+        ]
+    )
 
 
 def control_batch(marker: WritableTxnMarker, now_ms: int) -> bytes:

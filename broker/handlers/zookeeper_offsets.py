@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from anabranch.broker.rights import may
 from anabranch.controller.zk import paths
 from anabranch.controller.zk.session import NodeExists, NoNode, ZkError
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitResponse,
@@ -65,6 +67,8 @@ async def fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetch
 
 
 async def _commit_one(ctx: RequestContext, group: str, topic: str, asked: OffsetCommitRequestPartition) -> ErrorCode:
+    if not may(ctx, Operation.READ, ResourceType.TOPIC, topic):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if ctx.services.metadata.partition(topic, asked.partition_index) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if len(asked.committed_metadata or "") > ctx.services.settings.offset_metadata_max_bytes:
@@ -88,7 +92,11 @@ async def _commit_one(ctx: RequestContext, group: str, topic: str, asked: Offset
 
 async def _fetch_one(ctx: RequestContext, group: str, topic: str, index: int) -> OffsetFetchResponsePartition:
     offset, error = -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if not _is_path(group):
+    if not may(ctx, Operation.DESCRIBE, ResourceType.GROUP, group):
+        error = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    elif not may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic):
+        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    elif not _is_path(group):
         error = ErrorCode.UNKNOWN_SERVER_ERROR
     elif ctx.services.metadata.partition(topic, index) is not None:
         try:

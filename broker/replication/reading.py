@@ -12,6 +12,7 @@ does a consumer that sends one. Stored bytes go into the answer as they are. `Se
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.replication.fetch_sessions import NO_SESSION
@@ -52,8 +53,8 @@ class Reading:
     """One Fetch request on its way to an answer: `read` it, wait until a partition is `ready`, `read` again."""
 
     __slots__ = (
-        "broker_epoch", "committed", "enough", "follower", "hints", "left", "metadata", "rack", "replicas", "request",
-        "size", "sizes", "version", "watched",
+        "broker_epoch", "committed", "enough", "follower", "hints", "left", "may_read", "metadata", "rack", "replicas",
+        "request", "size", "sizes", "version", "watched",
     )  # fmt: skip
 
     def __init__(self, replicas: ReplicaManager, metadata: MetadataCache, request: FetchRequest, version: int) -> None:
@@ -74,6 +75,8 @@ class Reading:
         self.sizes: dict[Partition, int] = {}
         self.size = 0
         self.left = 0
+        self.may_read: Callable[[str], bool] | None = None
+        """Whether the client may read a topic; None where everybody may."""
         self.enough = False
         """Whether there is no reason to wait: enough bytes, or something the client must hear."""
 
@@ -104,6 +107,8 @@ class Reading:
         try:
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+            if self.may_read is not None and not self.may_read(topic):
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic)
             return self._read(topic, asked, report)
         except KafkaError as error:
             self.enough = True

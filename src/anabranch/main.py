@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "consume": ("anabranch.commands.consume", "Show the records of topics, each key in its order."),
     "groups": ("anabranch.commands.groups", "Consumer groups: members, gates, offsets."),
     "users": ("anabranch.commands.users", "Who may log in with SCRAM, and their passwords."),
+    "acls": ("anabranch.commands.acls", "Who may do what with topics, groups and ids."),
     "certs": ("anabranch.commands.certs", "Certificates for a local cluster."),
     "features": ("anabranch.commands.features", "What all brokers can rely on, such as ordered resizing."),
     "streams": ("anabranch.commands.streams", "Run an instance of a streams application."),

@@ -21,7 +21,8 @@ def test_generated_codecs_are_ten_times_faster_than_the_reference() -> None:
 def test_both_requests_pass_through_a_node() -> None:
     figures = request_path.measure(requests=70)
     assert [figure.what for figure in figures] == [
-        *("Python time of a small Produce", "Python time of a small Fetch", "10 rules of faults that do not match")
+        *("Python time of a small Produce", "Python time of a small Fetch", "10 rules of faults that do not match"),
+        "an authorizer with 10,000 entries adds",
     ]
 
 

@@ -15,7 +15,6 @@ from anabranch.broker.start_settings import check_reachable, refuse_twice, start
 @pytest.mark.parametrize(
     "properties",
     [
-        {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"},
         {"sasl.enabled.mechanisms": "PLAIN"},
         {"ssl.client.auth": "required"},
         {"ssl.keystore.location": "/keys"},

@@ -28,7 +28,6 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 Scenario = Callable[["World"], Awaitable[Any]]
 
 UNDERSTOOD: Final[Mapping[ErrorCode, frozenset[str]]] = {
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: frozenset({"broker/replication/verification.py"}),
     ErrorCode.INVALID_FETCH_SIZE: frozenset({"broker/coordinators/replicated_journal.py"}),
     ErrorCode.NETWORK_EXCEPTION: frozenset(
         {

@@ -1,26 +1,75 @@
-"""Words of access control lists: Kafka's numbers, and its names in znodes."""
+"""Goal: a filter means what Kafka's means, and names are written as Kafka's znodes have them."""
 
 from __future__ import annotations
 
 import pytest
 
-from anabranch.protocol.acls import Operation, Permission, ResourceType, from_camel, to_camel
+from anabranch.protocol.acls import (
+    ANY,
+    MATCH,
+    SUPPORTED,
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+    from_camel,
+    to_camel,
+)
+
+TOPIC = ResourceType.TOPIC
+PATTERNS = {
+    "orders": ResourcePattern(TOPIC, "orders"),
+    "ord*": ResourcePattern(TOPIC, "ord", PatternType.PREFIXED),
+    "*": ResourcePattern(TOPIC, "*"),
+    "*-prefix": ResourcePattern(TOPIC, "*", PatternType.PREFIXED),
+    "group": ResourcePattern(ResourceType.GROUP, "orders"),
+}
 
 
-def test_names_in_znodes_are_kafkas() -> None:
-    assert [to_camel(kind) for kind in ResourceType] == [
-        *("Topic", "Group", "Cluster", "TransactionalId", "DelegationToken", "User"),
-    ]
-    assert to_camel(Operation.DESCRIBE_CONFIGS) == "DescribeConfigs"
-    assert to_camel(Permission.ALLOW) == "Allow"
+@pytest.mark.parametrize(
+    ("asked", "covered"),
+    [
+        (AclFilter(), set(PATTERNS)),
+        (AclFilter(resource_type=TOPIC), set(PATTERNS) - {"group"}),
+        (AclFilter(resource_type=TOPIC, name="orders", pattern_type=MATCH), {"orders", "ord*", "*"}),
+        (AclFilter(resource_type=TOPIC, name="orders", pattern_type=ANY), {"orders"}),
+        (AclFilter(resource_type=TOPIC, name="orders", pattern_type=PatternType.LITERAL), {"orders"}),
+        (AclFilter(resource_type=TOPIC, name="ord", pattern_type=PatternType.PREFIXED), {"ord*"}),
+        (AclFilter(resource_type=TOPIC, name="*", pattern_type=PatternType.LITERAL), {"*"}),
+        (AclFilter(name="*", pattern_type=MATCH), {"*", "*-prefix"}),
+        (AclFilter(pattern_type=PatternType.PREFIXED), {"ord*", "*-prefix"}),
+        (AclFilter(name="ORDERS", pattern_type=MATCH), {"*"}),
+    ],
+)
+def test_which_patterns_a_filter_means(asked: AclFilter, covered: set[str]) -> None:
+    assert {name for name, pattern in PATTERNS.items() if asked.covers(pattern)} == covered
 
 
-@pytest.mark.parametrize("word", [*ResourceType, *Operation, *Permission])
-def test_a_name_leads_back_in_any_case(word: ResourceType | Operation | Permission) -> None:
-    assert from_camel(type(word), to_camel(word)) is word
-    assert from_camel(type(word), to_camel(word).upper()) is word
+@pytest.mark.parametrize(
+    ("asked", "picked"),
+    [
+        (AclFilter(), True),
+        (AclFilter(principal="User:a", host="*", operation=Operation.READ, permission=Permission.ALLOW), True),
+        (AclFilter(principal="User:*"), False),
+        (AclFilter(host="10.0.0.1"), False),
+        (AclFilter(operation=Operation.ALL), False),
+        (AclFilter(operation=Operation.DESCRIBE), False),
+        (AclFilter(permission=Permission.DENY), False),
+    ],
+)
+def test_which_entries_a_filter_means(asked: AclFilter, picked: bool) -> None:
+    assert asked.picks(Acl("User:a", "*", Operation.READ, Permission.ALLOW)) is picked
 
 
-def test_an_unknown_name_is_refused() -> None:
-    with pytest.raises(ValueError, match="'Fly' is no Operation"):
-        from_camel(Operation, "Fly")
+def test_names_are_kafkas() -> None:
+    assert to_camel(ResourceType.TRANSACTIONAL_ID) == "TransactionalId"
+    assert from_camel(Operation, "describeconfigs") is Operation.DESCRIBE_CONFIGS
+    with pytest.raises(ValueError, match="'Frobnicate' is no Operation"):
+        from_camel(Operation, "Frobnicate")
+
+
+def test_every_type_has_operations() -> None:
+    assert SUPPORTED.keys() == set(ResourceType)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from anabranch.clients.connection import Connection
+from anabranch.clients.security_config import make_security
 from anabranch.cluster import Cluster
 from anabranch.protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
 from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
 from anabranch.protocol.apis.sasl_handshake import SaslHandshakeRequest
 from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.registry import BY_NAME
+from tests.broker.handlers.test_authorization import ALICE, PROPERTIES, built
 from tests.broker.security.test_protection import properties_of
 from tests.contracts.error_codes import World, case
 
@@ -48,3 +51,30 @@ async def wrong_password(world: World) -> Any:
         answer = await connection.call(SaslAuthenticateRequest(auth_bytes=b"\0alice\0wrong"))
         await connection.close()
         return answer
+
+
+async def asked_by_alice(api: str, **body: Any) -> Any:
+    """The answer to a user who has no right at all."""
+    async with Cluster(1, listeners=["SASL_PLAINTEXT://127.0.0.1:0"], properties=PROPERTIES) as cluster:
+        connection = await Connection.open(*cluster.address(1), client_id="test", security=make_security(**ALICE))
+        answer = await connection.call(built(BY_NAME[api].request, body))
+        await connection.close()
+        return answer
+
+
+@case(ErrorCode.TOPIC_AUTHORIZATION_FAILED, alone=True)
+async def topic_without_a_right(world: World) -> Any:
+    """Ask for the metadata of a topic, there or not, without the right to describe it."""
+    return await asked_by_alice("Metadata", topics=[{"name": "t"}])
+
+
+@case(ErrorCode.GROUP_AUTHORIZATION_FAILED, alone=True)
+async def group_without_a_right(world: World) -> Any:
+    """Join a group without the right to read it."""
+    return await asked_by_alice("JoinGroup", group_id="g", session_timeout_ms=6000, protocol_type="consumer")
+
+
+@case(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, alone=True)
+async def cluster_without_a_right(world: World) -> Any:
+    """Ask for an idempotent producer's id without a right to write to any topic."""
+    return await asked_by_alice("InitProducerId", transactional_id=None, producer_id=-1, producer_epoch=-1)

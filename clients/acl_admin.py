@@ -1,0 +1,102 @@
+"""Access control lists as `Admin` sees them: which entries there are, more of them, fewer (KIP-140, KIP-290)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from anabranch.protocol.acls import (
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
+from anabranch.protocol.apis.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
+from anabranch.protocol.apis.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
+from anabranch.protocol.apis.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from anabranch.clients.network import Network
+
+Entry = tuple[ResourcePattern, Acl]
+
+
+async def describe_acls(network: Network, wanted: AclFilter) -> list[Entry]:
+    """The entries that a filter means. Raises KafkaError."""
+    response: DescribeAclsResponse = await network.call_any(
+        DescribeAclsRequest(
+            resource_type_filter=wanted.resource_type,
+            resource_name_filter=wanted.name,
+            pattern_type_filter=wanted.pattern_type,
+            principal_filter=wanted.principal,
+            host_filter=wanted.host,
+            operation=wanted.operation,
+            permission_type=wanted.permission,
+        )
+    )
+    _check(response.error_code, response.error_message)
+    return [
+        (
+            _pattern(one.resource_type, one.resource_name, one.pattern_type),
+            Acl(row.principal, row.host, Operation(row.operation), Permission(row.permission_type)),
+        )
+        for one in response.resources
+        for row in one.acls
+    ]
+
+
+async def create_acls(network: Network, entries: Sequence[Entry]) -> None:
+    """Add entries. Raises KafkaError for the first that is refused; the others are added then."""
+    creations = [
+        AclCreation(
+            resource_type=pattern.resource_type,
+            resource_name=pattern.name,
+            resource_pattern_type=pattern.pattern_type,
+            principal=acl.principal,
+            host=acl.host,
+            operation=acl.operation,
+            permission_type=acl.permission,
+        )
+        for pattern, acl in entries
+    ]
+    response: CreateAclsResponse = await network.call_any(CreateAclsRequest(creations=creations))
+    for one in response.results:
+        _check(one.error_code, one.error_message)
+
+
+async def delete_acls(network: Network, wanted: Sequence[AclFilter]) -> list[Entry]:
+    """Take away what filters mean, and return it. Raises KafkaError for the first that is refused."""
+    filters = [
+        DeleteAclsFilter(
+            resource_type_filter=one.resource_type,
+            resource_name_filter=one.name,
+            pattern_type_filter=one.pattern_type,
+            principal_filter=one.principal,
+            host_filter=one.host,
+            operation=one.operation,
+            permission_type=one.permission,
+        )
+        for one in wanted
+    ]
+    response: DeleteAclsResponse = await network.call_any(DeleteAclsRequest(filters=filters))
+    gone: list[Entry] = []
+    for result in response.filter_results:
+        _check(result.error_code, result.error_message)
+        for row in result.matching_acls:
+            _check(row.error_code, row.error_message)
+            acl = Acl(row.principal, row.host, Operation(row.operation), Permission(row.permission_type))
+            gone.append((_pattern(row.resource_type, row.resource_name, row.pattern_type), acl))
+    return gone
+
+
+def _pattern(kind: int, name: str, pattern_type: int) -> ResourcePattern:
+    return ResourcePattern(ResourceType(kind), name, PatternType(pattern_type))
+
+
+def _check(code: int, message: str | None) -> None:
+    if code:
+        raise KafkaError(ErrorCode(code), message or "")
