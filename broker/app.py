@@ -80,6 +80,7 @@ class Node:
         self._attachment: Attachment
         self._quota_watch: QuotaWatch | None = None
         self._credentials: ScramCredentials | None = None
+        self._protections: Mapping[str, Protection] = {}
         self._renewal: asyncio.Task[None] | None = None
         self._joined: ZkSession | None = None
         """The session under which this node has joined the cluster last."""
@@ -126,7 +127,9 @@ class Node:
         try:
             if self.settings.is_broker:
                 claim_directories(self._files_by_path, self.settings.node_id, cluster_id)
-            protections = self._protect()
+            protections = self._protections = self._protect()
+            for protection in protections.values():
+                await protection.start(self._give_up)
             self.services = self._assemble(session, cluster_id)
             self.server = Server(self.settings, Dispatcher(self.services), protections)
             await self.server.start()
@@ -161,6 +164,8 @@ class Node:
             await self._give_time_to(self._move_leaderships_away(), "controlled shutdown", CONTROLLED_SHUTDOWN_S)
         if services.controller is not None:
             await self._give_time_to(services.controller.stop(), "leaving the controller's seat")
+        for protection in self._protections.values():
+            await protection.stop()
         await services.config_changes.stop()
         if services.acls is not None:
             await services.acls.stop()

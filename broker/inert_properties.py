@@ -153,7 +153,6 @@ sasl.kerberos.principal.to.local.rules | list | DEFAULT |  | broker
 sasl.kerberos.service.name | string | - |  | broker
 sasl.kerberos.ticket.renew.jitter | double | 0.05 |  | broker
 sasl.kerberos.ticket.renew.window.factor | double | 0.8 |  | broker
-sasl.login.callback.handler.class | class | -
 sasl.login.class | class | -
 sasl.login.connect.timeout.ms | int | -
 sasl.login.read.timeout.ms | int | -
@@ -164,17 +163,8 @@ sasl.login.refresh.window.jitter | double | 0.05 |  | broker
 sasl.login.retry.backoff.max.ms | long | 10000
 sasl.login.retry.backoff.ms | long | 100
 sasl.mechanism.controller.protocol | string | GSSAPI
-sasl.oauthbearer.clock.skew.seconds | int | 30
-sasl.oauthbearer.expected.audience | list | -
-sasl.oauthbearer.expected.issuer | string | -
-sasl.oauthbearer.jwks.endpoint.refresh.ms | long | 3600000
 sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms | long | 10000
 sasl.oauthbearer.jwks.endpoint.retry.backoff.ms | long | 100
-sasl.oauthbearer.jwks.endpoint.url | string | -
-sasl.oauthbearer.scope.claim.name | string | scope
-sasl.oauthbearer.sub.claim.name | string | sub
-sasl.oauthbearer.token.endpoint.url | string | -
-sasl.server.callback.handler.class | class | -
 security.providers | string | -
 socket.connection.setup.timeout.max.ms | long | 30000
 socket.connection.setup.timeout.ms | long | 10000

@@ -17,6 +17,16 @@ listener.security.protocol.map | string | SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,
 sasl.enabled.mechanisms | list | GSSAPI |  | broker | The mechanisms by which clients log in.
 sasl.jaas.config | password | - |  | broker | The login module of a mechanism, with a prefix: its users, and as whom brokers log in.
 sasl.mechanism.inter.broker.protocol | string | GSSAPI |  | broker | The mechanism by which brokers log in at each other.
+sasl.login.callback.handler.class | class | - |  |  | Kafka's way to a token for brokers; here the next property says it.
+sasl.oauthbearer.clock.skew.seconds | int | 30 |  |  | How much the clocks of issuer and broker may differ.
+sasl.oauthbearer.expected.audience | list | - |  |  | For whom tokens have to be; without it, for nobody in particular.
+sasl.oauthbearer.expected.issuer | string | - |  |  | Whose tokens have to be; without it, anybody's with these keys.
+sasl.oauthbearer.jwks.endpoint.refresh.ms | long | 3600000 |  |  | How often keys at a URL are read.
+sasl.oauthbearer.jwks.endpoint.url | string | - |  |  | Where the keys are by which tokens are signed: file:, https: or http:.
+sasl.oauthbearer.scope.claim.name | string | scope |  |  | Where a token says what it is good for.
+sasl.oauthbearer.sub.claim.name | string | sub |  |  | Where a token names its user.
+sasl.oauthbearer.token.endpoint.url | string | - |  |  | The file: that has the token with which a broker logs in.
+sasl.server.callback.handler.class | class | - |  | broker | Kafka's validator of signed tokens, or nothing.
 sasl.server.max.receive.size | int | 524288 |  |  | The largest frame of who has not logged in.
 security.inter.broker.protocol | string | PLAINTEXT | PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL |  | Their protocol, if inter.broker.listener.name is not set.
 ssl.cipher.suites | list |  |  | broker | The cipher suites, by their IANA names.

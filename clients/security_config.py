@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Final, Unpack
+from urllib.parse import unquote, urlsplit
 
 from anabranch.clients.security import Security, SecurityArguments
 
@@ -93,17 +95,32 @@ def security_by(get: Callable[[str], str], protocol: str, mechanism: str, jaas: 
         return Security(context)
     mechanism = _mechanism("sasl.mechanism", mechanism)
     options = login_module(jaas).options if jaas else {}
+    token_file = get("sasl.oauthbearer.token.endpoint.url")
+    if mechanism == "OAUTHBEARER" and token_file:
+        return Security(context, mechanism, token=_token_in(token_file))
     if mechanism == "OAUTHBEARER":
         user = options.get("unsecuredLoginStringClaim_sub", "")
         if not user:
             raise ValueError(
-                "sasl.jaas.config: OAUTHBEARER needs unsecuredLoginStringClaim_sub, the user of unsigned tokens"
+                "OAUTHBEARER needs a token: sasl.oauthbearer.token.endpoint.url=file:///..., or for unsigned ones "
+                "unsecuredLoginStringClaim_sub in sasl.jaas.config"
             )
         return Security(context, mechanism, token=lambda: unsecured_token(options))
     user, password = options.get("username", ""), options.get("password", "")
     if not user or not password:
         raise ValueError(f"sasl.jaas.config: {mechanism} needs a module with username and password")
     return Security(context, mechanism, user, password)
+
+
+def _token_in(url: str) -> Callable[[], str]:
+    """What reads a token from a file whenever one is needed: it is written anew before it expires."""
+    parts = urlsplit(url)
+    if parts.scheme != "file":
+        raise ValueError(
+            f"sasl.oauthbearer.token.endpoint.url={url}: only file:///... is read here; in Python, "
+            "sasl_oauth_token_provider may ask for a token wherever it wants"
+        )
+    return lambda: Path(unquote(parts.path)).read_text().strip()
 
 
 def _protocol(what: str, text: str) -> str:

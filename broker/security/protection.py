@@ -19,7 +19,7 @@ from anabranch.broker.peer import ANONYMOUS, Peer
 from anabranch.broker.properties import ConfigError
 from anabranch.broker.security.gate import Answerer, Gate, Guarded
 from anabranch.broker.security.listener_properties import ListenerProperties
-from anabranch.broker.security.oauthbearer import OAuthBearerServer
+from anabranch.broker.security.oauthbearer import Bearer, OAuthBearerServer
 from anabranch.broker.security.plain import PlainServer
 from anabranch.broker.security.principals import NoRule, PrincipalRules
 from anabranch.broker.security.scram_server import DIGESTS, ScramServer
@@ -31,9 +31,11 @@ from anabranch.clients.tls import TlsSettings, load_identity, server_context
 
 if TYPE_CHECKING:
     from anabranch.broker.config import BrokerSettings
+    from anabranch.broker.lasting import Died
     from anabranch.broker.listeners import Listener
     from anabranch.broker.security.credentials import ScramCredentials
     from anabranch.broker.security.exchange import Exchange
+    from anabranch.broker.security.jwks import Jwks
 
 NONCE_BYTES: Final = 24
 NOT_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "RECORD_LAYER_FAILURE")
@@ -41,6 +43,11 @@ NOT_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST",
 HANDSHAKE_S: Final = 60.0
 """How long a client may take for the handshake of TLS."""
 MECHANISMS: Final = ("PLAIN", *DIGESTS, "OAUTHBEARER")
+VALIDATORS: Final = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
+    "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
+)
+"""Kafka's names for what reads signed tokens."""
 _KINDS: Final = {"PLAIN": "PLAIN", "OAUTHBEARER": "OAUTHBEARER", **dict.fromkeys(DIGESTS, "SCRAM")}
 """Mechanism -> the kind of its login module."""
 
@@ -66,6 +73,7 @@ class Protection:
         self.receive_bytes_max = int(properties.get("sasl.server.max.receive.size"))
         """The largest frame of who has not authenticated yet."""
         self._rules: PrincipalRules | None = None
+        self._key_sets: list[Jwks] = []
         if listener.tls:
             with _blamed(listener):
                 self.tls = server_context(TlsSettings.read(properties.get), properties.client_auth)
@@ -74,6 +82,17 @@ class Protection:
             for mechanism in properties.get("sasl.enabled.mechanisms").split(","):
                 with _blamed(listener):
                     self.mechanisms[mechanism] = self._exchanges(mechanism)
+
+    async def start(self, died: Died) -> None:
+        """Get what the login needs from elsewhere: the keys of tokens. Raises ConfigError."""
+        for one in self._key_sets:
+            with _blamed(self._properties.listener):
+                await one.start(died)
+
+    async def stop(self) -> None:
+        """Read nothing any more."""
+        for one in self._key_sets:
+            await one.stop()
 
     def gate(self, connection: Guarded, answerer: Callable[[], Answerer]) -> Gate:
         """The login of a new connection; `answerer` answers the requests behind it."""
@@ -131,8 +150,37 @@ class Protection:
         module = _module(mechanism, self._properties.jaas(mechanism))
         if mechanism == "PLAIN":
             return lambda: PlainServer(module.passwords)
-        read = _unsecured(module.options).read
+        url = self._properties.of_mechanism("sasl.oauthbearer.jwks.endpoint.url", mechanism)
+        handler = self._properties.of_mechanism("sasl.server.callback.handler.class", mechanism)
+        if handler and handler not in VALIDATORS:
+            raise ValueError(f"sasl.server.callback.handler.class={handler}: only {VALIDATORS[0]} is here")
+        if handler and not url:
+            raise ValueError("sasl.oauthbearer.jwks.endpoint.url is missing: it says where the keys of tokens are")
+        read = self._signed(url, mechanism) if url else _unsecured(module.options).read
         return lambda: OAuthBearerServer(read)
+
+    def _signed(self, url: str, mechanism: str) -> Callable[[str, int], Bearer]:
+        """What reads tokens that are signed with the keys at a URL. Raises ValueError, OSError."""
+        try:
+            from anabranch.broker.security.jwks import Jwks
+            from anabranch.broker.security.signed_tokens import SignedTokens
+        except ImportError:
+            raise ValueError("signed tokens need `pip install anabranch[security]`") from None
+
+        def get(name: str) -> str:
+            return self._properties.of_mechanism(f"sasl.oauthbearer.{name}", mechanism)
+
+        jwks = Jwks(url, int(get("jwks.endpoint.refresh.ms")))
+        self._key_sets.append(jwks)
+        return SignedTokens(
+            keys=lambda: jwks.keys,
+            on_unknown_key=jwks.want,
+            issuer=get("expected.issuer"),
+            audiences=tuple(one.strip() for one in get("expected.audience").split(",") if one.strip()),
+            user_claim=get("sub.claim.name"),
+            scope_claim=get("scope.claim.name"),
+            clock_skew_ms=int(get("clock.skew.seconds")) * 1000,
+        ).read
 
 
 def _reason(error: Exception) -> str:

@@ -9,7 +9,9 @@ import asyncio
 import contextlib
 import ssl
 import struct
+import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +25,7 @@ from anabranch.cluster import Cluster
 from anabranch.protocol.apis.metadata import MetadataRequest
 from tests.broker.serving import Peer, request_frame, until
 from tests.secured.certificates import PLAIN_MODULE, Files, files, plain_users
+from tests.secured.issuer import Issuer, jwks
 
 ALICE: SecurityArguments = {"sasl_plain_username": "alice", "sasl_plain_password": "in wonderland"}
 UNCHECKED = {"ssl.endpoint.identification.algorithm": ""}
@@ -320,3 +323,65 @@ def test_a_secret_is_in_no_repr() -> None:
     assert "wonderland" not in repr(settings)
     assert "wonderland" not in repr(make_security(security_protocol="SASL_PLAINTEXT", **ALICE))
     assert PLAIN_MODULE not in repr(settings)
+
+
+OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
+
+
+def signed_properties(folder: Path, issuer: Issuer, **more: str) -> dict[str, str]:
+    """A listener that takes this issuer's tokens; brokers have one of their own in a file."""
+    (folder / "keys.json").write_text(jwks(issuer))
+    (folder / "token").write_text(issuer.token(time.time(), sub="broker", exp=time.time() + 3600))
+    prefix = "listener.name.sasl_plaintext.oauthbearer"
+    return {
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+        f"{prefix}.sasl.jaas.config": f"{OAUTH_MODULE} required;",
+        f"{prefix}.sasl.server.callback.handler.class": VALIDATOR,
+        "sasl.oauthbearer.jwks.endpoint.url": f"file://{folder}/keys.json",
+        "sasl.oauthbearer.token.endpoint.url": f"file://{folder}/token",
+        **more,
+    }
+
+
+async def test_signed_tokens_let_clients_and_brokers_in(tmp_path: Path) -> None:
+    issuer = Issuer()
+    properties = signed_properties(tmp_path, issuer)
+    async with Cluster(2, listeners=["SASL_PLAINTEXT://127.0.0.1:0"], properties=properties) as cluster:
+
+        def bearing(token: str) -> SecurityArguments:
+            return {
+                "security_protocol": "SASL_PLAINTEXT",
+                "sasl_mechanism": "OAUTHBEARER",
+                "sasl_oauth_token_provider": lambda: token,
+            }
+
+        async with Admin(cluster.bootstrap_servers, **bearing(issuer.token(time.time()))) as admin:
+            await admin.create_topics([NewTopic(name="t", replication_factor=2)])
+        assert await asked(cluster, bearing(issuer.token(time.time(), sub="bob"))) == "User:bob"
+        for wrong in (Issuer().token(time.time()), issuer.token(time.time() - 3600), "e30.e30."):
+            with pytest.raises(NotAuthenticated, match='"status":"invalid_token"'):
+                await asked(cluster, bearing(wrong))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"sasl.oauthbearer.jwks.endpoint.url": ""}, "sasl.oauthbearer.jwks.endpoint.url is missing"),
+        ({"sasl.oauthbearer.jwks.endpoint.url": "file:///nowhere/keys.json"}, "No such file or directory: /nowhere"),
+        ({"sasl.oauthbearer.jwks.endpoint.url": "http://127.0.0.1:1/keys"}, "Connection refused"),
+        ({"sasl.oauthbearer.token.endpoint.url": "https://issuer/token"}, "only file:///... is read here"),
+        (
+            {"listener.name.sasl_plaintext.oauthbearer.sasl.server.callback.handler.class": "com.example.Mine"},
+            "com.example.Mine: only org.apache.kafka",
+        ),
+    ],
+)
+async def test_a_listener_that_could_read_no_token_does_not_start(
+    tmp_path: Path, changed: dict[str, str], message: str
+) -> None:
+    properties = {**signed_properties(tmp_path, Issuer()), **changed}
+    with pytest.raises(ConfigError, match=message):
+        async with Cluster(1, listeners=["SASL_PLAINTEXT://127.0.0.1:0"], properties=properties):
+            pass

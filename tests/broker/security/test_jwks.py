@@ -1,0 +1,122 @@
+"""Goal: a broker reads its issuer's keys, hears of new ones, and keeps what it has while they cannot be read.
+
+Method: a real HTTP server on loopback, whose document changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from anabranch.broker.lasting import unattended
+from anabranch.broker.security import jwks as module
+from anabranch.broker.security.jwks import BYTES_MAX, Jwks
+from tests.broker.serving import until
+from tests.secured.issuer import Issuer, jwks
+
+HOUR_MS = 3_600_000
+
+
+class Document:
+    """What the server has; None: it is out of order."""
+
+    def __init__(self) -> None:
+        self.text: str | None = None
+        self.url = ""
+        self.asked = 0
+
+
+@pytest.fixture
+def document() -> Iterator[Document]:
+    held = Document()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            held.asked += 1
+            content = (held.text or "").encode()
+            self.send_response(500 if held.text is None else 200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        held.url = f"http://127.0.0.1:{server.server_address[1]}/keys"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield held
+        server.shutdown()
+        thread.join()
+
+
+def ids(keys: Jwks) -> set[str | None]:
+    return {one.key_id for one in keys.keys}
+
+
+async def test_new_keys_are_read_when_a_token_names_one(document: Document, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EARLIEST_S", 0.01)
+    document.text = jwks(Issuer(key_id="old"))
+    keys = Jwks(document.url, HOUR_MS)
+    await keys.start(unattended)
+    assert ids(keys) == {"old"}
+    document.text = jwks(Issuer(key_id="old"), Issuer(key_id="new"))
+    keys.want("new")
+    await until(lambda: ids(keys) == {"old", "new"})
+    document.text, asked = None, document.asked
+    keys.want("newer")
+    await until(lambda: document.asked > asked)
+    document.text, asked = "no keys", document.asked
+    keys.want("newer")
+    await until(lambda: document.asked > asked)
+    assert ids(keys) == {"old", "new"}, "what cannot be read leaves what was"
+    document.text = jwks(Issuer(key_id="newer"))
+    keys.want("newer")
+    await until(lambda: ids(keys) == {"newer"})
+    await keys.stop()
+
+
+async def test_tokens_of_nobody_do_not_make_a_node_ask_for_ever(document: Document) -> None:
+    document.text = jwks(Issuer())
+    keys = Jwks(document.url, HOUR_MS)
+    await keys.start(unattended)
+    for number in range(1000):
+        keys.want(str(number))
+    await keys.stop()
+    assert document.asked == 1
+
+
+@pytest.mark.parametrize("text", [None, "no keys", "[" * 1000, " " * (BYTES_MAX + 1)])
+async def test_a_node_does_not_start_without_keys(document: Document, text: str | None) -> None:
+    document.text = text
+    with pytest.raises((OSError, ValueError)):
+        await Jwks(document.url, HOUR_MS).start(unattended)
+
+
+async def test_who_does_not_speak_http_is_an_error_and_no_bug() -> None:
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"SSH-2.0-nothing\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises((OSError, ValueError)):
+            await Jwks(f"http://127.0.0.1:{port}/", HOUR_MS).start(unattended)
+
+
+async def test_a_file_is_read_at_once(tmp_path: Path) -> None:
+    (tmp_path / "keys.json").write_text(jwks(Issuer(key_id="kept")))
+    keys = Jwks(f"file://{tmp_path}/keys.json", HOUR_MS)
+    await keys.start(unattended)
+    assert ids(keys) == {"kept"}
+    await keys.stop()
+    with pytest.raises(ValueError, match="write file:///"):
+        Jwks("ftp://example/keys", HOUR_MS)
+    with pytest.raises(OSError, match="No such file"):
+        Jwks(f"file://{tmp_path}/other.json", HOUR_MS)
