@@ -20,8 +20,15 @@ def wall_clock_ms() -> int:
 
 
 def follow_loop_ms() -> Callable[[], int]:
-    """A clock of milliseconds since the epoch that runs with the running loop's from now on."""
-    loop_time = asyncio.get_running_loop().time
+    """A clock of milliseconds since the epoch that runs with the running loop's from now on.
+
+    A loop that keeps a time of day, as one with a clock for each cluster does, has `time_of_day`.
+    """
+    loop = asyncio.get_running_loop()
+    kept: Callable[[], Callable[[], int] | None] = getattr(loop, "time_of_day", lambda: None)
+    if (own := kept()) is not None:
+        return own
+    loop_time = loop.time
     offset_s = wall_clock_ms() / 1000 - loop_time()
     return lambda: int((loop_time() + offset_s) * 1000)
 

@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "nodes": ("anabranch.commands.nodes", "The nodes of `up --processes`: who runs, and start one again."),
     "control": ("anabranch.commands.control", "Kill, stop and start brokers of `up --control`; wait; follow events."),
     "faults": ("anabranch.commands.faults", "Fail, hold, delay or damage what brokers of `up --control` answer."),
+    "clock": ("anabranch.commands.clock", "The time in a cluster of `up --control`: move it on, stop it."),
     "journal": ("anabranch.commands.journal", "What clients asked a cluster of `up --control-journal`, and got."),
     "node": ("anabranch.commands.node", "One node of a cluster that lives in ZooKeeper."),
     "zookeeper": ("anabranch.commands.zookeeper", "A real ZooKeeper server, from the jars of PySpark."),

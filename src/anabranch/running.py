@@ -20,10 +20,15 @@ TRIM_FROM_S: Final = 5.0
 """How long after the start of the command memory is first given back: not before the nodes are up."""
 
 
-def run(main: Callable[[], Coroutine[Any, Any, None]], *, log_level: str = "warning") -> None:
-    """Run a command's coroutine until it ends."""
+def run(
+    main: Callable[[], Coroutine[Any, Any, None]],
+    *,
+    log_level: str = "warning",
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> None:
+    """Run a command's coroutine until it ends, on asyncio's own loop or another one."""
     configure_logs(log_level)
-    with asyncio.Runner() as runner:
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
         loop = runner.get_loop()
         if threading.current_thread() is threading.main_thread():
             loop.add_signal_handler(signal.SIGQUIT, _tell_waits, loop)

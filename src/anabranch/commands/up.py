@@ -6,6 +6,7 @@ fraction of a second. With --processes every broker is a process of its own and 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +18,7 @@ from anabranch.running import LOG_LEVELS, StopSignal, postpone_collection, resum
 from anabranch.start_errors import cannot_start
 
 if TYPE_CHECKING:
+    from anabranch.clock.cluster_clock import ClusterClock
     from anabranch.cluster import Cluster
     from anabranch.control.endpoint import ControlDoor
 
@@ -39,6 +41,7 @@ Examples:
   anabranch up --racks a,b --config replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector
   anabranch up --metrics-port 9464              metrics at http://127.0.0.1:9464/metrics
   anabranch up --control 127.0.0.1:9190         kill nodes and look at everything, over HTTP
+  anabranch up --clock 10x                      ten seconds of the cluster in one
   anabranch up --rules faults.json              follow rules of faults from the start
   anabranch up --processes --zookeeper local    one process per broker, and a real ZooKeeper (needs Java)
 """,
@@ -89,6 +92,11 @@ Examples:
     help="Keep the last N exchanges of clients, and as many of brokers, to be asked for at --control.",
 )
 @click.option(
+    "--clock",
+    metavar="steps|10x",
+    help="The cluster's time: it stands still unless `anabranch clock` moves it on, or goes ten times as fast.",
+)
+@click.option(
     "--rules",
     type=click.Path(dir_okay=False),
     help="Follow the rules of this file from the start: a JSON list, or [[rules]] in TOML.",
@@ -112,6 +120,7 @@ def command(
     control: str | None,
     control_token: str | None,
     control_journal: int,
+    clock: str | None,
     rules: str | None,
     log_level: str,
 ) -> None:
@@ -129,7 +138,14 @@ def command(
         )
     if processes:
         refuse_with_processes(
-            zookeeper, metrics_port, advertise=advertise, racks=racks, listener=listeners, control=control, rules=rules
+            zookeeper,
+            metrics_port,
+            advertise=advertise,
+            racks=racks,
+            listener=listeners,
+            control=control,
+            clock=clock,
+            rules=rules,
         )
     elif zookeeper:
         raise click.UsageError("--zookeeper goes with --processes; without them ZooKeeper lives in this process")
@@ -148,6 +164,7 @@ def command(
                 metrics_port=metrics_port,
             )
         else:
+            pace = clock_pace(clock, control)
             postpone_collection()
             from anabranch.cluster import Cluster
 
@@ -164,7 +181,8 @@ def command(
             if rules:
                 follow(cluster, rules)
             door = control_door(control, control_token, control_journal)
-            run(lambda: serve(cluster, host, metrics_port, door), log_level=log_level)
+            loop = None if door is None and pace is None else clock_loop()
+            run(lambda: serve(cluster, host, metrics_port, door, pace), log_level=log_level, loop_factory=loop)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
     except DirectoryInUse as error:
@@ -207,6 +225,28 @@ def control_door(control: str | None, token: str | None, journal_size: int) -> C
     return control_door(control, token, journal_size)
 
 
+def clock_pace(clock: str | None, control: str | None) -> float | None:
+    """How fast the cluster's time goes, if it is said. UsageError if it is no pace, or nobody could move it on."""
+    if clock is None:
+        return None
+    from anabranch.clock.spans import pace
+
+    try:
+        found = pace(clock)
+    except ValueError as error:
+        raise click.UsageError(f"--clock {clock}: {error}") from None
+    if not found and not control:
+        raise click.UsageError("--clock steps goes with --control, by which `anabranch clock advance` moves it on")
+    return found
+
+
+def clock_loop() -> type[asyncio.AbstractEventLoop]:
+    """The loop on which a cluster has a time of its own."""
+    from anabranch.clock.loop import ClockLoop
+
+    return ClockLoop
+
+
 def run_processes(*, log_level: str, **wishes: Any) -> None:
     """Run a cluster of processes; `wishes` are those of `serve_processes`."""
     from anabranch.processes import NodeFailed
@@ -219,12 +259,27 @@ def run_processes(*, log_level: str, **wishes: Any) -> None:
         raise click.ClickException(str(error)) from None
 
 
-async def serve(cluster: Cluster, host: str, metrics_port: int | None, door: ControlDoor | None = None) -> None:
-    """Run a single-process cluster until a signal."""
+def own_clock() -> ClusterClock | None:
+    """A clock for the cluster, on a loop that has such."""
+    from anabranch.clock.cluster_clock import ClusterClock
+
+    return ClusterClock.new()
+
+
+async def serve(
+    cluster: Cluster,
+    host: str,
+    metrics_port: int | None,
+    door: ControlDoor | None = None,
+    pace: float | None = None,
+) -> None:
+    """Run a single-process cluster until a signal; from the ready line on its time goes at this pace."""
     from anabranch.data_directory import left_out
 
     stop = StopSignal()
-    async with metrics_endpoint(host, metrics_port) as metrics, cluster:
+    clock = own_clock() if door is not None or pace is not None else None
+    living = cluster if clock is None else clock.running(cluster)
+    async with metrics_endpoint(host, metrics_port) as metrics, living:
         cluster.on_node(metrics.show)
         node = next(iter(cluster.nodes.values()))
         between = node.settings.between_brokers
@@ -232,7 +287,9 @@ async def serve(cluster: Cluster, host: str, metrics_port: int | None, door: Con
             click.echo(f"warning: {missing}", err=True)
         settle_memory()
         controlled = "" if door is None else f" control={door.url}"
+        if clock is not None and pace is not None:
+            clock.run_at(pace)
         sys.stdout.write(f"ready bootstrap={cluster.bootstrap_servers}{metrics.ready}{controlled}\n")
         sys.stdout.flush()
-        async with contextlib.nullcontext() if door is None else door.open(cluster):
+        async with contextlib.nullcontext() if door is None else door.open(cluster, clock):
             await stop.wait(cluster.failed())

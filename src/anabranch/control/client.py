@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from anabranch.control.control_error import ControlError as ControlError
 
 if TYPE_CHECKING:
+    from anabranch.control.clock_client import ClockClient
     from anabranch.control.fault_client import FaultsClient
     from anabranch.control.journal_client import JournalClient
 
@@ -93,6 +94,13 @@ class ControlClient:
     def nodes(self) -> Mapping[int, NodeControl]:
         """The nodes by their ids, running or not."""
         return {row["node"]: NodeControl(self, row["node"]) for row in self.ask("GET", "/v1/nodes")}
+
+    @property
+    def clock(self) -> ClockClient:
+        """Its time: `clock.advance("45s")`."""
+        from anabranch.control.clock_client import ClockClient
+
+        return ClockClient(self.ask)
 
     @property
     def faults(self) -> FaultsClient:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from anabranch.clock.cluster_clock import ClusterClock
     from anabranch.cluster import Cluster
     from anabranch.control.actions import Actions
     from anabranch.control.events import Events
     from anabranch.faults.faults import Faults
     from anabranch.journal.journal import Journal
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,12 @@ class Controlled:
     actions: Actions
     events: Events
     journal: Journal | None = None
+    clock: ClusterClock | None = None
+    """The cluster's, if it has a time of its own."""
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something to the cluster, in its time: what it begins has that time, too."""
+        return await (work if self.clock is None else self.clock.run(work))
 
     @property
     def faults(self) -> Faults:

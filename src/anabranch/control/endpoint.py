@@ -24,6 +24,7 @@ from anabranch.control.controlled import Controlled
 from anabranch.control.events import Events
 
 if TYPE_CHECKING:
+    from anabranch.clock.cluster_clock import ClusterClock
     from anabranch.cluster import Cluster
     from anabranch.journal.journal import Journal
 
@@ -71,11 +72,11 @@ class ControlDoor:
         return f"http://{self._host}:{self._listener.getsockname()[1]}"
 
     @contextlib.asynccontextmanager
-    async def open(self, cluster: Cluster) -> AsyncIterator[None]:
-        """Answer for as long as the block runs."""
+    async def open(self, cluster: Cluster, clock: ClusterClock | None = None) -> AsyncIterator[None]:
+        """Answer for as long as the block runs; `clock` is the cluster's, if it has a time of its own."""
         events = Events()
         cluster.on_node(events.watch)
-        controlled = Controlled(cluster, Actions(cluster, events), events, self._journal(cluster))
+        controlled = Controlled(cluster, Actions(cluster, events), events, self._journal(cluster), clock)
         if cluster.has_rules:
             _ = controlled.faults  # whose hits are events
         serving = asyncio.create_task(self._serve(controlled))

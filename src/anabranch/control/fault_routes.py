@@ -79,6 +79,11 @@ FAULT_ROUTES: Final[tuple[Route, ...]] = (
     Route("DELETE", "/v1/faults/{rule}", "Follow a rule no more, and let go what it holds.", remove_fault),
     Route("POST", "/v1/faults/{rule}/release", "Let go what a rule holds.", release_fault),
     Route(
-        "GET", "/v1/faults/{rule}/wait", "Answers when a rule has hit so often, or with 408.", wait_fault, query=WAIT
+        "GET",
+        "/v1/faults/{rule}/wait",
+        "Answers when a rule has hit so often, or with 408.",
+        wait_fault,
+        query=WAIT,
+        waits=True,
     ),
 )

@@ -47,7 +47,12 @@ FOR: Final = {"count": "so many; 1 if left out", "timeout": "how long to wait, i
 JOURNAL_ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", "/v1/journal", "The last exchanges, the oldest first.", get_journal, query=WORDS),
     Route(
-        "GET", "/v1/journal/wait", "Answers when so many are there, or with 408.", wait_journal, query={**WORDS, **FOR}
+        "GET",
+        "/v1/journal/wait",
+        "Answers when so many are there, or with 408.",
+        wait_journal,
+        query={**WORDS, **FOR},
+        waits=True,
     ),
     Route("DELETE", "/v1/journal", "Forget all exchanges.", clear_journal),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ class Asked:
             raise Unknown(f"there is no node {self.words['node']!r}") from None
 
 
-Handler = Callable[[Controlled, Asked], Awaitable[Any]]
+Handler = Callable[[Controlled, Asked], Coroutine[Any, Any, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,9 @@ class Route:
     """Word of the query -> what it means."""
     body: Mapping[str, str | Mapping[str, Any]] = field(default_factory=dict)
     """Field of the body -> its JSON type, or its schema."""
+    waits: bool = False
+    """Whether it does nothing by itself but wait, or ask the cluster as a client: in everybody's time, and not in that
+    of the cluster, which may stand still."""
 
 
 def timeout_s(text: str) -> float:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from anabranch.clients.admin import Admin, NewTopic
 from anabranch.control import state
 from anabranch.control.actions import Unknown
+from anabranch.control.clock_routes import CLOCK_ROUTES
 from anabranch.control.controlled import Controlled
 from anabranch.control.fault_routes import FAULT_ROUTES
 from anabranch.control.journal_routes import JOURNAL_ROUTES
@@ -136,9 +137,11 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("POST", "/v1/nodes/{node}/session/suspend", "Cut a node off from ZooKeeper.", suspend_session),
     Route("POST", "/v1/nodes/{node}/session/resume", "Let it reach ZooKeeper again.", resume_session),
     Route("GET", "/v1/topics", "Every topic, with the log of every replica.", get_topics),
-    Route("POST", "/v1/topics", "Create a topic; answers when it can be used.", create_topic, body=NEW_TOPIC),
+    Route(
+        "POST", "/v1/topics", "Create a topic; answers when it can be used.", create_topic, body=NEW_TOPIC, waits=True
+    ),
     Route("GET", "/v1/topics/{topic}", "One topic.", get_topic),
-    Route("DELETE", "/v1/topics/{topic}", "Delete a topic, with its records.", delete_topic),
+    Route("DELETE", "/v1/topics/{topic}", "Delete a topic, with its records.", delete_topic, waits=True),
     Route("GET", "/v1/groups", "Every consumer group: members, offsets, lag.", get_groups),
     Route(
         "GET",
@@ -146,6 +149,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "Answers when all of this holds, or with 408 and what was missing.",
         get_wait,
         query={**WORDS, "timeout": "how long to wait, in seconds; 30 if left out"},
+        waits=True,
     ),
     Route(
         "GET",
@@ -154,6 +158,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         get_events,
         query={"after": "only what came after this number"},
     ),
+    *CLOCK_ROUTES,
     *FAULT_ROUTES,
     *JOURNAL_ROUTES,
 )

@@ -73,7 +73,8 @@ class ControlServer:
                 asked = Asked(request.match_info, request.query, await _body(request))
                 if route.path == "/v1/events" and EVENT_STREAM in request.headers.get("Accept", ""):
                     return await self._follow(request)
-                return web.json_response(await route.handler(self._controlled, asked))
+                work = route.handler(self._controlled, asked)
+                return web.json_response(await (work if route.waits else self._controlled.run(work)))
             except tuple(STATUS) as error:
                 status = next(code for kind, code in STATUS.items() if isinstance(error, kind))
                 return _refusal(status, str(error) or type(error).__name__)

@@ -18,6 +18,8 @@ import sys
 from typing import Any, Final
 
 from anabranch.broker.config import ConfigError
+from anabranch.clock.cluster_clock import ClusterClock
+from anabranch.clock.loop import ClockLoop
 from anabranch.cluster import Cluster
 from anabranch.control.endpoint import Address, ControlDoor
 
@@ -45,11 +47,12 @@ class Host:
     async def _start(self, brokers: int, properties: dict[str, str], journal: int) -> dict[str, Any]:
         number = next(self._numbers)
         async with contextlib.AsyncExitStack() as stack:
-            cluster = await stack.enter_async_context(Cluster(brokers, properties=properties))
+            cluster, clock = Cluster(brokers, properties=properties), ClusterClock.new()
+            await stack.enter_async_context(cluster if clock is None else clock.running(cluster))
             told = {"cluster": number, "bootstrap": cluster.bootstrap_servers}
             if self._has_control:
                 door = ControlDoor(ANYWHERE, "", journal)
-                await stack.enter_async_context(door.open(cluster))
+                await stack.enter_async_context(door.open(cluster, clock))
                 told["control"] = door.url
             self._running[number] = stack.pop_all()
         return told
@@ -79,5 +82,6 @@ async def serve() -> None:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):  # it is for the tests to end it
-        asyncio.run(serve())
+    # It is for the tests to end it.
+    with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=ClockLoop) as runner:
+        runner.run(serve())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from anabranch.control.client import ControlClient, NodeControl
+    from anabranch.control.clock_client import ClockClient
     from anabranch.control.fault_client import FaultsClient
     from anabranch.control.journal_client import JournalClient
 
@@ -40,6 +41,11 @@ class RunningCluster:
     def nodes(self) -> Mapping[int, NodeControl]:
         """Its nodes by id: `nodes[2].kill()`, `nodes[2].start()`, `nodes[2].expire_session()`."""
         return self.control.nodes
+
+    @property
+    def clock(self) -> ClockClient:
+        """Its time: `clock.advance("45s")` lets happen what is due in 45 seconds."""
+        return self.control.clock
 
     @property
     def faults(self) -> FaultsClient:

@@ -1,4 +1,4 @@
-"""Goal: what docs/faults.md and docs/testing.md show is so: tests pass, rules are rules, mistakes are refused so."""
+"""Goal: what these pages show is so: their tests pass, rules are rules, mistakes are refused so."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def blocks(language: str, page: str = PAGE) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize(("page", "tests"), [("docs/faults.md", 3), ("docs/testing.md", 6)])
+@pytest.mark.parametrize(("page", "tests"), [("docs/faults.md", 3), ("docs/testing.md", 6), ("docs/clock.md", 3)])
 def test_its_tests_pass(page: str, tests: int, tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers")
     shown = blocks("python", (ROOT / page).read_text())

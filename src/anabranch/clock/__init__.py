@@ -1,0 +1,1 @@
+"""The time of a cluster in this process, in the hands of users."""

@@ -1,0 +1,89 @@
+"""An event loop on which each cluster may have a time of its own: see `ClusterClock`.
+
+Without such clocks it is asyncio's own. uvloop has no seam where time could be given to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import math
+import selectors
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from anabranch.clock.cluster_clock import CLOCK, ClusterClock, ClusterTimer
+
+
+class ClockLoop(asyncio.SelectorEventLoop):
+    """asyncio's loop, with a clock for each cluster that wants one."""
+
+    _ready: deque[asyncio.Handle]
+
+    def __init__(self) -> None:
+        self._clocks: weakref.WeakSet[ClusterClock] = weakref.WeakSet()
+        super().__init__(_Selector(self._wait))
+
+    def new_clock(self, scale: float = 1.0) -> ClusterClock:
+        """A clock for a cluster that is to run on this loop."""
+        clock = ClusterClock(super().time, scale)
+        self._clocks.add(clock)
+        return clock
+
+    def time(self) -> float:
+        """The time of whose part runs now."""
+        clock = CLOCK.get()
+        return super().time() if clock is None else clock.now_s()
+
+    def time_of_day(self) -> Callable[[], int] | None:
+        """What `clients.clock` asks: the time of day of whose part runs now, if it is not everybody's."""
+        clock = CLOCK.get()
+        return None if clock is None else clock.day_ms
+
+    def elapsed_s(self) -> float:
+        """What `clients.clock` asks: nothing stops a process without its clock."""
+        return self.time()
+
+    def call_at(  # type: ignore[override]  # asyncio hands its arguments on as they are
+        self,
+        when: float,
+        callback: Callable[..., Any],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Call back at a time of whose part runs now; asyncio calls it."""
+        clock = CLOCK.get()
+        if clock is None:
+            return super().call_at(when, callback, *args, context=context)
+        timer = ClusterTimer(when, callback, args, self, context)
+        clock.add(timer)
+        return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        if isinstance(handle, ClusterTimer):
+            if handle.clock is not None:
+                handle.clock.count_cancelled()
+        else:
+            super()._timer_handle_cancelled(handle)  # type: ignore[misc]
+
+    def _wait(self, select: Callable[[float | None], Any], timeout: float | None) -> Any:
+        """Wait for sockets until a timer is due, by whosever clock."""
+        clocks = list(self._clocks)
+        wait_s = min([math.inf if timeout is None else timeout, *(clock.wait_s() for clock in clocks)])
+        found = select(None if wait_s == math.inf else wait_s)
+        for clock in clocks:
+            if not found and not self._ready:
+                clock.rest()
+            self._ready.extend(clock.due())
+        return found
+
+
+class _Selector(selectors.DefaultSelector):
+    def __init__(self, wait: Callable[[Callable[[float | None], Any], float | None], Any]) -> None:
+        super().__init__()
+        self._wait = wait
+
+    def select(self, timeout: float | None = None) -> Any:
+        return self._wait(super().select, timeout)

@@ -1,0 +1,36 @@
+"""Spans of time as people write them: 500ms, 45s, 5m, 2h, 7d; and the pace of a clock: 10x."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+UNITS_S: Final[Mapping[str, float]] = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+SPAN_MAX_S: Final = 36525 * 86400.0
+STEPS: Final = "steps"
+"""The pace of a clock that stands still unless it is moved."""
+
+
+def seconds(said: object) -> float:
+    """A span in seconds, from words such as "45s", or from a number of seconds. ValueError if it is none."""
+    if isinstance(said, int | float) and not isinstance(said, bool):
+        found = float(said)
+    else:
+        words = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", str(said))
+        if words is None or words[2] not in UNITS_S:
+            raise ValueError(f"a span of time is a number and one of {', '.join(UNITS_S)}, such as 45s, not {said!r}")
+        found = float(words[1]) * UNITS_S[words[2]]
+    if not 0 <= found <= SPAN_MAX_S:
+        raise ValueError(f"a clock is moved on by 0 seconds to a hundred years, not by {said}")
+    return found
+
+
+def pace(said: str) -> float:
+    """How many seconds go by in one, from "10x" or "steps". ValueError if it is neither."""
+    if said == STEPS:
+        return 0.0
+    words = re.fullmatch(r"(\d+(?:\.\d+)?)x", said)
+    if words is None or float(words[1]) == 0:
+        raise ValueError(f"a clock goes at 1x, 10x or 0.5x, or in `{STEPS}`, not {said!r}")
+    return float(words[1])

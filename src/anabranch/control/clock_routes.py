@@ -1,0 +1,51 @@
+"""The doors to the time of a cluster: look at it, move it on, change its pace."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from anabranch.clock.cluster_clock import ClusterClock
+from anabranch.clock.spans import seconds
+from anabranch.control.actions import Impossible
+from anabranch.control.controlled import Controlled
+from anabranch.control.route import Asked, Route
+
+
+async def get_clock(on: Controlled, asked: Asked) -> Any:
+    """What time it is in the cluster."""
+    return _row(_clock(on))
+
+
+async def change_clock(on: Controlled, asked: Asked) -> Any:
+    """Change the pace of the clock, move it on, or both; answers when the cluster has done what was due by then."""
+    clock, body = _clock(on), asked.body
+    if not body or set(body) - set(CHANGE):
+        raise ValueError('say {"advance": "45s"}, or {"pace": 10}, where 0 stands still')
+    pace = body.get("pace", clock.scale)
+    if isinstance(pace, bool) or not isinstance(pace, int | float):
+        raise ValueError(f"the pace is a number, such as 10 or 0, not {pace!r}")
+    span_s = seconds(body.get("advance", 0))
+    if "pace" in body:
+        clock.run_at(pace)
+        on.events.tell("clock", pace=pace)
+    if "advance" in body:
+        await clock.advance(span_s)
+        on.events.tell("clock", advanced_s=span_s)
+    return _row(clock)
+
+
+def _clock(on: Controlled) -> ClusterClock:
+    if on.clock is None:
+        raise Impossible("this cluster runs on a loop that has one time for all; `anabranch up --control` has another")
+    return on.clock
+
+
+def _row(clock: ClusterClock) -> dict[str, Any]:
+    return {"time_ms": clock.day_ms(), "at": round(clock.now_s(), 6), "pace": clock.scale}
+
+
+CHANGE: Final = {"advance": "string", "pace": "number"}
+CLOCK_ROUTES: Final[tuple[Route, ...]] = (
+    Route("GET", "/v1/clock", "What time it is in the cluster, and at which pace it goes.", get_clock),
+    Route("POST", "/v1/clock", "Move the clock on, or change its pace; 0 stands still.", change_clock, body=CHANGE),
+)

@@ -1,0 +1,72 @@
+"""Goal: a cluster of several brokers lives on such a loop as on another, and what it does in an hour can be had now."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from anabranch import Admin, NewTopic, Producer
+from anabranch.clock.cluster_clock import ClusterClock, ClusterTimer
+from anabranch.clock.loop import ClockLoop
+from anabranch.cluster import Cluster
+
+
+def test_brokers_that_lose_sight_of_zookeeper_are_elected_away_in_no_time() -> None:
+    async def main() -> None:
+        clock, cluster = ClusterClock.new(), Cluster(3)
+        assert clock is not None
+        async with clock.running(cluster), Admin(cluster.bootstrap_servers) as admin:
+            await admin.create_topics([NewTopic(name="t", partitions=1)])
+            await admin.wait_for_topic("t", replicas=3)
+            image = cluster.nodes[1].services.metadata.image
+            leader = image.topics["t"].partitions[0].leader
+            session = cluster.nodes[leader].services.session
+            clock.run_at(0)
+
+            async def suspend() -> None:
+                cluster.zookeeper.suspend(session)  # type: ignore[arg-type]
+
+            await clock.run(suspend())
+            await clock.advance(17)
+            other = cluster.nodes[leader % 3 + 1].services.metadata
+            assert other.image.topics["t"].partitions[0].leader == leader
+            await clock.advance(3)
+            assert other.image.topics["t"].partitions[0].leader not in (leader, -1)
+            clock.run_at(1)
+            async with Producer(cluster.bootstrap_servers) as producer:
+                await producer.send_and_wait("t", b"x")
+
+    with asyncio.Runner(loop_factory=ClockLoop) as runner:
+        runner.run(main())
+
+
+def test_timers_of_both_kinds_can_be_cancelled() -> None:
+    async def main() -> None:
+        loop, clock = asyncio.get_running_loop(), ClusterClock.new()
+        assert clock is not None
+
+        async def later() -> asyncio.TimerHandle:
+            return loop.call_later(60, print)
+
+        ours, theirs = await clock.run(later()), await later()
+        assert isinstance(ours, ClusterTimer) and not isinstance(theirs, ClusterTimer)
+        ours.cancel()
+        theirs.cancel()
+        assert ours.cancelled() and theirs.cancelled()
+
+    with asyncio.Runner(loop_factory=ClockLoop) as runner:
+        runner.run(main())
+
+
+def test_everything_else_is_asyncio() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert loop.time_of_day() is None  # type: ignore[attr-defined]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.001):
+                await loop.create_future()
+        assert await loop.run_in_executor(None, lambda: 7) == 7
+
+    with asyncio.Runner(loop_factory=ClockLoop) as runner:
+        runner.run(main())

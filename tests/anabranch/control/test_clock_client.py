@@ -1,0 +1,45 @@
+"""Goal: a blocking test moves the time of a cluster in another process, and may wait for it while it stands still."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.control.client import ControlClient, ControlError
+from tests.anabranch.control.test_client import control  # noqa: F401
+
+
+def test_time_is_moved_on_stopped_and_let_go(control: ControlClient) -> None:  # noqa: F811
+    clock = control.clock
+    before = clock.time_ms
+    clock.advance("2h")
+    assert clock.time_ms >= before + 7_200_000 and clock.pace == 1
+    with clock.stopped():
+        stands = clock.time_ms
+        control.create_topic("still", 3)
+        with pytest.raises(ControlError, match=r"after 0.01 s the ISR of still-0 is"):
+            control.wait_for(topic="still", isr="9", timeout_s=0.01)
+        control.ask("DELETE", "/v1/topics/still")
+        with control.faults(api="DeleteTopics", hold=True, optional=True) as rule, pytest.raises(ControlError):
+            rule.wait_hit(timeout_s=0.01)
+        assert clock.time_ms == stands and clock.pace == 0
+        clock.advance(0.5)
+        assert clock.time_ms == stands + 500
+    clock.run(10)
+    assert clock.row()["pace"] == 10
+    clock.run()
+    told = [one for one in control.events() if one["kind"] == "clock"]
+    assert (told[0]["advanced_s"], told[1]["pace"]) == (7200, 0)
+
+
+def test_what_cannot_be_done_is_refused(control: ControlClient) -> None:  # noqa: F811
+    for body, reason in [
+        ({"advance": "5 parsecs"}, "such as 45s"),
+        ({"advance": -1}, "moved on by 0 seconds"),
+        ({"pace": "fast"}, "the pace is a number"),
+        ({"pace": -1}, "0 or more"),
+        ({"skip": "1s"}, "say"),
+        ({}, "say"),
+    ]:
+        with pytest.raises(ControlError, match=reason) as refused:
+            control.ask("POST", "/v1/clock", body)
+        assert refused.value.status == 400
