@@ -22,7 +22,7 @@ from anabranch.broker.authorizer_settings import authorizer_of
 from anabranch.broker.broker_properties import broker_properties, has_effect
 from anabranch.broker.config import BrokerSettings, ConfigError
 from anabranch.broker.effective_config import with_properties
-from anabranch.broker.listeners import base_name
+from anabranch.broker.listeners import PREFIX, Listener, base_name
 from anabranch.broker.properties import ConfigKey, Kind
 
 log: Final = logging.getLogger(__name__)
@@ -75,6 +75,30 @@ def check_reachable(settings: BrokerSettings) -> None:
                 f"clients cannot connect to {listener.reachable_host or 'no host'}: "
                 "write --advertise HOST, the name or address by which they reach this machine"
             )
+
+
+def warn_of_open_doors(settings: BrokerSettings) -> None:
+    """Say in one line which listeners let in everybody on another machine who finds them."""
+    open_ones = [
+        f"{one.name}://{one.host}"
+        for one in settings.listening
+        if not (one.sasl or _is_loopback(one.host) or _asks_for_certificates(one, settings.given))
+    ]
+    if open_ones:
+        log.warning(
+            "everybody who reaches %s may do everything: listen on 127.0.0.1, or ask who they are (docs/security.md)",
+            " and ".join(open_ones),
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _asks_for_certificates(listener: Listener, given: Mapping[str, str]) -> bool:
+    name = "ssl.client.auth"
+    asked = given.get(f"{PREFIX}{listener.name.lower()}.{name}", given.get(name, ""))
+    return listener.tls and asked.strip().lower() == "required"
 
 
 def _without_effect(given: Mapping[str, str]) -> dict[str, ConfigKey]:

@@ -64,6 +64,11 @@ Uuid = Annotated[bytes, Kind.UUID]
 """Sixteen raw bytes; `ZERO_UUID` means "none"."""
 Text = Annotated[str, Kind.TEXT]
 Bytes = Annotated[bytes, Kind.BYTES]
+SECRET: Final = "secret"
+SecretBytes = Annotated[bytes, Kind.BYTES, SECRET]
+"""Bytes that let somebody in: they are in no repr, and nothing that shows messages to people shows them."""
+SecretText = Annotated[str, Kind.TEXT, SECRET]
+"""Text that may do so, such as the value of a setting."""
 Records = Annotated[bytes | bytearray | memoryview, Kind.RECORDS]
 """Record batches, passed through as the bytes they are (decision D9)."""
 
@@ -118,8 +123,11 @@ def _write_init(cls: type[Any]) -> Callable[..., None]:
 
 
 def _repr(self: Any) -> str:
-    fields = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self))
-    return f"{type(self).__qualname__}({fields})"
+    shown = []
+    for field in fields_of(type(self)):
+        value = getattr(self, field.name)
+        shown.append(f"{field.name}={'***' if field.secret and value else repr(value)}")
+    return f"{type(self).__qualname__}({', '.join(shown)})"
 
 
 def _eq(self: Any, other: Any) -> Any:
@@ -172,6 +180,8 @@ class WireField:
     tag: int | None
     default: Any
     """What an absent field means: a value, or a callable that makes one; MISSING when the field is always there."""
+    secret: bool = False
+    """Whether it is not to be shown."""
 
     def exists(self, version: int) -> bool:
         """Whether messages of this version carry the field at all."""
@@ -223,6 +233,7 @@ def _describe(field: dataclasses.Field[Any], hint: Any) -> WireField:
         nullable_since=nullable_since,
         tag=tag,
         default=default,
+        secret=SECRET in getattr(hint, "__metadata__", ()),
     )
 
 

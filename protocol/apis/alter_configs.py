@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Boolean, Int8, Int16, Int32, Text, always, message
+from anabranch.protocol.wire import Boolean, Int8, Int16, Int32, SecretText, Text, always, message
 
 
 @message
 class AlterableConfig:
     name: Text
-    value: Text | None
+    value: SecretText | None
 
 
 @message

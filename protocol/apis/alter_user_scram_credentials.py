@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Bytes, Int8, Int16, Int32, Text, always, message
+from anabranch.protocol.wire import Bytes, Int8, Int16, Int32, SecretBytes, Text, always, message
 
 
 @message
@@ -17,7 +17,7 @@ class ScramCredentialUpsertion:
     mechanism: Int8
     iterations: Int32
     salt: Bytes
-    salted_password: Bytes
+    salted_password: SecretBytes
 
 
 @message

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Bytes, Int16, Int32, Int64, Text, always, message, since
+from anabranch.protocol.wire import Int16, Int32, Int64, SecretBytes, Text, always, message, since
 
 
 @message
@@ -30,5 +30,5 @@ class CreateDelegationTokenResponse:
     expiry_timestamp_ms: Int64
     max_timestamp_ms: Int64
     token_id: Text
-    hmac: Bytes
+    hmac: SecretBytes
     throttle_time_ms: Int32 = always(absent=0)

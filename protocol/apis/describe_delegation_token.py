@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Bytes, Int16, Int32, Int64, Text, always, message, since
+from anabranch.protocol.wire import Int16, Int32, Int64, SecretBytes, Text, always, message, since
 
 
 @message
@@ -32,7 +32,7 @@ class DescribedDelegationToken:
     expiry_timestamp: Int64
     max_timestamp: Int64
     token_id: Text
-    hmac: Bytes
+    hmac: SecretBytes
     renewers: list[DescribedDelegationTokenRenewer]
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Bytes, Int16, Int32, Int64, always, message
+from anabranch.protocol.wire import Int16, Int32, Int64, SecretBytes, always, message
 
 
 @message
 class ExpireDelegationTokenRequest:
-    hmac: Bytes
+    hmac: SecretBytes
     expiry_time_period_ms: Int64
 
 

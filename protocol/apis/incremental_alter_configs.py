@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Boolean, Int8, Int16, Int32, Text, always, message
+from anabranch.protocol.wire import Boolean, Int8, Int16, Int32, SecretText, Text, always, message
 
 
 @message
 class AlterableConfig:
     name: Text
     config_operation: Int8
-    value: Text | None
+    value: SecretText | None
 
 
 @message

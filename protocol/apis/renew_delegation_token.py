@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Bytes, Int16, Int32, Int64, always, message
+from anabranch.protocol.wire import Int16, Int32, Int64, SecretBytes, always, message
 
 
 @message
 class RenewDelegationTokenRequest:
-    hmac: Bytes
+    hmac: SecretBytes
     renew_period_ms: Int64
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.broker.app import Node
 from anabranch.broker.config import BrokerSettings
 from anabranch.broker.effective_config import with_properties
-from anabranch.broker.start_settings import check_reachable, refuse_twice, start_settings
+from anabranch.broker.start_settings import check_reachable, refuse_twice, start_settings, warn_of_open_doors
 from anabranch.broker.storage.os_files import files_of
 from anabranch.clients.clock import follow_loop_ms
 from anabranch.controller.zk.journal import JournaledZooKeeper
@@ -103,6 +103,7 @@ class Cluster(Startable):
             {**(properties or {}), **named},
         )
         check_reachable(settings)
+        warn_of_open_doors(settings)
         first = settings.node_id
         if data_dir is not None:
             refuse_other_form(data_dir, processes=False)

@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.broker.broker_properties import broker_properties, has_effect
 from anabranch.broker.config import BrokerSettings, ConfigError, property_name
-from anabranch.broker.start_settings import check_reachable, refuse_twice, start_settings
+from anabranch.broker.start_settings import check_reachable, refuse_twice, start_settings, warn_of_open_doors
 
 
 @pytest.mark.parametrize(
@@ -84,3 +84,32 @@ def test_an_address_that_nobody_can_connect_to_is_not_advertised(host: str) -> N
     with pytest.raises(ConfigError, match="write --advertise HOST"):
         check_reachable(BrokerSettings(host=host))
     check_reachable(BrokerSettings(host=host, advertised_host="broker.example"))
+
+
+@pytest.mark.parametrize(
+    ("properties", "told"),
+    [
+        ({}, ""),
+        ({"listeners": "PLAINTEXT://localhost:0"}, ""),
+        ({"listeners": "PLAINTEXT://[::1]:0"}, ""),
+        ({"listeners": "PLAINTEXT://10.0.0.1:0"}, "PLAINTEXT://10.0.0.1"),
+        ({"listeners": "SASL_PLAINTEXT://10.0.0.1:0", "security.inter.broker.protocol": "SASL_PLAINTEXT"}, ""),
+        ({"listeners": "SSL://10.0.0.1:0", "security.inter.broker.protocol": "SSL"}, "SSL://10.0.0.1"),
+        (
+            {"listeners": "SSL://10.0.0.1:0", "security.inter.broker.protocol": "SSL", "ssl.client.auth": "required"},
+            "",
+        ),
+        (
+            {
+                "listeners": "SSL://10.0.0.1:0,PLAINTEXT://10.0.0.2:0",
+                "listener.name.ssl.ssl.client.auth": "required",
+            },
+            "PLAINTEXT://10.0.0.2",
+        ),
+    ],
+)
+def test_a_door_that_is_open_to_other_machines_is_named(
+    properties: dict[str, str], told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_of_open_doors(start_settings(BrokerSettings(), properties))
+    assert [one.getMessage().split()[3] for one in caplog.records] == ([told] if told else [])

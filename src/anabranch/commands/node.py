@@ -12,7 +12,7 @@ import click
 
 from anabranch.broker.config import BrokerSettings, ConfigError
 from anabranch.broker.properties_file import properties_of
-from anabranch.broker.start_settings import IDS, check_reachable, refuse_twice, start_settings
+from anabranch.broker.start_settings import IDS, check_reachable, refuse_twice, start_settings, warn_of_open_doors
 from anabranch.metrics import metrics_endpoint
 from anabranch.running import LOG_LEVELS, StopSignal, run, settle_memory
 from anabranch.start_errors import cannot_start
@@ -118,6 +118,7 @@ def command(
             data_dir=data_dir or "",
         )
         check_reachable(settings)
+        warn_of_open_doors(settings)
         run(lambda: serve(settings, zookeeper, metrics_port), log_level=log_level)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None

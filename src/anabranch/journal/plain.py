@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 from typing import Any, Final
 
+from anabranch.broker.broker_properties import broker_properties
+from anabranch.broker.listeners import base_name
+from anabranch.broker.topic_properties import topic_properties
 from anabranch.protocol.records.batch import read_header
 from anabranch.protocol.varint import Buffer
 from anabranch.protocol.wire import Kind, WireField, fields_of
@@ -16,8 +19,21 @@ MAGIC_AT: Final = 16
 
 def plain(message: Any, version: int) -> dict[str, Any]:
     """A message as JSON tells it."""
-    fields = (field for field in fields_of(type(message)) if field.exists(version))
-    return {field.name: _field(field, getattr(message, field.name), version) for field in fields}
+    told = {}
+    for field in fields_of(type(message)):
+        if field.exists(version):
+            content = getattr(message, field.name)
+            hidden = field.secret and content is not None and _is_secret(getattr(message, "name", None))
+            told[field.name] = {"secret": True} if hidden else _field(field, content, version)
+    return told
+
+
+def _is_secret(setting: str | None) -> bool:
+    """Whether what is declared as secret is: but for values of settings that are known to be none, it always is."""
+    if setting is None or setting in topic_properties():
+        return setting is None
+    key = broker_properties().get(base_name(setting)[1])
+    return key is None or key.sensitive
 
 
 def _field(field: WireField, value: Any, version: int) -> Any:

@@ -5,9 +5,15 @@ from __future__ import annotations
 import json
 
 from anabranch.journal.plain import holds_records, plain, records
+from anabranch.protocol.apis.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from anabranch.protocol.apis.produce import ProduceRequest
+from anabranch.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.registry import BY_NAME
 from tests.anabranch.faults.samples import request_of, served
@@ -49,3 +55,28 @@ def test_records_tell_how_many_and_whose_they_are() -> None:
     assert records(b"") == {"bytes": 0} and records(b"\0" * 61) == {"bytes": 61}
     assert holds_records(ProduceRequest) and holds_records(BY_NAME["Fetch"].response)
     assert not holds_records(MetadataRequest)
+
+
+def test_secrets_are_not_told() -> None:
+    """Nor in the text of a message, which a log may have when a handler has a bug."""
+    changes = {"retention.ms": "1", "ssl.keystore.password": "one", "sasl.jaas.config": "two", "unknown": "three"}
+    changes |= {"listener.name.a.plain.sasl.jaas.config": "four", "num.network.threads": "5"}
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            AlterConfigsResource(
+                resource_type=4,
+                resource_name="1",
+                configs=[AlterableConfig(name=name, config_operation=0, value=one) for name, one in changes.items()],
+            )
+        ],
+        validate_only=False,
+    )
+    told = {one["name"]: one["value"] for one in plain(request, 1)["resources"][0]["configs"]}
+    assert {name for name, one in told.items() if one == {"secret": True}} == changes.keys() - {
+        "retention.ms",
+        "num.network.threads",
+    }
+    assert told["retention.ms"] == "1"
+    assert plain(SaslAuthenticateRequest(auth_bytes=b"opensesame"), 2) == {"auth_bytes": {"secret": True}}
+    shown = repr(request) + repr(SaslAuthenticateRequest(auth_bytes=b"opensesame"))
+    assert not any(one in shown for one in ("two", "four", "opensesame"))
