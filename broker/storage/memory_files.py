@@ -7,6 +7,7 @@ again, each time with all that the partition holds. Nothing is safer after a flu
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from typing import Final
 
 from anabranch.broker.storage.files import Buffer, File
@@ -82,10 +83,27 @@ class MemoryFile:
 
 
 class MemoryFiles:
-    """A file system that dies with the process: some hundred bytes per file and nothing to start or clean up."""
+    """A file system that dies with the process: some hundred bytes per file and nothing to start or clean up.
 
-    def __init__(self) -> None:
+    Args:
+        contents: What it begins with, as `contents` tells it.
+    """
+
+    def __init__(self, contents: Mapping[str, bytes] | None = None) -> None:
         self._directories: dict[str, dict[str, MemoryFile | None]] = {"": {}}  # None stands for a directory
+        for path, content in (contents or {}).items():
+            self.make_directory(path.rpartition("/")[0])
+            if not path.endswith("/"):
+                self.write_file(path, content)
+
+    def contents(self) -> dict[str, bytes]:
+        """A copy of all there is: path -> content; an empty directory ends in "/"."""
+        found = {f"{directory}/": b"" for directory, names in self._directories.items() if directory and not names}
+        for directory, names in self._directories.items():
+            for name, file in names.items():
+                if file is not None:
+                    found[f"{directory}/{name}" if directory else name] = file.read(0, file.size_bytes)
+        return found
 
     def open(self, path: str) -> File:
         """See `Files`."""

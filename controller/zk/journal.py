@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,7 +35,7 @@ class JournaledZooKeeper(MemoryZooKeeper):
             if path.exists():
                 self.tree = read(path.read_text())
             fresh = path.with_suffix(".new")
-            fresh.write_text("".join(line(self.tree, one) for one in sorted(self.tree.nodes)))
+            fresh.write_text(written(self.tree))
             fresh.replace(path)
             self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
         except BaseException:
@@ -53,6 +53,11 @@ class JournaledZooKeeper(MemoryZooKeeper):
         """Close the file; the service must not be used any more."""
         os.close(self._file)
         self._lock.release()
+
+
+def written(tree: ZnodeTree, only: Iterable[str] | None = None) -> str:
+    """The lines of a whole tree, or of these paths; an ephemeral's says that it is gone."""
+    return "".join(line(tree, one) for one in sorted(tree.nodes if only is None else only))
 
 
 def line(tree: ZnodeTree, path: str) -> str:

@@ -65,10 +65,14 @@ class Watches:
 
 
 class MemoryZooKeeper:
-    """The service. Everything happens on the loop of its callers; there is nothing to start or stop."""
+    """The service. Everything happens on the loop of its callers; there is nothing to start or stop.
 
-    def __init__(self) -> None:
-        self.tree = ZnodeTree()
+    Args:
+        tree: What it holds from the start, which no session owns any of.
+    """
+
+    def __init__(self, tree: ZnodeTree | None = None) -> None:
+        self.tree = ZnodeTree() if tree is None else tree
         self._watches: dict[str, Watches] = {}
         self._sessions: dict[int, MemorySession] = {}
         self._last_session_id = 0

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from anabranch.broker.metadata_cache import ClusterImage
     from anabranch.broker.storage.files import Files
     from anabranch.faults.faults import Faults
+    from anabranch.snapshot import Snapshot
 
 READY_TIMEOUT_MS: Final = 60000
 OPTIONS: Final[Mapping[str, str]] = {
@@ -77,6 +78,7 @@ class Cluster(Startable):
         properties: Broker properties by their Kafka names, for all brokers.
         racks: The racks that the brokers stand in, by turns.
         seed: Makes random choices, such as ids of topics, the same in each run; None for the system's.
+        snapshot: What it holds when it starts, as another cluster held it.
 
     Raises:
         ConfigError: A property does not exist, has an impossible value, or is set by an argument here.
@@ -95,6 +97,7 @@ class Cluster(Startable):
         properties: Mapping[str, str] | None = None,
         racks: Sequence[str] = ("",),
         seed: int | None = None,
+        snapshot: Snapshot | None = None,
     ) -> None:
         refuse_twice(properties or {}, OPTIONS)
         named = {"listeners": ",".join(listeners)} if listeners else {}
@@ -111,10 +114,12 @@ class Cluster(Startable):
         self.nodes: dict[int, Node] = {}
         """The running nodes by id."""
         self._on_node: list[Callable[[Node], None]] = []
+        self._on_anew: list[Callable[[], None]] = []
         self._faults: Faults | None = None
         self._failure: asyncio.Future[None] | None = None
+        self._seed = seed
         self._rng = random.Random(seed)
-        self._settings = {
+        self._given = {
             node_id: dataclasses.replace(
                 settings.bound({one.name: one.port + node_id - first if one.port else 0 for one in settings.listening}),
                 node_id=node_id,
@@ -123,7 +128,12 @@ class Cluster(Startable):
             )
             for node_id, rack in zip(range(first, first + brokers), itertools.cycle(racks), strict=False)
         }
+        self._settings = dict(self._given)
         self._files: dict[int, Files | Mapping[str, Files]] = {}
+        self._down: frozenset[int] = frozenset()
+        """The brokers that do not start with the cluster."""
+        if snapshot is not None:
+            self._hold(snapshot, every_broker=True)
 
     @staticmethod
     def _open_zookeeper(data_dir: str | Path | None) -> MemoryZooKeeper:
@@ -166,6 +176,10 @@ class Cluster(Startable):
         for node in self.nodes.values():
             listener(node)
 
+    def on_anew(self, listener: Callable[[], None]) -> None:
+        """Call `listener()` each time that the cluster begins anew, with epochs that may have been there already."""
+        self._on_anew.append(listener)
+
     @property
     def faults(self) -> Faults:
         """Rules that fail, hold, delay or damage what the brokers answer; without any, nothing of it is loaded."""
@@ -200,16 +214,101 @@ class Cluster(Startable):
             TimeoutError: A broker did not hear of the others within a minute.
             OSError: A port is taken, or the data directory cannot be written.
         """
-        for node_id in self._settings:
+        starting = [node_id for node_id in self._settings if node_id not in self._down]
+        for node_id in starting:
             await self._start(node_id)
-        await self._all_know(len(self._settings))
+        await self._all_know(len(starting))
 
     async def stop(self) -> None:
         """Stop every broker at once, without moving leaderships: no broker is left to take them."""
-        await asyncio.gather(*(node.stop(controlled=False) for node in self.nodes.values()))
-        self.nodes.clear()
+        await self._stop_nodes()
         if isinstance(self.zookeeper, JournaledZooKeeper):
             self.zookeeper.close()
+
+    async def _stop_nodes(self) -> None:
+        await asyncio.gather(*(node.stop(controlled=False) for node in self.nodes.values()))
+        self.nodes.clear()
+
+    def snapshot(self, lead_ms: int = 0) -> Snapshot:
+        """What the cluster holds now: what `restore`, and another cluster, can begin with.
+
+        Args:
+            lead_ms: How far its time of day is ahead of everybody's.
+
+        Raises:
+            OnDisk: It keeps its data in a directory.
+        """
+        from anabranch.snapshot import taken
+
+        self._check_in_memory()
+        return taken(self.zookeeper.tree, self._files, frozenset(self.nodes), lead_ms)
+
+    async def restore(self, snapshot: Snapshot) -> None:
+        """Hold what a snapshot holds, and nothing else, on the same ports; to clients every broker was killed.
+
+        Raises:
+            OnDisk: The cluster keeps its data in a directory.
+            BadSnapshot: The snapshot is of other brokers.
+        """
+        self._check_in_memory()
+        self._check(snapshot)
+        await self._stop_nodes()
+        self._hold(snapshot)
+        await self._start_anew()
+
+    async def reset(self) -> None:
+        """Be as after the start, on the same ports; to clients every broker was killed, and all is gone.
+
+        Raises:
+            OnDisk: The cluster keeps its data in a directory.
+        """
+        from anabranch.snapshot import new_tree
+
+        self._check_in_memory()
+        await self._stop_nodes()
+        self.zookeeper = MemoryZooKeeper(new_tree(self.zookeeper.tree))
+        self._files.clear()
+        self._down = frozenset()
+        self._rng = random.Random(self._seed)
+        self._settings = {
+            node_id: self._given[node_id].bound({one.name: one.port for one in settings.listening})
+            for node_id, settings in self._settings.items()
+        }
+        await self._start_anew()
+
+    async def _start_anew(self) -> None:
+        for listener in self._on_anew:
+            listener()
+        await self.start()
+
+    def fork(self, snapshot: Snapshot) -> Cluster:
+        """Another cluster, not started yet, that holds what a snapshot of this one holds, on free ports."""
+        twin = Cluster(len(self._given))
+        twin._given = {
+            node_id: settings.bound(dict.fromkeys((one.name for one in settings.listening), 0))
+            for node_id, settings in self._given.items()
+        }
+        twin._settings = dict(twin._given)
+        twin._hold(snapshot, every_broker=True)
+        return twin
+
+    def _check_in_memory(self) -> None:
+        if isinstance(self.zookeeper, JournaledZooKeeper):
+            from anabranch.snapshot import OnDisk
+
+            raise OnDisk("this cluster keeps its data in a directory: stop it, and work on copies of that")
+
+    def _check(self, snapshot: Snapshot) -> None:
+        if snapshot.node_ids != self.node_ids:
+            from anabranch.snapshot import BadSnapshot
+
+            raise BadSnapshot(f"a snapshot of the brokers {snapshot.node_ids}; this cluster has {self.node_ids}")
+
+    def _hold(self, snapshot: Snapshot, *, every_broker: bool = False) -> None:
+        self._check(snapshot)
+        self.zookeeper = MemoryZooKeeper(snapshot.tree())
+        self._files = {node_id: snapshot.files_of(node_id) for node_id in snapshot.node_ids}
+        self._down = frozenset() if every_broker else frozenset(snapshot.node_ids) - snapshot.running
 
     async def start_broker(self, node_id: int, properties: Mapping[str, str] | None = None) -> None:
         """Start a stopped broker again, on its old port and with its old data, and wait until all brokers know it.

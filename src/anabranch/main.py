@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "control": ("anabranch.commands.control", "Kill, stop and start brokers of `up --control`; wait; follow events."),
     "faults": ("anabranch.commands.faults", "Fail, hold, delay or damage what brokers of `up --control` answer."),
     "clock": ("anabranch.commands.clock", "The time in a cluster of `up --control`: move it on, stop it."),
+    "state": ("anabranch.commands.state", "What a cluster of `up --control` holds: reset it, keep it, go back to it."),
     "journal": ("anabranch.commands.journal", "What clients asked a cluster of `up --control-journal`, and got."),
     "node": ("anabranch.commands.node", "One node of a cluster that lives in ZooKeeper."),
     "zookeeper": ("anabranch.commands.zookeeper", "A real ZooKeeper server, from the jars of PySpark."),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from anabranch.clock.cluster_clock import ClusterClock
     from anabranch.cluster import Cluster
     from anabranch.control.endpoint import ControlDoor
+    from anabranch.snapshot import Snapshot
 
 INSTEAD: Final = {
     "advertise": "; write --host with --processes",
@@ -41,12 +43,15 @@ Examples:
   anabranch up --racks a,b --config replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector
   anabranch up --metrics-port 9464              metrics at http://127.0.0.1:9464/metrics
   anabranch up --control 127.0.0.1:9190         kill nodes and look at everything, over HTTP
+  anabranch up --from seeded.zip                what `anabranch state save` has written
   anabranch up --clock 10x                      ten seconds of the cluster in one
   anabranch up --rules faults.json              follow rules of faults from the start
   anabranch up --processes --zookeeper local    one process per broker, and a real ZooKeeper (needs Java)
 """,
 )
-@click.option("--brokers", default=3, show_default=True, type=click.IntRange(1, 64), help="How many brokers.")
+@click.option(
+    "--brokers", type=click.IntRange(1, 64), help="How many brokers; 3, or as many as --from has, if left out."
+)
 @click.option("--port", default=9092, show_default=True, help="The first broker's; the others follow. 0: free ports.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
@@ -92,6 +97,13 @@ Examples:
     help="Keep the last N exchanges of clients, and as many of brokers, to be asked for at --control.",
 )
 @click.option(
+    "--from",
+    "snapshot",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Begin with what a snapshot holds, in memory; its brokers' ids are those of --config broker.id and on.",
+)
+@click.option(
     "--clock",
     metavar="steps|10x",
     help="The cluster's time: it stands still unless `anabranch clock` moves it on, or goes ten times as fast.",
@@ -105,7 +117,7 @@ Examples:
     "--log-level", default="warning", show_default=True, type=click.Choice(LOG_LEVELS), help="What is logged to stderr."
 )
 def command(
-    brokers: int,
+    brokers: int | None,
     port: int,
     host: str,
     listeners: tuple[str, ...],
@@ -120,6 +132,7 @@ def command(
     control: str | None,
     control_token: str | None,
     control_journal: int,
+    snapshot: str | None,
     clock: str | None,
     rules: str | None,
     log_level: str,
@@ -132,6 +145,8 @@ def command(
     from anabranch.broker.properties_file import properties_of
     from anabranch.clients.directory_lock import DirectoryInUse
 
+    held = read_snapshot(snapshot, data_dir) if snapshot else None
+    brokers = brokers or (3 if held is None else len(held.node_ids))
     if port and not 0 < port <= 65536 - brokers:
         raise click.UsageError(
             f"--port {port} leaves no room for {brokers} brokers; write a port up to {65536 - brokers}"
@@ -145,6 +160,7 @@ def command(
             listener=listeners,
             control=control,
             clock=clock,
+            **{"from": snapshot},
             rules=rules,
         )
     elif zookeeper:
@@ -177,6 +193,7 @@ def command(
                 data_dir=data_dir,
                 properties=properties,
                 racks=(racks or "").split(","),
+                snapshot=held,
             )
             if rules:
                 follow(cluster, rules)
@@ -202,6 +219,18 @@ def refuse_with_processes(zookeeper: str | None, metrics_port: int | None, **opt
     for name, given in options.items():
         if given:
             raise click.UsageError(f"--{name} is for a cluster in one process{INSTEAD.get(name, '')}")
+
+
+def read_snapshot(path: str, data_dir: str | None) -> Snapshot:
+    """What a file holds. UsageError if that is no snapshot."""
+    from anabranch.snapshot import BadSnapshot, Snapshot
+
+    if data_dir:
+        raise click.UsageError(f"--from keeps what it holds in memory; for --data-dir, unzip {path} there")
+    try:
+        return Snapshot.from_bytes(Path(path).read_bytes())
+    except (BadSnapshot, OSError) as error:
+        raise click.UsageError(f"--from {path}: {error}") from None
 
 
 def follow(cluster: Cluster, path: str) -> None:

@@ -9,6 +9,8 @@ that lasts.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from anabranch.control import state
@@ -89,6 +91,15 @@ class Actions:
         self._events.tell("session resumed", node=node_id)
         self._cluster.zookeeper.resume(session)
         return state.node_row(self._cluster, node_id)
+
+    @contextlib.asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """A block in which nothing else is done to any node, and before which none is cut off any more."""
+        async with contextlib.AsyncExitStack() as stack:
+            for turn in self._turns.values():
+                await stack.enter_async_context(turn)
+            self._suspended.clear()
+            yield
 
     def _turn(self, node_id: int) -> asyncio.Lock:
         self._known(node_id)

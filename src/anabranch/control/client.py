@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from anabranch.control.clock_client import ClockClient
     from anabranch.control.fault_client import FaultsClient
     from anabranch.control.journal_client import JournalClient
+    from anabranch.control.snapshots_client import SnapshotsClient
 
 PATIENCE_S: Final = 60.0
 """How long an answer may take, beyond what the request itself waits for."""
@@ -116,6 +117,17 @@ class ControlClient:
 
         return JournalClient(self.ask)
 
+    @property
+    def snapshots(self) -> SnapshotsClient:
+        """Its states that are kept by name: `snapshots.take("seeded")`, `snapshots.restore("seeded")`."""
+        from anabranch.control.snapshots_client import SnapshotsClient
+
+        return SnapshotsClient(self.ask)
+
+    def reset(self) -> None:
+        """Have it be as after its start: same ports, no topics, groups or rules; clients' connections are closed."""
+        self.ask("POST", "/v1/state/reset")
+
     def state(self) -> dict[str, Any]:
         """Nodes, topics, groups and transactions at one moment."""
         found: dict[str, Any] = self.ask("GET", "/v1/state")
@@ -173,17 +185,18 @@ class ControlClient:
                     yield json.loads(line[6:])
 
     def ask(self, method: str, path: str, body: object = None, *, patience_s: float = PATIENCE_S) -> Any:
-        """Send one request; returns what its JSON says.
+        """Send one request; returns what its JSON says, or a file's bytes.
 
         Raises:
             ControlError: It was refused.
             ConnectionError: Nobody answers.
         """
-        data = None if body is None else json.dumps(body).encode()
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         request = urllib.request.Request(self._url + path, data, self._headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=patience_s) as answer:
-                return json.load(answer)
+                content = answer.read()
+                return json.loads(content) if answer.headers.get_content_type() == "application/json" else content
         except urllib.error.HTTPError as refused:
             with refused:
                 content = refused.read()

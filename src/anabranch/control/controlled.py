@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from anabranch.cluster import Cluster
     from anabranch.control.actions import Actions
     from anabranch.control.events import Events
+    from anabranch.control.states import States
     from anabranch.faults.faults import Faults
     from anabranch.journal.journal import Journal
 
@@ -28,6 +29,7 @@ class Controlled:
     journal: Journal | None = None
     clock: ClusterClock | None = None
     """The cluster's, if it has a time of its own."""
+    states: States | None = None
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Do something to the cluster, in its time: what it begins has that time, too."""

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from anabranch.clock.cluster_clock import ClusterClock
 from anabranch.control.actions import Actions
 from anabranch.control.controlled import Controlled
 from anabranch.control.events import Events
+from anabranch.control.states import States
 
 if TYPE_CHECKING:
-    from anabranch.clock.cluster_clock import ClusterClock
     from anabranch.cluster import Cluster
     from anabranch.journal.journal import Journal
 
@@ -76,7 +77,10 @@ class ControlDoor:
         """Answer for as long as the block runs; `clock` is the cluster's, if it has a time of its own."""
         events = Events()
         cluster.on_node(events.watch)
-        controlled = Controlled(cluster, Actions(cluster, events), events, self._journal(cluster), clock)
+        cluster.on_anew(events.forget)
+        actions, journal = Actions(cluster, events), self._journal(cluster)
+        states = States(cluster, actions, events, journal, clock, self._fork)
+        controlled = Controlled(cluster, actions, events, journal, clock, states)
         if cluster.has_rules:
             _ = controlled.faults  # whose hits are events
         serving = asyncio.create_task(self._serve(controlled))
@@ -87,6 +91,17 @@ class ControlDoor:
             serving.cancel()
             await asyncio.gather(serving, return_exceptions=True)
             self._listener.close()
+            await states.close()
+
+    @contextlib.asynccontextmanager
+    async def _fork(self, cluster: Cluster, lead_ms: int) -> AsyncIterator[str]:
+        """Run another cluster behind a door like this one."""
+        clock = ClusterClock.new()
+        if clock is not None:
+            clock.lead_by(lead_ms)
+        door = ControlDoor(Address(self._host, 0), self._token, self._journal_size)
+        async with cluster if clock is None else clock.running(cluster), door.open(cluster, clock):
+            yield door.url
 
     def _journal(self, cluster: Cluster) -> Journal | None:
         if not self._journal_size:

@@ -90,6 +90,11 @@ class Events:
                     self._news = self._loop.create_future()
                 await asyncio.shield(self._news)
 
+    def forget(self) -> None:
+        """The cluster begins anew, with epochs that may have been there; what has happened is kept."""
+        self._leaders.clear()
+        self._isrs.clear()
+
     def _on_controller(self, event: ControllerEvent) -> None:
         by = {"controller": event.controller_id, "epoch": event.controller_epoch}
         self.tell(event.kind, **{**by, **event.detail})

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from anabranch.control.route import Route
+
+FILE: Final = "application/octet-stream"
 
 
 def document(routes: Iterable[Route], version: str) -> dict[str, Any]:
@@ -37,7 +39,7 @@ def _operation(route: Route) -> dict[str, Any]:
         "summary": route.summary,
         "parameters": parameters,
         "responses": {
-            "200": {"description": "done", "content": {"application/json": {}}},
+            "200": {"description": "done", "content": {FILE if route.gives_file else "application/json": {}}},
             "default": {
                 "description": "refused",
                 "content": {
@@ -55,4 +57,6 @@ def _operation(route: Route) -> dict[str, Any]:
         operation["requestBody"] = {
             "content": {"application/json": {"schema": {"type": "object", "properties": properties}}}
         }
+    if route.takes_file:
+        operation["requestBody"] = {"content": {FILE: {}}}
     return operation

@@ -25,6 +25,8 @@ class Asked:
     """Those of the path."""
     query: Mapping[str, str]
     body: Mapping[str, Any]
+    content: bytes = b""
+    """The body as it is, where the route takes a file."""
 
     @property
     def node(self) -> int:
@@ -53,6 +55,10 @@ class Route:
     waits: bool = False
     """Whether it does nothing by itself but wait, or ask the cluster as a client: in everybody's time, and not in that
     of the cluster, which may stand still."""
+    takes_file: bool = False
+    """Whether the body is a file, in place of JSON."""
+    gives_file: bool = False
+    """Whether the answer is."""
 
 
 def timeout_s(text: str) -> float:

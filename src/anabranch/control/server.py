@@ -70,11 +70,12 @@ class ControlServer:
             if not self._admits(request):
                 return _refusal(401, "write the header `Authorization: Bearer TOKEN`, as given by --control-token")
             try:
-                asked = Asked(request.match_info, request.query, await _body(request))
+                asked = await _asked(request, route)
                 if route.path == "/v1/events" and EVENT_STREAM in request.headers.get("Accept", ""):
                     return await self._follow(request)
                 work = route.handler(self._controlled, asked)
-                return web.json_response(await (work if route.waits else self._controlled.run(work)))
+                done = await (work if route.waits else self._controlled.run(work))
+                return web.Response(body=done) if isinstance(done, bytes) else web.json_response(done)
             except tuple(STATUS) as error:
                 status = next(code for kind, code in STATUS.items() if isinstance(error, kind))
                 return _refusal(status, str(error) or type(error).__name__)
@@ -106,6 +107,12 @@ class ControlServer:
 
 def _refusal(status: int, reason: str) -> web.Response:
     return web.json_response({"error": reason}, status=status)
+
+
+async def _asked(request: web.Request, route: Route) -> Asked:
+    if route.takes_file:
+        return Asked(request.match_info, request.query, {}, await request.content.read())
+    return Asked(request.match_info, request.query, await _body(request))
 
 
 async def _body(request: web.Request) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import uuid
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from anabranch.control.clock_client import ClockClient
     from anabranch.control.fault_client import FaultsClient
     from anabranch.control.journal_client import JournalClient
+    from anabranch.control.snapshots_client import SnapshotsClient
 
 SHOWN: Final = 30
 """How many lines of each kind a report has."""
@@ -56,6 +58,30 @@ class RunningCluster:
     def journal(self) -> JournalClient:
         """Its last exchanges, if it keeps any: `journal.count(api="OffsetCommit", group="billing")`."""
         return self.control.journal
+
+    @property
+    def snapshots(self) -> SnapshotsClient:
+        """Its states that are kept by name: `snapshots.take("seeded")`, `snapshots.restore("seeded")`."""
+        return self.control.snapshots
+
+    def reset(self) -> None:
+        """Have it be as after its start: same ports, no topics, groups or rules; clients' connections are closed."""
+        self.control.reset()
+
+    @contextlib.contextmanager
+    def fork(self, snapshot: str = "") -> Iterator[RunningCluster]:
+        """Another cluster for the length of a block, on other ports, that begins with what this one holds.
+
+        Args:
+            snapshot: Or with what a snapshot of this name holds.
+        """
+        from anabranch.control.client import ControlClient
+
+        number, told = self.control.snapshots.fork(snapshot)
+        try:
+            yield RunningCluster(told["bootstrap"], ControlClient(told["control"]))
+        finally:
+            self.control.snapshots.end_fork(number)
 
     def topic(self, name: str = "", partitions: int = 1, **configs: str) -> str:
         """Create a topic, and return its name when it can be used.

@@ -26,7 +26,9 @@ def blocks(language: str, page: str = PAGE) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize(("page", "tests"), [("docs/faults.md", 3), ("docs/testing.md", 6), ("docs/clock.md", 3)])
+@pytest.mark.parametrize(
+    ("page", "tests"), [("docs/faults.md", 3), ("docs/testing.md", 6), ("docs/clock.md", 3), ("docs/state.md", 4)]
+)
 def test_its_tests_pass(page: str, tests: int, tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers")
     shown = blocks("python", (ROOT / page).read_text())

@@ -1,0 +1,72 @@
+"""The states of a cluster elsewhere that are kept by name, for tests in Python that block.
+
+control.snapshots.take("seeded")
+...
+control.snapshots.restore("seeded")         # topics, records, groups and transactions are as they were
+"""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Ask = Callable[..., Any]
+"""`ControlClient.ask`."""
+
+
+class SnapshotsClient:
+    """The snapshots of a cluster."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every snapshot: `snapshot` (its name), `nodes`, `running`, `bytes`."""
+        found: list[dict[str, Any]] = self._ask("GET", "/v1/state/snapshots")
+        return found
+
+    def take(self, name: str) -> None:
+        """Keep what the cluster holds, in place of an older snapshot of this name.
+
+        Raises:
+            ControlError: The cluster keeps its data in a directory.
+        """
+        self._ask("POST", _path(name))
+
+    def restore(self, name: str) -> None:
+        """Have the cluster hold what a snapshot holds; connections are closed. ControlError if there is none."""
+        self._ask("POST", f"{_path(name)}/restore")
+
+    def remove(self, name: str) -> None:
+        """Keep it no more. ControlError if there is none."""
+        self._ask("DELETE", _path(name))
+
+    def save(self, name: str, path: str | Path) -> None:
+        """Write a snapshot to a file, for another cluster, or for `anabranch up --from`."""
+        Path(path).write_bytes(self._ask("GET", f"{_path(name)}/file"))
+
+    def load(self, name: str, path: str | Path) -> None:
+        """Keep what a file holds. ControlError if that is no snapshot."""
+        self._ask("PUT", f"{_path(name)}/file", Path(path).read_bytes())
+
+    def fork(self, snapshot: str = "") -> tuple[int, dict[str, str]]:
+        """Start another cluster that holds what this one holds, or what a snapshot holds.
+
+        Args:
+            snapshot: The snapshot's name.
+
+        Returns:
+            The fork's number, and where it is: `bootstrap`, `control`.
+        """
+        told = self._ask("POST", "/v1/state/forks", {"snapshot": snapshot})
+        return told["fork"], told
+
+    def end_fork(self, number: int) -> None:
+        """Stop a fork. ControlError if there is none."""
+        self._ask("DELETE", f"/v1/state/forks/{number}")
+
+
+def _path(name: str) -> str:
+    return f"/v1/state/snapshots/{urllib.parse.quote(name, safe='')}"

@@ -1,0 +1,99 @@
+"""The doors to what a cluster holds: reset it, keep it by a name, go back to it, and begin another cluster with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from anabranch.control.route import Asked, Route
+from anabranch.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from anabranch.control.controlled import Controlled
+    from anabranch.control.states import States
+
+
+async def reset_state(on: Controlled, asked: Asked) -> Any:
+    """Be as after the start."""
+    await _states(on).reset()
+    return {}
+
+
+async def get_snapshots(on: Controlled, asked: Asked) -> Any:
+    """Every snapshot."""
+    return [_row(name, one) for name, one in _states(on).kept.items()]
+
+
+async def take_snapshot(on: Controlled, asked: Asked) -> Any:
+    """Keep what the cluster holds, in place of an older one of this name."""
+    name = asked.words["name"]
+    taken = _states(on).kept[name] = _states(on).take()
+    return _row(name, taken)
+
+
+async def restore_snapshot(on: Controlled, asked: Asked) -> Any:
+    """Hold what a snapshot holds."""
+    await _states(on).restore(_states(on).get(asked.words["name"]))
+    return {}
+
+
+async def remove_snapshot(on: Controlled, asked: Asked) -> Any:
+    """Keep a snapshot no more."""
+    _states(on).get(asked.words["name"])
+    del _states(on).kept[asked.words["name"]]
+    return {}
+
+
+async def get_snapshot_file(on: Controlled, asked: Asked) -> bytes:
+    """A snapshot as a file."""
+    return _states(on).get(asked.words["name"]).to_bytes()
+
+
+async def put_snapshot_file(on: Controlled, asked: Asked) -> Any:
+    """Keep what a file holds."""
+    name = asked.words["name"]
+    kept = _states(on).kept[name] = Snapshot.from_bytes(asked.content)
+    return _row(name, kept)
+
+
+async def fork_state(on: Controlled, asked: Asked) -> Any:
+    """Start another cluster with what this one holds, or with a snapshot."""
+    name = asked.body.get("snapshot", "")
+    return await _states(on).fork(_states(on).get(name) if name else _states(on).take())
+
+
+async def end_fork(on: Controlled, asked: Asked) -> Any:
+    """Stop a fork."""
+    number = asked.words["fork"]
+    await _states(on).end_fork(int(number) if number.isdecimal() else 0)
+    return {}
+
+
+def _states(on: Controlled) -> States:
+    assert on.states is not None
+    return on.states
+
+
+def _row(name: str, one: Snapshot) -> dict[str, Any]:
+    size_bytes = sum(len(content) for files in one.files.values() for content in files.values())
+    return {"snapshot": name, "nodes": list(one.node_ids), "running": sorted(one.running), "bytes": size_bytes}
+
+
+ONE: Final = "/v1/state/snapshots/{name}"
+STATE_ROUTES: Final[tuple[Route, ...]] = (
+    Route("POST", "/v1/state/reset", "Be as after the start; connections are closed.", reset_state),
+    Route("GET", "/v1/state/snapshots", "Every snapshot that is kept.", get_snapshots),
+    Route("POST", ONE, "Keep what the cluster holds, by this name.", take_snapshot),
+    Route("DELETE", ONE, "Keep a snapshot no more.", remove_snapshot),
+    Route("POST", ONE + "/restore", "Hold what a snapshot holds; connections are closed.", restore_snapshot),
+    Route("GET", ONE + "/file", "A snapshot as a file.", get_snapshot_file, gives_file=True),
+    Route("PUT", ONE + "/file", "Keep what a file holds, by this name.", put_snapshot_file, takes_file=True),
+    Route(
+        "POST",
+        "/v1/state/forks",
+        "Start another cluster that holds the same, or what a snapshot holds; tells where it is.",
+        fork_state,
+        body={"snapshot": "string"},
+        waits=True,
+    ),
+    Route("DELETE", "/v1/state/forks/{fork}", "Stop a fork.", end_fork, waits=True),
+)

@@ -1,0 +1,121 @@
+"""The states of a cluster that users keep by name, and the clusters that began from one of them."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from anabranch.control.actions import Actions, Impossible, Unknown
+from anabranch.snapshot import OnDisk, Snapshot
+
+if TYPE_CHECKING:
+    from anabranch.clock.cluster_clock import ClusterClock
+    from anabranch.cluster import Cluster
+    from anabranch.control.events import Events
+    from anabranch.journal.journal import Journal
+
+Run = Callable[["Cluster", int], contextlib.AbstractAsyncContextManager[str]]
+"""Runs a cluster whose time of day is so many milliseconds ahead, and tells where its control plane is."""
+
+
+class States:
+    """Snapshots by name, and forks by number."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        actions: Actions,
+        events: Events,
+        journal: Journal | None,
+        clock: ClusterClock | None,
+        run: Run,
+    ) -> None:
+        self._cluster = cluster
+        self._actions = actions
+        self._events = events
+        self._journal = journal
+        self._clock = clock
+        self._run = run
+        self.kept: dict[str, Snapshot] = {}
+        """Snapshots by name."""
+        self._forks: dict[int, contextlib.AsyncExitStack] = {}
+        self._numbers = itertools.count(1)
+
+    def get(self, name: str) -> Snapshot:
+        """A snapshot by its name. Unknown if there is none."""
+        try:
+            return self.kept[name]
+        except KeyError:
+            there = ", ".join(self.kept) or "none"
+            raise Unknown(f"there is no snapshot {name}; there are {there}") from None
+
+    def take(self) -> Snapshot:
+        """What the cluster holds now. Impossible if it keeps that in a directory."""
+        with _on_disk():
+            return self._cluster.snapshot(0 if self._clock is None else self._clock.lead_ms())
+
+    async def reset(self) -> None:
+        """Have the cluster be as after its start: what it holds, its rules, its journal and its clock. Impossible."""
+        async with self._actions.alone():
+            if self._cluster.has_rules:
+                self._cluster.faults.clear()
+            if self._clock is not None:
+                self._clock.run_at(1.0)
+                self._clock.lead_by(0)
+            with _on_disk():
+                await self._cluster.reset()
+            if self._journal is not None:
+                self._journal.clear()
+            self._events.tell("reset")
+
+    async def restore(self, snapshot: Snapshot) -> None:
+        """Have the cluster hold what a snapshot holds; rules and journal stay as they are. Impossible, BadSnapshot."""
+        async with self._actions.alone():
+            with _on_disk(), self._moving(snapshot.lead_ms):
+                await self._cluster.restore(snapshot)
+            self._events.tell("restored")
+
+    @contextlib.contextmanager
+    def _moving(self, lead_ms: int) -> Iterator[None]:
+        """Time goes on while brokers start, which may have to try again; and it is so far ahead from now on."""
+        if self._clock is None:
+            yield
+            return
+        pace = self._clock.scale
+        self._clock.run_at(1.0)
+        self._clock.lead_by(lead_ms)
+        try:
+            yield
+        finally:
+            self._clock.run_at(pace)
+
+    async def fork(self, snapshot: Snapshot) -> dict[str, Any]:
+        """Start another cluster that holds what a snapshot holds, with a control plane of its own."""
+        number, cluster = next(self._numbers), self._cluster.fork(snapshot)
+        async with contextlib.AsyncExitStack() as stack:
+            url = await stack.enter_async_context(self._run(cluster, snapshot.lead_ms))
+            self._forks[number] = stack.pop_all()
+        self._events.tell("forked", fork=number, bootstrap=cluster.bootstrap_servers)
+        return {"fork": number, "bootstrap": cluster.bootstrap_servers, "control": url}
+
+    async def end_fork(self, number: int) -> None:
+        """Stop a fork. Unknown if there is none."""
+        fork = self._forks.pop(number, None)
+        if fork is None:
+            raise Unknown(f"there is no fork {number}")
+        await fork.aclose()
+
+    async def close(self) -> None:
+        """Stop all forks."""
+        for number in list(self._forks):
+            await self.end_fork(number)
+
+
+@contextlib.contextmanager
+def _on_disk() -> Iterator[None]:
+    try:
+        yield
+    except OnDisk as error:
+        raise Impossible(str(error)) from None

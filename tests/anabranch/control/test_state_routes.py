@@ -1,0 +1,23 @@
+"""Goal: a cluster that keeps its data in a directory says so; the rest is tried over HTTP in test_states."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from anabranch.cluster import Cluster
+from anabranch.control.client import ControlClient, ControlError
+from anabranch.control.endpoint import Address, ControlDoor
+
+
+async def test_a_cluster_on_disk_is_not_reset(tmp_path: Path) -> None:
+    import asyncio
+
+    door = ControlDoor(Address("127.0.0.1", 0), "")
+    control = ControlClient(door.url)
+    async with Cluster(1, data_dir=tmp_path) as cluster, door.open(cluster):
+        for attempt in (control.reset, lambda: control.snapshots.take("x")):
+            with pytest.raises(ControlError, match="this cluster keeps its data in a directory") as refused:
+                await asyncio.to_thread(attempt)
+            assert refused.value.status == 409
