@@ -22,7 +22,7 @@ from anabranch.broker.start_settings import check_reachable, refuse_twice, start
 from anabranch.broker.storage.os_files import files_of
 from anabranch.clients.clock import follow_loop_ms
 from anabranch.controller.zk.journal import JournaledZooKeeper
-from anabranch.controller.zk.memory import MemoryZooKeeper
+from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
 from anabranch.data_directory import JOURNAL, refuse_other_form
 from anabranch.lifetime import Startable
 
@@ -116,6 +116,8 @@ class Cluster(Startable):
         self._on_node: list[Callable[[Node], None]] = []
         self._on_anew: list[Callable[[], None]] = []
         self._faults: Faults | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+        """What ends brokers, as rules have said."""
         self._failure: asyncio.Future[None] | None = None
         self._seed = seed
         self._rng = random.Random(seed)
@@ -186,9 +188,27 @@ class Cluster(Startable):
         if self._faults is None:
             from anabranch.faults.faults import Faults
 
-            self._faults = Faults(self.node_ids)
+            self._faults = Faults(self.node_ids, self._strike)
             self.on_node(self._faults.watch)
         return self._faults
+
+    def _strike(self, what: str, node_id: int) -> None:
+        """Do to a broker what a rule says; it may be in the middle of a request."""
+        node = self.nodes.get(node_id)
+        if node is None:
+            return
+        if what == "expire":
+            session = node.services.session
+            if isinstance(session, MemorySession) and self.zookeeper.holds(session):
+                self.zookeeper.expire(session)
+            return
+        ending = asyncio.create_task(self._end(what, node_id), name=f"{what} broker {node_id}")
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+
+    async def _end(self, what: str, node_id: int) -> None:
+        if node_id in self.nodes:  # a rule may hit twice before the first has come to its turn
+            await (self.crash_broker(node_id) if what == "kill" else self.stop_broker(node_id))
 
     @property
     def has_rules(self) -> bool:
@@ -226,6 +246,7 @@ class Cluster(Startable):
             self.zookeeper.close()
 
     async def _stop_nodes(self) -> None:
+        await asyncio.gather(*self._ending)
         await asyncio.gather(*(node.stop(controlled=False) for node in self.nodes.values()))
         self.nodes.clear()
 

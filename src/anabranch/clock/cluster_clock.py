@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from anabranch.clients.clock import wall_clock_ms
 
 if TYPE_CHECKING:
-    from anabranch.cluster import Cluster
+    from anabranch.lifetime import Startable
 
 T = TypeVar("T")
 
@@ -126,7 +126,7 @@ class ClusterClock:
         return await asyncio.get_running_loop().create_task(work, context=self.context)
 
     @asynccontextmanager
-    async def running(self, cluster: Cluster) -> AsyncIterator[None]:
+    async def running(self, cluster: Startable) -> AsyncIterator[None]:
         """Start a cluster that has this time, and stop it at the end of the block."""
         try:
             await self.run(cluster.start())

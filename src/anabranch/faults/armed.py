@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from anabranch.clock.spans import seconds
 from anabranch.faults.matching import Matcher
 from anabranch.faults.rule_json import to_json
 
@@ -22,7 +23,14 @@ class NeverHit(AssertionError):
 class ArmedRule:
     """One rule of a cluster. A test reads `hits` and waits with `wait_hit`."""
 
-    def __init__(self, rule: Rule, told: Callable[[ArmedRule, View], None]) -> None:
+    def __init__(
+        self,
+        rule: Rule,
+        told: Callable[[ArmedRule, View], None],
+        at_work: Callable[[str], bool] = lambda _: False,
+        strike: Callable[[str, int], None] = lambda what, node_id: None,
+    ) -> None:
+        """`at_work` says whether the rule of a name is; `strike` does something to a node."""
         self.rule = rule
         self.matcher = Matcher(rule)
         self.met = 0
@@ -32,7 +40,10 @@ class ArmedRule:
         self.held = 0
         """How many wait to be released."""
         self.removed = False
+        self.strike = strike
         self._told = told
+        self._at_work = at_work
+        self._ends_s: float | None = None
         self._rng = random.Random(rule.seed)
         self._changed: asyncio.Future[None] | None = None
         self._released: asyncio.Future[None] | None = None
@@ -45,11 +56,22 @@ class ArmedRule:
     @property
     def spent(self) -> bool:
         """Whether it will hit nothing any more."""
-        return self.removed or bool(self.rule.times and self.hits >= self.rule.times)
+        rule = self.rule
+        return self.removed or bool(rule.times and self.hits >= rule.times) or bool(rule.until and self._is_over())
+
+    def begin(self) -> None:
+        """A broker follows it from now on: its time begins, if it has not."""
+        if self._ends_s is None and self.rule.until:
+            self._ends_s = asyncio.get_running_loop().time() + seconds(self.rule.until)
+
+    def _is_over(self) -> bool:
+        return self._ends_s is not None and asyncio.get_running_loop().time() >= self._ends_s
 
     def hit(self, view: View) -> bool:
         """Note a request that the rule is about; whether it is one of those that are hit."""
         rule = self.rule
+        if rule.while_rule and not self._at_work(rule.while_rule):
+            return False
         self.met += 1
         due = (
             not self.spent
@@ -67,8 +89,12 @@ class ArmedRule:
         """For how long a request waits this time."""
         if not self.rule.delay_ms:
             return 0.0
-        low, high = self.rule.delay_ms[0], self.rule.delay_ms[-1]
-        return (low if low == high else self._rng.uniform(low, high)) / 1000
+        quantiles = self.rule.delay_ms
+        if len(quantiles) == 1:
+            return quantiles[0] / 1000
+        place, part = divmod(self._rng.random() * (len(quantiles) - 1), 1)
+        low, high = quantiles[int(place)], quantiles[int(place) + 1]
+        return (low + (high - low) * part) / 1000
 
     async def wait_hit(self, n: int = 1, timeout_s: float = 30.0) -> None:
         """Wait until it has hit so often; TimeoutError says how often it has."""

@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.dispatch import HANDLERS
+from anabranch.clock.spans import seconds
 from anabranch.faults import paths
 from anabranch.faults.matching import BROKERS_ONLY, OPEN_END, version_span
 from anabranch.faults.places import NAMEABLE, TOP, kinds_of, levels_of
 from anabranch.faults.rewriting import level_for
-from anabranch.faults.rule import FIELDS, SILENT, WHAT, is_said
+from anabranch.faults.rule import FIELDS, KILL, SILENT, WHAT, is_said
 from anabranch.faults.rule_json import BadRule
 from anabranch.protocol.answerable import answerable
 from anabranch.protocol.errors import ErrorCode
@@ -58,8 +59,16 @@ def _check_numbers(rule: Rule) -> None:
     if not 0 < rule.probability <= 1:
         raise BadRule(f"probability is above 0 and at most 1, not {rule.probability:g}")
     delays = rule.delay_ms
-    if len(delays) > 2 or any(one < 0 for one in delays) or list(delays) != sorted(delays):
-        raise BadRule(f"delay_ms is one number, or two of which the first is less, not {_listed(delays)}")
+    if any(one < 0 for one in delays) or list(delays) != sorted(delays):
+        raise BadRule(f"delay_ms is one number, or several of which each is less than the next, not {_listed(delays)}")
+    try:
+        over = rule.until and seconds(rule.until) == 0
+    except ValueError as error:
+        raise BadRule(f"until: {error}") from None
+    if over:
+        raise BadRule(f"until {rule.until} is over at once")
+    if rule.while_rule and rule.while_rule == rule.name:
+        raise BadRule(f"rule {rule.name} waits for itself")
     for field in FIELDS:
         choices, said = field.metadata["one_of"], getattr(rule, field.name)
         if choices and said and said not in choices:
@@ -73,7 +82,9 @@ def _check_actions(rule: Rule) -> None:
     silent = [name for name in said if name in SILENT and rule.disconnect != "middle"]
     if len(silent) > 1:
         raise BadRule(f"{_listed(silent)}: one of them")
-    answers = [name for name in said if name not in (*SILENT, *HOW, "delay_ms", "hold")]
+    answers = [name for name in said if name not in (*SILENT, *HOW, "delay_ms", "hold", "node")]
+    if rule.node == KILL and (silent or answers):
+        raise BadRule(f"of a broker that is killed there is no {_listed([*silent, *answers])}")
     if silent and answers:
         raise BadRule(f"with {silent[0]} there is no answer for {_listed(answers)}")
 

@@ -33,7 +33,7 @@ from anabranch.faults.rewriting import (
     with_field,
     with_throttle,
 )
-from anabranch.faults.rule import BYTES
+from anabranch.faults.rule import BYTES, KILL
 from anabranch.faults.spoiling import Silent, Spoilt, with_corrupted_records
 from anabranch.protocol.codec import Request
 from anabranch.protocol.errors import ErrorCode
@@ -153,12 +153,14 @@ async def _play(armed: ArmedRule, view: View, level: Level | None, rest: Rest, r
     late = rule.after_work or response is not None
     if not late:
         await _wait(armed)
+        _strike(armed, view)
     if response is None and (late or not _leaves_undone(armed)):
         response = await _answered(armed, view, level, rest)
     elif response is not None and level is not None:
         response = _with_error(armed, view, level, response)
     if late:
         await _wait(armed)
+        _strike(armed, view)
     if rule.disconnect in ("before", "after"):
         raise CloseConnection(f"rule {rule.name}")
     if rule.silence or rule.half_open:
@@ -173,6 +175,14 @@ async def _play(armed: ArmedRule, view: View, level: Level | None, rest: Rest, r
 def _leaves_undone(armed: ArmedRule) -> bool:
     rule = armed.rule
     return rule.disconnect == "before" or ((rule.silence or rule.half_open) and not rule.after_work)
+
+
+def _strike(armed: ArmedRule, view: View) -> None:
+    """Do to the broker what the rule says; one that is killed answers nothing any more."""
+    if what := armed.rule.node:
+        armed.strike(what, view.at.node_id)
+        if what == KILL:
+            raise CloseConnection(f"rule {armed.rule.name}")
 
 
 async def _wait(armed: ArmedRule) -> None:

@@ -37,8 +37,12 @@ Told = Callable[[ArmedRule, int, "View"], None]
 class Faults:
     """Adds and removes rules, and gives each node those that are about it."""
 
-    def __init__(self, node_ids: Sequence[int]) -> None:
+    def __init__(
+        self, node_ids: Sequence[int], strike: Callable[[str, int], None] = lambda what, node_id: None
+    ) -> None:
+        """`strike` does to a node what a rule says: kill, stop, expire."""
         self._node_ids = node_ids
+        self._strike = strike
         self._nodes: dict[int, Node] = {}
         self._dispatchers: dict[int, FaultyDispatcher] = {}
         self._rules: dict[str, ArmedRule] = {}
@@ -67,7 +71,7 @@ class Faults:
         if rule.name in self._rules:
             raise BadRule(f"there is a rule {rule.name} already; remove it, or give this one another name")
         check(rule, self._node_ids)
-        armed = self._rules[rule.name] = ArmedRule(rule, self._was_hit)
+        armed = self._rules[rule.name] = ArmedRule(rule, self._was_hit, self._at_work, self._strike)
         self._tell_nodes()
         return armed
 
@@ -116,6 +120,10 @@ class Faults:
         for listener in self._listeners:
             listener(armed, view.at.node_id, view)
 
+    def _at_work(self, name: str) -> bool:
+        armed = self._rules.get(name)
+        return armed is not None and not armed.spent
+
     def _tell_nodes(self) -> None:
         for node in self._nodes.values():
             self._tell(node)
@@ -124,6 +132,8 @@ class Faults:
         """Give a node the rules that are about it; one that has none has its own dispatcher."""
         node_id, server = node.settings.node_id, node.server
         mine = [one for one in self._rules.values() if not one.rule.brokers or node_id in one.rule.brokers]
+        for one in mine:
+            one.begin()
         faulty = self._dispatchers.get(node_id)
         if faulty is None:
             if not mine:

@@ -51,6 +51,8 @@ class Rule:
     after: int = said(WHEN, "not before so many have passed", 0)
     every: int = said(WHEN, "every so many-th", 1)
     probability: float = said(WHEN, "with this probability", 1.0)
+    until: str = said(WHEN, "only for so long after it was made, by the cluster's clock: 500ms, 45s, 2h", "")
+    while_rule: str = said(WHEN, "only while the rule of this name is there, and not spent", "")
     seed: int = said(WHEN, "what the probability and delays are drawn from", 0)
     error: str = said(WHAT, "answer this error code, in the rows that are meant; the others are served", "")
     level: str = said(
@@ -59,8 +61,16 @@ class Rule:
     after_work: bool = said(WHAT, "do what is asked first, and then answer otherwise, late, or not at all", False)
     throttle_ms: int = said(WHAT, "tell the client to wait so long", 0)
     edit: Mapping[str, Any] = said(WHAT, "set fields of the answer: topics[*].partitions[*].leader_id = 7", {})
-    delay_ms: tuple[float, ...] = said(WHAT, "wait so long; two numbers: anything between them", ())
+    delay_ms: tuple[float, ...] = said(
+        WHAT, "wait so long; two numbers: anything between them; more: quantiles, evenly spaced", ()
+    )
     hold: bool = said(WHAT, "wait until it is released", False)
+    node: str = said(
+        WHAT,
+        "do this to the broker that was asked: end it without a word, stop it in order, end its ZooKeeper session",
+        "",
+        ("kill", "stop", "expire"),
+    )
     silence: bool = said(WHAT, "answer nothing on this connection any more, and leave it open", False)
     half_open: bool = said(WHAT, "the same, and read nothing either: as if the broker's machine were gone", False)
     disconnect: str = said(
@@ -83,6 +93,7 @@ class Rule:
 HINTS: Final[Mapping[str, Any]] = typing.get_type_hints(Rule)
 """Field -> its type."""
 FIELDS: Final[tuple[dataclasses.Field[Any], ...]] = dataclasses.fields(Rule)
+KILL: Final = "kill"
 SILENT: Final = ("silence", "half_open", "disconnect")
 """What leaves nothing to be answered, unless it is in the middle of it."""
 BYTES: Final = ("silence", "half_open", "disconnect", "truncate", "corrupt", "wrong_correlation_id", "drip")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from anabranch.control.fault_client import FaultsClient
     from anabranch.control.journal_client import JournalClient
     from anabranch.control.snapshots_client import SnapshotsClient
+    from anabranch.testing.blocking_admin import BlockingAdmin
 
 SHOWN: Final = 30
 """How many lines of each kind a report has."""
@@ -38,6 +39,13 @@ class RunningCluster:
         if self._control is None:
             raise RuntimeError("to control the cluster: pip install 'anabranch[control]'")
         return self._control
+
+    @property
+    def admin(self) -> BlockingAdmin:
+        """The methods of `anabranch.Admin`, each of which returns when it is done: `admin.create_topics([...])`."""
+        from anabranch.testing.blocking_admin import BlockingAdmin
+
+        return BlockingAdmin(self.bootstrap_servers)
 
     @property
     def nodes(self) -> Mapping[int, NodeControl]:

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from anabranch.faults.armed import ArmedRule
 from anabranch.faults.matching import View
+from anabranch.faults.rule import Rule
 from tests.anabranch.faults.samples import PEER, SURROUNDINGS, armed, by_name
 
 VIEW = View(by_name("Heartbeat", 4), PEER, 0, SURROUNDINGS)
@@ -38,6 +40,33 @@ def test_delays_are_fixed_or_drawn() -> None:
     drawn = armed(delay_ms=(10.0, 20.0), seed=3)
     assert all(0.01 <= drawn.delay_s() <= 0.02 for _ in range(50))
     assert drawn.delay_s() != drawn.delay_s()
+
+
+def test_delays_by_quantiles() -> None:
+    rule = armed(delay_ms=(0.0, 10.0, 20.0, 1000.0, 1000.0), seed=3)
+    drawn = sorted(rule.delay_s() for _ in range(400))
+    assert drawn[0] >= 0 and drawn[-1] == 1
+    assert drawn[60] < 0.01 < drawn[140] and drawn[160] < 0.02 < drawn[240] and drawn[340] == 1
+
+
+async def test_a_rule_ends_with_its_time() -> None:
+    rule = armed(until="20ms")
+    assert rule.hit(VIEW), "its time begins when a broker follows it"
+    rule.begin()
+    assert rule.hit(VIEW) and not rule.spent
+    await asyncio.sleep(0.021)
+    rule.begin()
+    assert rule.spent and not rule.hit(VIEW) and rule.hits == 2
+
+
+def test_a_rule_waits_for_another() -> None:
+    there: set[str] = set()
+    rule = ArmedRule(Rule(name="second", while_rule="first"), lambda *_: None, lambda name: name in there)
+    assert not rule.hit(VIEW) and rule.met == 0
+    there.add("first")
+    assert rule.hit(VIEW)
+    there.clear()
+    assert not rule.hit(VIEW) and (rule.met, rule.hits) == (1, 1)
 
 
 async def test_a_test_waits_for_hits() -> None:

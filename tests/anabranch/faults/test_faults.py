@@ -220,3 +220,43 @@ async def test_a_follower_whose_fetches_are_held_leaves_the_isr_and_comes_back()
                 await producer.send_and_wait("orders", b"what the follower does not have")
             await until(lambda: isr() == 1)
         await until(lambda: isr() == 2)
+
+
+async def test_rules_end_brokers_and_sessions() -> None:
+    async with cluster(brokers=3) as made:
+        killing = made.faults.add(api="ListGroups", node="kill", brokers=2)
+        stopping = made.faults.add(api="ListGroups", node="stop", brokers=3)
+        async with connected(made, 2) as second, connected(made, 3) as third:
+            asked = [asyncio.create_task(groups(second)) for _ in range(2)]
+            done = await asyncio.gather(*asked, return_exceptions=True)
+            assert all(isinstance(one, ConnectionError) for one in done) and killing.hits >= 1
+            await until(lambda: 2 not in made.nodes)
+            assert await groups(third) == 0 and stopping.hits == 1
+            await until(lambda: list(made.nodes) == [1])
+        made.faults.clear()
+        await made.start_broker(2)
+        before = made.nodes[1].services.session
+        made.faults.add(api="ListGroups", node="expire", times=1)
+        async with connected(made, 1) as connection:
+            assert await groups(connection) == 0
+        await until(lambda: made.nodes[1].services.session is not before)
+
+
+async def test_a_broker_that_is_killed_after_its_work_has_done_it() -> None:
+    async with cluster(brokers=3) as made, Admin(made.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name="orders", partitions=1)])
+        await admin.wait_for_topic("orders", replicas=3)
+        rule = made.faults.add(api="Produce", topic="orders", after=2, times=1, node="kill", after_work=True)
+        async with Producer(made.bootstrap_servers, retry_backoff_ms=10) as producer:
+            sent = [(await producer.send_and_wait("orders", b"x")).offset for _ in range(4)]
+        assert sent == [0, 1, 2, 3] and rule.hits == 1 and len(made.nodes) == 2
+
+
+async def test_a_rule_holds_while_another_does() -> None:
+    async with cluster() as made, connected(made) as connection:
+        first = made.faults.add(name="first", api="Metadata", throttle_ms=1, times=1)
+        second = made.faults.add(api="ListGroups", error="COORDINATOR_NOT_AVAILABLE", while_rule="first")
+        assert await groups(connection) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await connection.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+        assert first.spent and await groups(connection) == 0
+        assert second.hits == 1

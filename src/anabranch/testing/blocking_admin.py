@@ -1,0 +1,49 @@
+"""`anabranch.Admin` for tests that block, whether or not a loop runs around them: each call returns when it is done."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from anabranch.clients.admin import Admin
+
+
+class BlockingAdmin:
+    """The methods of `Admin`, each of which connects, asks, and returns what it was told.
+
+    admin.create_topics([NewTopic(name="orders", partitions=3)])
+    admin.describe_topic("orders")
+
+    They run in a thread of their own, as a loop may run in that of the test.
+    """
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._bootstrap_servers = bootstrap_servers
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_") or not asyncio.iscoroutinefunction(getattr(Admin, name, None)):
+            raise AttributeError(f"Admin has no method {name!r} that could be called so")
+        return functools.partial(self._call, name)
+
+    def _call(self, name: str, *arguments: Any, **named: Any) -> Any:
+        done: dict[str, Any] = {}
+
+        async def ask() -> Any:
+            async with Admin(self._bootstrap_servers) as admin:
+                return await getattr(admin, name)(*arguments, **named)
+
+        def run() -> None:
+            try:
+                done["result"] = asyncio.run(ask())
+            except BaseException as error:  # it is for the caller's thread to hear of
+                done["error"] = error
+
+        thread = threading.Thread(target=run, name=f"admin {name}", daemon=True)
+        thread.start()
+        thread.join()
+        if "error" in done:
+            raise done["error"]
+        return done["result"]

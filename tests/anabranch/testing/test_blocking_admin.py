@@ -1,0 +1,20 @@
+"""Goal: a test that blocks administers its cluster, also where a loop runs around it, and hears of what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch import KafkaError, NewTopic
+from anabranch.testing.clusters import Clusters
+
+
+async def test_topics_are_made_and_described() -> None:
+    with Clusters() as clusters, clusters.running() as kafka:
+        kafka.admin.create_topics([NewTopic(name="orders", partitions=3)])
+        assert kafka.admin.list_topics() == ["orders"]
+        assert len(kafka.admin.describe_topic("orders").partitions) == 3
+        with pytest.raises(KafkaError, match="TOPIC_ALREADY_EXISTS"):
+            kafka.admin.create_topics([NewTopic(name="orders", partitions=3)])
+        for name in ("describe", "network", "start_", "_loop"):
+            with pytest.raises(AttributeError, match="Admin has no method"):
+                getattr(kafka.admin, name)
