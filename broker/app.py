@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from anabranch.broker.security.credentials import ScramCredentials
     from anabranch.broker.security.protection import Protection
     from anabranch.broker.storage.files import Files
+    from anabranch.broker.tokens import Tokens
     from anabranch.controller.controller import Controller
     from anabranch.controller.runner import ControllerEvent
     from anabranch.controller.settings import ControllerSettings
@@ -80,6 +81,7 @@ class Node:
         self._attachment: Attachment
         self._quota_watch: QuotaWatch | None = None
         self._credentials: ScramCredentials | None = None
+        self._tokens: Tokens | None = None
         self._protections: Mapping[str, Protection] = {}
         self._renewal: asyncio.Task[None] | None = None
         self._joined: ZkSession | None = None
@@ -169,6 +171,8 @@ class Node:
         await services.config_changes.stop()
         if services.acls is not None:
             await services.acls.stop()
+        if self._tokens is not None:
+            await self._tokens.stop()
         await services.features.stop()
         await self._give_time_to(services.session.close(), "closing the ZooKeeper session")
         await services.controller_link.close()
@@ -225,6 +229,7 @@ class Node:
             clock_ms=self._clock_ms,
             failpoint=self._failpoint or crashing_at(self.settings.crash_at),
             died=self._give_up,
+            tokens=self._tokens,
         )
         services.features.too_old = self._too_old
         services.config_changes.on_change("brokers", self._broker_config_changed)
@@ -239,9 +244,11 @@ class Node:
             return {}
         from anabranch.broker.security.credentials import ScramCredentials
         from anabranch.broker.security.protection import between_brokers, protections
+        from anabranch.broker.tokens import tokens_of
 
+        self._tokens = tokens_of(self.settings, self._clock_ms)
         self._credentials = ScramCredentials()
-        found = protections(self.settings, self._credentials, self._clock_ms)
+        found = protections(self.settings, self._credentials, self._clock_ms, self._tokens)
         self.settings = dataclasses.replace(self.settings, security=between_brokers(self.settings))
         return found
 
@@ -338,7 +345,13 @@ class Node:
             await self._quota_watch.load()
         if self._credentials is not None:
             await self._credentials.load(session)
+        if self._tokens is not None:
+            await self._tokens.watch(session, self._is_controller, self._give_up)
         await services.features.watch(session)
+
+    def _is_controller(self) -> bool:
+        controller = self.services.controller
+        return controller is not None and controller.active
 
     async def _broker_config_changed(self, name: str) -> None:
         """Apply a change of the settings of all brokers, or of one."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from anabranch.broker.replication.fetch_sessions import FetchSessionCache
     from anabranch.broker.replication.isr_changes import AskController
     from anabranch.broker.storage.files import Files
+    from anabranch.broker.tokens import Tokens
 
 
 def assemble(
@@ -44,6 +45,7 @@ def assemble(
     clock_ms: Callable[[], int],
     failpoint: Callable[[str], None] | None,
     died: Callable[[Exception], None],
+    tokens: Tokens | None = None,
 ) -> Services:
     """The parts of a node. `failpoint` is called at each step of the coordinators, `died` with a bug that ends it.
 
@@ -96,6 +98,7 @@ def assemble(
         features=features,
         cluster_id=cluster_id,
         authorizer=authorizer,
+        tokens=tokens,
         acls=None if authorizer is None else AclWatch(authorizer, died),
         broker=broker,
     )

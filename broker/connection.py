@@ -289,9 +289,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """The first version of SaslHandshake is answered: frames are bare tokens now."""
         self._core.expect_tokens()
 
-    def admitted(self, principal: str) -> None:
+    def admitted(self, principal: str, *, by_token: bool) -> None:
         """The peer has logged in."""
-        self.peer = dataclasses.replace(self.peer, principal=principal)
+        self.peer = dataclasses.replace(self.peer, principal=principal, by_token=by_token)
         self._core.release(self._server.frame_bytes_max)
 
     # --- requests and answers

@@ -34,11 +34,6 @@ controller.quota.window.num | int | 11 | 1..
 controller.quota.window.size.seconds | int | 1 | 1..
 controller.socket.timeout.ms | int | 30000
 create.topic.policy.class.name | class | -
-delegation.token.expiry.check.interval.ms | long | 3600000 | 1..
-delegation.token.expiry.time.ms | long | 86400000 | 1..
-delegation.token.master.key | password | -
-delegation.token.max.lifetime.ms | long | 604800000 | 1..
-delegation.token.secret.key | password | -
 delete.records.purgatory.purge.interval.requests | int | 1
 early.start.listeners | string | -
 eligible.leader.replicas.enable | boolean | false

@@ -12,6 +12,11 @@ SECURITY: Final = """
 authorizer.class.name | string | = |  |  | Who decides what a user may do; empty: nobody does, and all may do all.
 connection.failed.authentication.delay.ms | int | 100 | 0.. |  | How long who fails to authenticate is kept waiting.
 connections.max.reauth.ms | long | 0 |  |  | How long a login is good; 0: for ever.
+delegation.token.expiry.check.interval.ms | long | 3600000 | 1.. |  | How often expired tokens are removed.
+delegation.token.expiry.time.ms | long | 86400000 | 1.. |  | How long a token is good until it is renewed.
+delegation.token.master.key | password | - |  |  | The old name of the next but one.
+delegation.token.max.lifetime.ms | long | 604800000 | 1.. |  | How long a token may be renewed.
+delegation.token.secret.key | password | - |  |  | What secrets of tokens are made of, the same on all brokers; without it there are none.
 inter.broker.listener.name | string | - |  |  | The listener by which nodes reach each other.
 listener.security.protocol.map | string | SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT |  | broker | The protocol of each listener.
 sasl.enabled.mechanisms | list | GSSAPI |  | broker | The mechanisms by which clients log in.

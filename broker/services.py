@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from anabranch.broker.replication.fetch_sessions import FetchSessionCache
     from anabranch.broker.replication.replica_manager import ReplicaManager
     from anabranch.broker.throttling import Throttling
+    from anabranch.broker.tokens import Tokens
     from anabranch.broker.topic_configs import TopicConfigs
     from anabranch.controller.controller import Controller
     from anabranch.controller.zk.session import ZkSession
@@ -74,6 +75,8 @@ class Services:
     """None: everybody may do everything."""
     acls: AclWatch | None = None
     """What keeps the authorizer's entries as ZooKeeper has them."""
+    tokens: Tokens | None = None
+    """The delegation tokens; None where there are none."""
     broker: BrokerServices | None = None
     """None on a node that is only a controller candidate."""
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("broker"))

@@ -114,6 +114,7 @@ def _refuse_unused_security(settings: BrokerSettings) -> None:
     """Raise ConfigError for settings of TLS or SASL where no listener has it: the cluster would be open."""
     known = broker_properties()
     has = {"ssl.": any(one.tls for one in settings.listening), "sasl.": any(one.sasl for one in settings.listening)}
+    has["delegation.token."] = has["sasl."]
     for name, text in settings.given.items():
         listener, base = base_name(name)
         if listener and listener not in (one.name for one in settings.listening):
@@ -121,7 +122,7 @@ def _refuse_unused_security(settings: BrokerSettings) -> None:
             raise ConfigError(f"{name}: there is no listener {listener}; there is {names}")
         needs = next((prefix for prefix in has if base.startswith(prefix)), "")
         if needs and not has[needs] and known[base].normal(text) != (known[base].default or ""):
-            protocol = "SASL_SSL" if needs == "sasl." else "SSL"
+            protocol = "SSL" if needs == "ssl." else "SASL_SSL"
             raise ConfigError(
                 f"{name}: no listener uses it, so everybody would be let in; name one whose protocol is {protocol}, as "
                 f"with --listener {protocol}://127.0.0.1:9093, or leave the property out"

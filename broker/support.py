@@ -32,9 +32,8 @@ class Difference:
 
 DIFFERENCES: Final = (
     Difference(
-        "There are no delegation tokens and no Kerberos: the requests for tokens answer what Kafka answers on a "
-        "PLAINTEXT listener, and GSSAPI is refused at the start.",
-        "tests/broker/handlers/test_security.py::test_every_version_is_refused",
+        "There is no Kerberos: GSSAPI is refused at the start.",
+        "tests/broker/security/test_protection.py",
     ),
     Difference(
         "kafka.security.authorizer.AclAuthorizer and StandardAuthorizer are one authorizer, and there is no other; "

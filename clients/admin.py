@@ -29,6 +29,7 @@ from anabranch.clients.replica_admin import (
 )
 from anabranch.clients.security import SecurityArguments
 from anabranch.clients.security_config import make_security
+from anabranch.clients.token_admin import DelegationToken, create_token, describe_tokens, expire_token, renew_token
 from anabranch.clients.user_admin import ITERATIONS, delete_user, describe_users, set_password
 from anabranch.protocol.acls import Acl, AclFilter, ResourcePattern
 from anabranch.protocol.apis.create_partitions import (
@@ -508,6 +509,64 @@ class Admin:
             KafkaError: SECURITY_DISABLED: brokers have no `authorizer.class.name`. CLUSTER_AUTHORIZATION_FAILED.
         """
         return await delete_acls(self.network, wanted)
+
+    async def create_token(
+        self, *, owner: str | None = None, renewers: Sequence[str] = (), max_lifetime_ms: int = -1
+    ) -> DelegationToken:
+        """Have a delegation token made, with which clients log in by SCRAM in place of a password.
+
+        Args:
+            owner: Who is logged in by it, as User:NAME; None: who asks.
+            renewers: Who may renew and end it besides its owner, as User:NAME.
+            max_lifetime_ms: How long it may be renewed; -1: as long as brokers allow.
+
+        Returns:
+            The token, with its secret.
+
+        Raises:
+            KafkaError: DELEGATION_TOKEN_AUTH_DISABLED: brokers have no `delegation.token.secret.key`.
+                DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: who asks has not logged in, or has by a token.
+                DELEGATION_TOKEN_AUTHORIZATION_FAILED: who asks may not act for the owner.
+        """
+        return await create_token(self.network, owner, renewers, max_lifetime_ms)
+
+    async def describe_tokens(self, owners: Sequence[str] | None = None) -> list[DelegationToken]:
+        """List delegation tokens, with their secrets, as far as they may be seen.
+
+        Args:
+            owners: Whose, as User:NAME; None for everybody's.
+        """
+        return await describe_tokens(self.network, owners)
+
+    async def renew_token(self, secret: str, period_ms: int = -1) -> int:
+        """Let a delegation token live longer.
+
+        Args:
+            secret: The token's secret.
+            period_ms: How long from now on; -1: as brokers have it.
+
+        Returns:
+            When it ends, in milliseconds since the epoch.
+
+        Raises:
+            KafkaError: DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_OWNER_MISMATCH, DELEGATION_TOKEN_EXPIRED.
+        """
+        return await renew_token(self.network, secret, period_ms)
+
+    async def expire_token(self, secret: str, period_ms: int = -1) -> int:
+        """Let a delegation token end.
+
+        Args:
+            secret: The token's secret.
+            period_ms: How long from now on; -1: it ends at once.
+
+        Returns:
+            When it ends, in milliseconds since the epoch.
+
+        Raises:
+            KafkaError: DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_OWNER_MISMATCH, DELEGATION_TOKEN_EXPIRED.
+        """
+        return await expire_token(self.network, secret, period_ms)
 
     async def describe_log_dirs(self, broker: int) -> list[LogDir]:
         """Describe the data directories of a broker.

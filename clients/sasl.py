@@ -69,11 +69,14 @@ class OAuthBearerLogin:
 class ScramLogin:
     """SCRAM (RFC 5802) as Kafka's clients speak it: the password is not prepared. `nonce` is fresh and printable."""
 
-    def __init__(self, mechanism: str, user: str, password: str, nonce: str) -> None:
+    def __init__(self, mechanism: str, user: str, password: str, nonce: str, *, by_token: bool = False) -> None:
+        """`by_token`: the user is the id of a delegation token, the password its secret in base64."""
         self._digest = DIGESTS[mechanism]
         self._password = password.encode()
         self._nonce = nonce
-        self._bare = f"n={user.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
+        self._bare = (
+            f"n={user.replace('=', '=3D').replace(',', '=2C')},r={nonce}{',tokenauth=true' if by_token else ''}"
+        )
         self._verifier: bytes | None = None
 
     def first(self) -> bytes:

@@ -24,6 +24,8 @@ class Security:
     """The SASL mechanism; empty: no login."""
     user: str = ""
     password: str = field(default="", repr=False)
+    by_token: bool = False
+    """Whether the user is the id of a delegation token, and the password its secret in base64."""
     token: Callable[[], str] | None = field(default=None, repr=False)
     """Gives a token for each login by OAUTHBEARER."""
 
@@ -38,7 +40,7 @@ class Security:
             return OAuthBearerLogin(self.token())
         if self.mechanism == "PLAIN":
             return PlainLogin(self.user, self.password)
-        return ScramLogin(self.mechanism, self.user, self.password, secrets.token_urlsafe(24))
+        return ScramLogin(self.mechanism, self.user, self.password, secrets.token_urlsafe(24), by_token=self.by_token)
 
 
 OPEN: Final = Security()
@@ -70,5 +72,7 @@ class SecurityArguments(TypedDict, total=False):
     """The user, for all mechanisms but OAUTHBEARER."""
     sasl_plain_password: str
     """The user's password."""
+    sasl_delegation_token: bool
+    """Whether the user is the id of a delegation token, and the password its secret in base64; with SCRAM."""
     sasl_oauth_token_provider: Callable[[], str]
     """Returns a token, whenever one is needed."""

@@ -57,7 +57,10 @@ def make_security(**given: Unpack[SecurityArguments]) -> Security | None:
     user, password = given.get("sasl_plain_username", ""), given.get("sasl_plain_password", "")
     if not user or not password:
         raise ValueError(f"sasl_plain_username and sasl_plain_password: {mechanism} needs both")
-    return Security(context, mechanism, user, password)
+    by_token = given.get("sasl_delegation_token", False)
+    if by_token and not mechanism.startswith("SCRAM"):
+        raise ValueError(f"sasl_delegation_token: goes with SCRAM, not with {mechanism}")
+    return Security(context, mechanism, user, password, by_token=by_token)
 
 
 def _context(given: SecurityArguments) -> ssl.SSLContext:
@@ -109,7 +112,7 @@ def security_by(get: Callable[[str], str], protocol: str, mechanism: str, jaas: 
     user, password = options.get("username", ""), options.get("password", "")
     if not user or not password:
         raise ValueError(f"sasl.jaas.config: {mechanism} needs a module with username and password")
-    return Security(context, mechanism, user, password)
+    return Security(context, mechanism, user, password, by_token=options.get("tokenauth", "").lower() == "true")
 
 
 def _token_in(url: str) -> Callable[[], str]:

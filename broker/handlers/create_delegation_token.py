@@ -1,38 +1,57 @@
-"""CreateDelegationToken: a token to authenticate with (KIP-48, KIP-373).
+"""CreateDelegationToken: a token to log in with, in one's own name or in that of another (KIP-48, KIP-373).
 
-Versions 0 to 3; v3 names an owner. Only an authenticated client may ask for one, and no client of a PLAINTEXT
-listener is one.
+Versions 0 to 3; v3 names an owner. Only an authenticated client may ask for one, and none that came by a token.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
+from anabranch.broker import token_requests
 from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.rights import may
+from anabranch.broker.token_requests import NO_TIME, USER, halves
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
-from anabranch.protocol.errors import ErrorCode
-
-USER: Final = "User"
-ANONYMOUS: Final = "ANONYMOUS"
-NO_TIME: Final = -1
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 @handles(CreateDelegationTokenRequest, versions="0-3")
 async def create_delegation_token(
     ctx: RequestContext, request: CreateDelegationTokenRequest
 ) -> CreateDelegationTokenResponse:
-    """Refuse."""
-    owner = (request.owner_principal_type or "", request.owner_principal_name)
-    owner_type, owner_name = owner if owner[1] else (USER, ANONYMOUS)
-    return CreateDelegationTokenResponse(
-        error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
-        principal_type=owner_type,
-        principal_name=owner_name or ANONYMOUS,
-        token_requester_principal_type=USER,
-        token_requester_principal_name=ANONYMOUS,
+    """Make one."""
+    requester = ctx.peer.principal
+    owner = requester
+    if request.owner_principal_name:
+        owner = f"{request.owner_principal_type or ''}:{request.owner_principal_name}"
+    kind, name = halves(owner)
+    asked_by, asker = halves(requester)
+    answer = CreateDelegationTokenResponse(
+        error_code=ErrorCode.NONE,
+        principal_type=kind,
+        principal_name=name,
+        token_requester_principal_type=asked_by,
+        token_requester_principal_name=asker,
         issue_timestamp_ms=NO_TIME,
         expiry_timestamp_ms=NO_TIME,
         max_timestamp_ms=NO_TIME,
         token_id="",
         hmac=b"",
     )
+    try:
+        token_requests.check_allowed(ctx)
+        if owner != requester and not may(ctx, Operation.CREATE_TOKENS, ResourceType.USER, owner):
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED, f"{requester} may not act for {owner}")
+        if any(one.principal_type != USER for one in request.renewers):
+            raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE, "a renewer is a User")
+        tokens = token_requests.enabled(ctx)
+    except KafkaError as error:
+        answer.error_code = error.code
+        return answer
+    renewers = tuple(f"{one.principal_type}:{one.principal_name}" for one in request.renewers)
+    token = await tokens.create(owner, requester, renewers, request.max_lifetime_ms)
+    answer.issue_timestamp_ms = token.issued_ms
+    answer.expiry_timestamp_ms = token.expires_ms
+    answer.max_timestamp_ms = token.max_ms
+    answer.token_id = token.token_id
+    answer.hmac = tokens.hmac_of(token.token_id)
+    return answer

@@ -1,21 +1,55 @@
-"""DescribeDelegationToken: which tokens there are (KIP-48, KIP-373).
+"""DescribeDelegationToken: which tokens there are, with their secrets (KIP-48, KIP-373).
 
-Versions 0 to 3. Only an authenticated client may ask for it, and no client of a PLAINTEXT listener is one.
+Versions 0 to 3. One sees one's own, those that one may renew, and those that one has a right to see; of others nothing.
 """
 
 from __future__ import annotations
 
+from anabranch.broker import token_requests
 from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.token_requests import halves
 from anabranch.protocol.apis.describe_delegation_token import (
+    DescribedDelegationToken,
+    DescribedDelegationTokenRenewer,
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
 )
-from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 @handles(DescribeDelegationTokenRequest, versions="0-3")
 async def describe_delegation_token(
     ctx: RequestContext, request: DescribeDelegationTokenRequest
 ) -> DescribeDelegationTokenResponse:
-    """Refuse."""
-    return DescribeDelegationTokenResponse(error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, tokens=[])
+    """List those of the named owners, or all."""
+    try:
+        tokens = token_requests.tokens_for(ctx)
+    except KafkaError as error:
+        return DescribeDelegationTokenResponse(error_code=error.code, tokens=[])
+    owners = (
+        None if request.owners is None else {f"{one.principal_type}:{one.principal_name}" for one in request.owners}
+    )
+    found = []
+    for token in tokens.all:
+        if (owners is not None and token.owner not in owners) or not token_requests.may_see(ctx, token):
+            continue
+        kind, name = halves(token.owner)
+        asked_by, asker = halves(token.requester)
+        found.append(
+            DescribedDelegationToken(
+                principal_type=kind,
+                principal_name=name,
+                token_requester_principal_type=asked_by,
+                token_requester_principal_name=asker,
+                issue_timestamp=token.issued_ms,
+                expiry_timestamp=token.expires_ms,
+                max_timestamp=token.max_ms,
+                token_id=token.token_id,
+                hmac=tokens.hmac_of(token.token_id),
+                renewers=[
+                    DescribedDelegationTokenRenewer(principal_type=halves(one)[0], principal_name=halves(one)[1])
+                    for one in token.renewers
+                ],
+            )
+        )
+    return DescribeDelegationTokenResponse(error_code=ErrorCode.NONE, tokens=found)

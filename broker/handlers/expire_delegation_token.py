@@ -1,21 +1,24 @@
-"""ExpireDelegationToken: end a token (KIP-48).
+"""ExpireDelegationToken: let a token end, soon or at once (KIP-48).
 
-Versions 0 to 2. Only an authenticated client may ask for it, and no client of a PLAINTEXT listener is one.
+Versions 0 to 2. Its owner and its renewers may; who has only asked for it may not.
 """
 
 from __future__ import annotations
 
 from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.handlers.create_delegation_token import NO_TIME
+from anabranch.broker.token_requests import NO_TIME, tokens_for
 from anabranch.protocol.apis.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
-from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 @handles(ExpireDelegationTokenRequest, versions="0-2")
 async def expire_delegation_token(
     ctx: RequestContext, request: ExpireDelegationTokenRequest
 ) -> ExpireDelegationTokenResponse:
-    """Refuse."""
-    return ExpireDelegationTokenResponse(
-        error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, expiry_timestamp_ms=NO_TIME
-    )
+    """Let it end."""
+    try:
+        tokens = tokens_for(ctx)
+        ends_ms = await tokens.expire(bytes(request.hmac), ctx.peer.principal, request.expiry_time_period_ms)
+    except KafkaError as error:
+        return ExpireDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=NO_TIME)
+    return ExpireDelegationTokenResponse(error_code=ErrorCode.NONE, expiry_timestamp_ms=ends_ms)

@@ -1,21 +1,24 @@
-"""RenewDelegationToken: use a token for longer (KIP-48).
+"""RenewDelegationToken: let a token live longer (KIP-48).
 
-Versions 0 to 2. Only an authenticated client may ask for it, and no client of a PLAINTEXT listener is one.
+Versions 0 to 2. Its owner and its renewers may; who has only asked for it may not.
 """
 
 from __future__ import annotations
 
 from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.handlers.create_delegation_token import NO_TIME
+from anabranch.broker.token_requests import NO_TIME, tokens_for
 from anabranch.protocol.apis.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
-from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 @handles(RenewDelegationTokenRequest, versions="0-2")
 async def renew_delegation_token(
     ctx: RequestContext, request: RenewDelegationTokenRequest
 ) -> RenewDelegationTokenResponse:
-    """Refuse."""
-    return RenewDelegationTokenResponse(
-        error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, expiry_timestamp_ms=NO_TIME
-    )
+    """Renew it."""
+    try:
+        tokens = tokens_for(ctx)
+        ends_ms = await tokens.renew(bytes(request.hmac), ctx.peer.principal, request.renew_period_ms)
+    except KafkaError as error:
+        return RenewDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=NO_TIME)
+    return RenewDelegationTokenResponse(error_code=ErrorCode.NONE, expiry_timestamp_ms=ends_ms)

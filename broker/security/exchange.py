@@ -34,6 +34,8 @@ class Step:
     user: str | None = None
     expires_ms: int | None = None
     """When the credential ends, in milliseconds since the epoch; None where it does not."""
+    by_token: bool = False
+    """Whether the user has shown a delegation token."""
 
 
 class Exchange(Protocol):

@@ -48,7 +48,7 @@ class Guarded(Protocol):
     def expect_tokens(self) -> None:
         """Its frames are bare tokens from now on."""
 
-    def admitted(self, principal: str) -> None:
+    def admitted(self, principal: str, *, by_token: bool) -> None:
         """It is believed as this principal, and may ask anything."""
 
     def questioned(self, frame_bytes_max: int) -> None:
@@ -192,7 +192,7 @@ class Gate:
         lifetime_ms = self._demands.lifetime_ms(self._mechanism, step.expires_ms, now_ms)
         self._ends_ms = None if lifetime_ms is None else now_ms + lifetime_ms
         self._principal, self._exchange, self._state = principal, None, State.COMPLETE
-        self._connection.admitted(principal)
+        self._connection.admitted(principal, by_token=step.by_token)
         return step, lifetime_ms or 0
 
 

@@ -12,6 +12,7 @@ import dataclasses
 import secrets
 import ssl
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.api import NotBelieved
@@ -23,6 +24,7 @@ from anabranch.broker.security.oauthbearer import Bearer, OAuthBearerServer
 from anabranch.broker.security.plain import PlainServer
 from anabranch.broker.security.principals import NoRule, PrincipalRules
 from anabranch.broker.security.scram_server import DIGESTS, ScramServer
+from anabranch.broker.security.token_logins import token_login
 from anabranch.broker.security.unsecured_tokens import UnsecuredTokens
 from anabranch.clients.jaas import LoginModule, login_module
 from anabranch.clients.security import Security
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from anabranch.broker.security.credentials import ScramCredentials
     from anabranch.broker.security.exchange import Exchange
     from anabranch.broker.security.jwks import Jwks
+    from anabranch.broker.tokens import Tokens
 
 NONCE_BYTES: Final = 24
 NOT_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "RECORD_LAYER_FAILURE")
@@ -61,11 +64,13 @@ class Protection:
         given: Mapping[str, str],
         credentials: ScramCredentials,
         clock_ms: Callable[[], int],
+        tokens: Tokens | None = None,
     ) -> None:
         """`clock_ms` tells the time of day. Raises ConfigError."""
         self._properties = properties = ListenerProperties(listener, given)
         self._clock_ms = clock_ms
         self._credentials = credentials
+        self._tokens = tokens
         self.tls: ssl.SSLContext | None = None
         self.mechanisms: dict[str, Callable[[], Exchange]] = {}
         """Mechanism -> how an authentication by it begins."""
@@ -144,7 +149,8 @@ class Protection:
 
             def scram() -> Exchange:
                 nonce = secrets.token_urlsafe(NONCE_BYTES)
-                return ScramServer(mechanism, lambda user: self._credentials.of(mechanism, user), nonce)
+                token_of = None if self._tokens is None else partial(token_login, self._tokens, mechanism)
+                return ScramServer(mechanism, partial(self._credentials.of, mechanism), nonce, token_of)
 
             return scram
         module = _module(mechanism, self._properties.jaas(mechanism))
@@ -192,11 +198,14 @@ def _reason(error: Exception) -> str:
 
 
 def protections(
-    settings: BrokerSettings, credentials: ScramCredentials, clock_ms: Callable[[], int]
+    settings: BrokerSettings,
+    credentials: ScramCredentials,
+    clock_ms: Callable[[], int],
+    tokens: Tokens | None = None,
 ) -> dict[str, Protection]:
     """Listener -> its demands, for those that have any. Raises ConfigError."""
     return {
-        one.name: Protection(one, settings.given, credentials, clock_ms)
+        one.name: Protection(one, settings.given, credentials, clock_ms, tokens)
         for one in settings.listening
         if one.tls or one.sasl
     }

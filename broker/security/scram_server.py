@@ -26,6 +26,7 @@ from typing import Final
 
 from anabranch.broker.scram import ITERATIONS_MIN
 from anabranch.broker.security.exchange import Refused, Step, Unanswerable
+from anabranch.protocol.values import value
 
 DIGESTS: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
@@ -67,12 +68,32 @@ class Credential:
         return cls(salt, stored_key, server_key, iterations)
 
 
-class ScramServer:
-    """One authentication. `credential_of` knows the users; `nonce` is fresh, unguessable and printable."""
+@value
+class TokenLogin:
+    """What checks the secret of a delegation token, and who is believed to have shown it."""
 
-    def __init__(self, mechanism: str, credential_of: Callable[[str], Credential | None], nonce: str) -> None:
+    credential: Credential
+    user: str
+    expires_ms: int
+
+
+class ScramServer:
+    """One authentication. `credential_of` knows the users; `nonce` is fresh, unguessable and printable.
+
+    `token_of` knows delegation tokens by their ids; None where there are none.
+    """
+
+    def __init__(
+        self,
+        mechanism: str,
+        credential_of: Callable[[str], Credential | None],
+        nonce: str,
+        token_of: Callable[[str], TokenLogin | None] | None = None,
+    ) -> None:
         self._digest = DIGESTS[mechanism]
         self._credential_of = credential_of
+        self._token_of = token_of
+        self._token: TokenLogin | None = None
         self._nonce = nonce
         self._user = ""
         self._credential: Credential | None = None
@@ -103,8 +124,10 @@ class ScramServer:
             problem = "Authentication failed: Client requested an authorization id that is different from username"
             raise Refused(problem, problem)
         if re.search(r",tokenauth=true(?:,|$)", told["extensions"], re.IGNORECASE):
-            raise Refused("a login by delegation token, and there are none")
-        credential = self._credential_of(user)
+            self._token = None if self._token_of is None else self._token_of(user)
+            if self._token is None:
+                raise Refused("an unknown delegation token")
+        credential = self._credential_of(user) if self._token is None else self._token.credential
         if credential is None:
             raise Refused("an unknown user")
         if credential.iterations < ITERATIONS_MIN:
@@ -131,7 +154,10 @@ class ScramServer:
         if not hmac.compare_digest(hashlib.new(self._digest, client_key).digest(), credential.stored_key):
             raise Refused("a wrong password")
         verifier = hmac.digest(credential.server_key, signed, self._digest)
-        return Step(b"v=" + base64.b64encode(verifier), self._user)
+        signature_told = b"v=" + base64.b64encode(verifier)
+        if self._token is not None:
+            return Step(signature_told, self._token.user, self._token.expires_ms, by_token=True)
+        return Step(signature_told, self._user)
 
 
 def _unquoted(name: str) -> str:

@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "groups": ("anabranch.commands.groups", "Consumer groups: members, gates, offsets."),
     "users": ("anabranch.commands.users", "Who may log in with SCRAM, and their passwords."),
     "acls": ("anabranch.commands.acls", "Who may do what with topics, groups and ids."),
+    "tokens": ("anabranch.commands.tokens", "Delegation tokens, to log in with in place of a password."),
     "certs": ("anabranch.commands.certs", "Certificates for a local cluster."),
     "features": ("anabranch.commands.features", "What all brokers can rely on, such as ordered resizing."),
     "streams": ("anabranch.commands.streams", "Run an instance of a streams application."),

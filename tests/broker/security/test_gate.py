@@ -72,7 +72,7 @@ class World:
     def expect_tokens(self) -> None:
         self.events.append("tokens")
 
-    def admitted(self, principal: str) -> None:
+    def admitted(self, principal: str, *, by_token: bool) -> None:
         self.events.append(principal)
 
     def questioned(self, frame_bytes_max: int) -> None:

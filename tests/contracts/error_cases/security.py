@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+from anabranch import Admin
 from anabranch.clients.connection import Connection
 from anabranch.clients.security_config import make_security
 from anabranch.cluster import Cluster
@@ -11,8 +13,9 @@ from anabranch.protocol.apis.create_topics import CreatableTopic, CreateTopicsRe
 from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
 from anabranch.protocol.apis.sasl_handshake import SaslHandshakeRequest
-from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.registry import BY_NAME
+from tests.broker import test_tokens
 from tests.broker.handlers.test_authorization import ALICE, PROPERTIES, built
 from tests.broker.security.test_protection import properties_of
 from tests.contracts.error_codes import World, case
@@ -78,3 +81,64 @@ async def group_without_a_right(world: World) -> Any:
 async def cluster_without_a_right(world: World) -> Any:
     """Ask for an idempotent producer's id without a right to write to any topic."""
     return await asked_by_alice("InitProducerId", transactional_id=None, producer_id=-1, producer_epoch=-1)
+
+
+async def about_a_token(ask: Callable[[Admin, Admin], Awaitable[Any]], **properties: str) -> Any:
+    """The code with which a request of alice's is refused, or of bob's."""
+    listeners, given = [f"{test_tokens.LISTENER}://127.0.0.1:0"], {**test_tokens.PROPERTIES, **properties}
+    async with (
+        Cluster(1, listeners=listeners, properties=given) as cluster,
+        Admin(cluster.bootstrap_servers, **test_tokens.ALICE) as alice,
+        Admin(cluster.bootstrap_servers, **test_tokens.BOB) as bob,
+    ):
+        try:
+            return await ask(alice, bob)
+        except KafkaError as refused:
+            return refused.code
+
+
+@case(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, alone=True)
+async def tokens_without_a_key(world: World) -> Any:
+    """Ask for a token where delegation.token.secret.key is not set."""
+    return await about_a_token(lambda alice, _: alice.create_token(), **{"delegation.token.secret.key": ""})
+
+
+@case(ErrorCode.DELEGATION_TOKEN_NOT_FOUND, alone=True)
+async def renewal_of_no_token(world: World) -> Any:
+    """Renew a token that there is not."""
+    return await about_a_token(lambda alice, _: alice.renew_token("AAAA"))
+
+
+@case(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH, alone=True)
+async def renewal_of_the_token_of_another(world: World) -> Any:
+    """Renew a token without being its owner or a renewer."""
+
+    async def ask(alice: Admin, bob: Admin) -> Any:
+        return await bob.renew_token((await alice.create_token()).secret)
+
+    return await about_a_token(ask)
+
+
+@case(ErrorCode.DELEGATION_TOKEN_EXPIRED, alone=True)
+async def renewal_of_an_expired_token(world: World) -> Any:
+    """Renew a token after its time."""
+
+    async def ask(alice: Admin, _: Admin) -> Any:
+        token = await alice.create_token()
+        await alice.expire_token(token.secret, 1)
+        while True:
+            await alice.expire_token(token.secret, 1)
+
+    return await about_a_token(ask)
+
+
+@case(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED, alone=True)
+async def token_in_the_name_of_another(world: World) -> Any:
+    """Ask for a token of another owner without the right to."""
+    return await about_a_token(lambda alice, _: alice.create_token(owner="User:bob"))
+
+
+@case(ErrorCode.INVALID_PRINCIPAL_TYPE, alone=True)
+async def token_with_a_renewer_that_is_no_user(world: World) -> Any:
+    """Ask for a token with a renewer whose type is not User."""
+    return await about_a_token(lambda alice, _: alice.create_token(renewers=["Group:all"]))
