@@ -1,0 +1,48 @@
+"""Goal: the tests of examples/testing/ pass by the commands of its README, against one cluster of `up --control`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.interop
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples/testing"
+
+
+@pytest.fixture(scope="module")
+def environment() -> Iterator[dict[str, str]]:
+    words = [sys.executable, "-m", "anabranch.main", "up", "--port", "0", "--control", "127.0.0.1:0"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            told = dict(one.split("=", 1) for one in process.stdout.readline().split()[1:])
+            yield {**os.environ, "ANABRANCH_CONTROL": told["control"], "PYTHONPATH": str(ROOT / "src")}
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def run(words: list[str], environment: dict[str, str], directory: Path) -> str:
+    done = subprocess.run(words, env=environment, cwd=directory, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_in_python(environment: dict[str, str]) -> None:
+    told = run([sys.executable, "-m", "pytest", "-q", "examples/testing/python"], environment, ROOT)
+    assert "15 passed" in told
+
+
+def test_in_go(environment: dict[str, str]) -> None:
+    if shutil.which("go") is None:
+        pytest.skip("NO GO: the example in Go was NOT run")
+    told = run(["go", "test", "-count=1", "-v", "./..."], environment, EXAMPLES / "go")
+    assert told.count("--- PASS") == 14
