@@ -8,8 +8,9 @@ partitions are not: a cluster of many would drown its own monitoring.
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
@@ -183,16 +184,28 @@ def client_requests(reading: Reading) -> Samples:
     return [({"client": client}, count) for client, count in sorted(reading.requests.clients.items())]
 
 
-def group_lags(reading: Reading, together: Callable[[Iterable[int]], int]) -> Samples:
-    """The lags of a group's partitions of a topic, put together, as far as this broker has replicas of them."""
+def lags_of_partitions(reading: Reading) -> Iterator[tuple[str, str, int, int]]:
+    """Group, topic, partition and lag, as far as this broker has replicas of what its groups have committed."""
     if not reading.is_broker:
-        return []
+        return
     groups, ends = reading.services.groups, reading.replicas.high_watermarks
-    lags: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for group in groups.groups():
         for (topic, index), one in groups.offsets.of(group.group_id).committed.items():
             if (topic, index) in ends:
-                lags[group.group_id, topic].append(max(ends[topic, index] - one.offset, 0))
+                yield group.group_id, topic, index, max(ends[topic, index] - one.offset, 0)
+
+
+def partition_lags(reading: Reading) -> Samples:
+    """The lags of the partitions that are most behind."""
+    most = heapq.nlargest(LAGS_MAX, lags_of_partitions(reading), key=lambda one: one[3])
+    return [({"group": group, "topic": topic, "partition": str(index)}, lag) for group, topic, index, lag in most]
+
+
+def group_lags(reading: Reading, together: Callable[[Iterable[int]], int]) -> Samples:
+    """The lags of a group's partitions of a topic, put together."""
+    lags: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    for group, topic, _, lag in lags_of_partitions(reading):
+        lags[group, topic].append(lag)
     return [({"group": group, "topic": topic}, together(ones)) for (group, topic), ones in sorted(lags.items())]
 
 
@@ -259,6 +272,8 @@ def refused_batches(reading: Reading) -> Samples:
 GAUGE: Final = "gauge"
 COUNTER: Final = "counter"
 HISTOGRAM: Final = "histogram"
+LAGS_MAX: Final = 1000
+"""Partitions whose lag is told: each is a time series."""
 FAMILIES: Final[tuple[Family, ...]] = (
     Family("brokers", GAUGE, "Live brokers that the node knows.", lambda r: len(r.services.metadata.image.brokers)),
     Family(
@@ -302,6 +317,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
         lambda r: group_lags(r, sum),
     ),
     Family("group_lag_max", GAUGE, "The same of the partition that is most behind.", lambda r: group_lags(r, max)),
+    Family("group_partition_lag", GAUGE, "The same by partition, of those most behind.", partition_lags),
     Family("transactions_open", GAUGE, "Open transactions that the broker coordinates, by state.", open_transactions),
     Family("connections", GAUGE, "Connections to the node.", lambda r: r.node.server.connection_count),
     Family("requests_total", COUNTER, "Requests taken up, by API.", requests),

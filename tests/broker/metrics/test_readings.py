@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from anabranch.cluster import Cluster
 from anabranch.protocol import linear_hashing
 from tests.broker.metrics.scraping import Scrape, scrape
 
+DASHBOARD = Path(__file__).parents[3] / "docs/grafana.json"
 PAGE = Path(__file__).parents[3] / "docs/metrics.md"
 TOPIC = "t"
 REPLICAS = 3
@@ -257,6 +259,21 @@ def test_the_page_names_every_metric() -> None:
     assert {family.name for family in FAMILIES} <= named
 
 
+def has_what_is_shown(seen: Scrape) -> None:
+    """Each name that the dashboard asks for is told, or is of something that does not happen in this test."""
+    asked = {
+        name
+        for panel in json.loads(DASHBOARD.read_text())["panels"]
+        for target in panel["targets"]
+        for name in re.findall(r"anabranch_\w+", target["expr"])
+    }
+    assert len(asked) > 20
+    told = {name for name, _ in seen.values}
+    assert asked - told <= {"anabranch_request_errors_total", "anabranch_reshard_fenced_partitions"}, asked - told
+    known = {f"anabranch_{family.name}" for family in FAMILIES}
+    assert {re.sub("_(bucket|sum)$", "", name) for name in asked} <= known
+
+
 async def test_requests_and_groups_are_told_with_what_they_take_and_lack() -> None:
     async with measured_cluster() as (cluster, admin, endpoint):
         await admin.create_topics([NewTopic(name=TOPIC, partitions=2, replication_factor=REPLICAS)])
@@ -274,6 +291,9 @@ async def test_requests_and_groups_are_told_with_what_they_take_and_lack() -> No
             endpoint, lambda seen: seen.total("anabranch_group_lag", group="late", topic=TOPIC) == 10
         )
         assert seen.total("anabranch_group_lag_max", group="late", topic=TOPIC) == 10
+        assert seen.total("anabranch_group_partition_lag", group="late", topic=TOPIC, partition="0") == 10
+        assert seen.total("anabranch_group_partition_lag", group="late", topic=TOPIC, partition="1") == 0
+        has_what_is_shown(seen)
         for api in ("Produce", "Fetch", "OffsetCommit"):
             taken_up = seen.total("anabranch_requests_total", api=api)
             answered = seen.total("anabranch_request_seconds_count", api=api)
