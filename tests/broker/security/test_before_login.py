@@ -1,0 +1,139 @@
+"""Goal: for who has not logged in nothing is done but what a login takes, and nothing of it is left behind.
+
+Method: seeded connections to a broker over TCP, each with some frames: requests of every API, tokens right and wrong,
+whole, cut, altered and glued together, and noise. What was dispatched, held and logged is looked at in the end. Another
+seed: ANABRANCH_SEED.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import random
+import struct
+
+import pytest
+
+from anabranch.clients.connection import Connection
+from anabranch.clients.security_config import make_security
+from anabranch.cluster import Cluster
+from anabranch.protocol.connection import ClientConnection
+from anabranch.protocol.registry import BY_NAME
+from tests.anabranch.faults.samples import request_of, served
+from tests.broker.serving import until
+from tests.secured.certificates import OAUTH_MODULE, SCRAM_MODULE, plain_users
+
+LISTENER = "SASL_PLAINTEXT"
+CONNECTIONS = 600
+SEED = int(os.environ.get("ANABRANCH_SEED", "1"))
+PROPERTIES = {
+    **plain_users(LISTENER, admin="a", alice="b"),
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,OAUTHBEARER",
+    f"listener.name.{LISTENER.lower()}.scram-sha-256.sasl.jaas.config": f"{SCRAM_MODULE} required;",
+    f"listener.name.{LISTENER.lower()}.oauthbearer.sasl.jaas.config": f"{OAUTH_MODULE} required;",
+    "connection.failed.authentication.delay.ms": "0",
+    "delegation.token.secret.key": "k",
+}
+ALLOWED = {BY_NAME[name].key for name in ("ApiVersions", "SaslHandshake", "SaslAuthenticate")}
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "OAUTHBEARER", "GSSAPI", "")
+TOKENS = (
+    b"\0alice\0wrong",
+    b"\0alice\0b\0",
+    b"alice\0alice",
+    b"bob\0alice\0b",
+    b"n,,n=alice,r=nonce",
+    b"n,,n=alice,r=nonce,tokenauth=true",
+    b"n,a=admin,n=alice,r=nonce",
+    b"c=biws,r=nonce,p=" + base64.b64encode(bytes(32)),
+    b"n,,\x01auth=Bearer e30.e30.\x01\x01",
+    b"\x01",
+    b"",
+)
+APIS = list(served())
+
+
+def frame(name: str, rng: random.Random, **fields: object) -> bytes:
+    """A request, whole, with its length before it."""
+    api = BY_NAME[name]
+    version = rng.randint(0, 1)
+    _, chunks = ClientConnection("fuzz").request(api.request(**fields), version)
+    return b"".join(bytes(one) for one in chunks)
+
+
+def any_request(rng: random.Random) -> bytes:
+    """A request of some API in some version, as a client would send it."""
+    api, version = rng.choice(APIS)
+    _, chunks = ClientConnection("fuzz").request(request_of(api, version).body, version)
+    return b"".join(bytes(one) for one in chunks)
+
+
+def piece(rng: random.Random) -> bytes:
+    """Something to send."""
+    kind = rng.randrange(8)
+    if kind < 2:
+        return frame("SaslHandshake", rng, mechanism=rng.choice(MECHANISMS))
+    if kind < 4:
+        token = altered(rng.choice(TOKENS), rng) if rng.random() < 0.5 else rng.choice(TOKENS)
+        if rng.random() < 0.3:
+            return struct.pack(">i", len(token)) + token  # as after a handshake of version 0
+        return frame("SaslAuthenticate", rng, auth_bytes=token)
+    if kind == 4:
+        return rng.randbytes(rng.randrange(200))
+    if kind == 5:
+        return struct.pack(">i", rng.choice([-1, 0, 1, 7, 524_288, 524_289, 1 << 30])) + rng.randbytes(
+            rng.randrange(64)
+        )
+    whole = any_request(rng)
+    return altered(whole, rng) if kind == 6 else whole
+
+
+def altered(content: bytes, rng: random.Random) -> bytes:
+    """The same with a byte changed, left out or put in, or without its end."""
+    if not content:
+        return b"\0"
+    at = rng.randrange(len(content))
+    return rng.choice(
+        [
+            content[:at],
+            content[:at] + rng.randbytes(1) + content[at + 1 :],
+            content[:at] + content[at + 1 :],
+            content * 2,
+        ]
+    )
+
+
+async def one(cluster: Cluster, rng: random.Random) -> None:
+    """A connection that sends some pieces, and hears what it gets until the broker, which sees its end, closes."""
+    reader, writer = await asyncio.open_connection(*cluster.address(1))
+    try:
+        for _ in range(rng.randint(1, 5)):
+            writer.write(piece(rng))
+        writer.write_eof()
+        async with asyncio.timeout(30):
+            heard = await reader.read()
+        assert len(heard) < 65_536
+    except ConnectionError:
+        pass  # closed with something unread
+    finally:
+        writer.close()
+
+
+async def test_nothing_is_done_for_who_has_not_logged_in(caplog: pytest.LogCaptureFixture) -> None:
+    async with Cluster(1, listeners=[f"{LISTENER}://127.0.0.1:0"], properties=PROPERTIES) as cluster:
+        node = cluster.nodes[1]
+        idle = node.server.connection_count
+        before = dict(node.server.dispatcher.requests)
+        for number in range(0, CONNECTIONS, 20):
+            rngs = [random.Random(SEED * 1_000_003 + number + each) for each in range(20)]
+            await asyncio.gather(*(one(cluster, rng) for rng in rngs))
+        asked = {key for key, count in node.server.dispatcher.requests.items() if count != before[key]}
+        internal = {BY_NAME[name].key for name in ("Fetch", "UpdateMetadata", "LeaderAndIsr", "ControlledShutdown")}
+        assert asked - internal <= ALLOWED, "what was dispatched"
+        assert set(node.services.metadata.image.topics) == set()
+        await until(lambda: node.server.connection_count == idle)
+        assert node.server.request_memory.held_bytes == 0
+        assert not [record for record in caplog.records if "bug" in record.getMessage() or record.exc_info]
+        security = make_security(security_protocol=LISTENER, sasl_plain_username="alice", sasl_plain_password="b")
+        connection = await Connection.open(*cluster.address(1), client_id="test", security=security)
+        await connection.close()
