@@ -1,0 +1,121 @@
+"""Goal: kafka-acls, kafka-delegation-tokens and kafka-configs do with a secured cluster what they do with Kafka's own.
+
+Method: Kafka's tools, where its jars are at hand, as an administrator, as a user and as the bearer of a token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from anabranch.cluster import Cluster
+from anabranch.spark_jobs import java
+from tests.broker.test_tokens import LISTENER, PROPERTIES
+from tests.differential.kafka_server import VARIABLE, why_absent
+from tests.secured.certificates import PLAIN_MODULE, SCRAM_MODULE
+
+pytestmark = [pytest.mark.interop, pytest.mark.kafka_jars, pytest.mark.processes]
+ACLS, TOKENS = "kafka.admin.AclCommand", "org.apache.kafka.tools.DelegationTokenCommand"
+CONFIGS, TOPICS = "kafka.admin.ConfigCommand", "org.apache.kafka.tools.TopicCommand"
+Run = Callable[..., Awaitable[tuple[int, str]]]
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    if reason := why_absent():
+        pytest.skip(f"NOT TRIED WITH KAFKA'S TOOLS: {reason}")
+    async with Cluster(2, listeners=[f"{LISTENER}://127.0.0.1:0"], properties=PROPERTIES) as one:
+        yield one
+
+
+@pytest.fixture
+def run(cluster: Cluster) -> Run:
+    """Runs a tool with a file of client properties; its exit status and all that it prints."""
+
+    async def tool(name: str, config: Path, *words: str) -> tuple[int, str]:
+        command = [java.find().command, "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", f"{os.environ[VARIABLE]}/*"]
+        where = ["--bootstrap-server", cluster.bootstrap_servers, "--command-config", str(config)]
+
+        def ran() -> tuple[int, str]:
+            done = subprocess.run(
+                [*command, name, *where, *words], capture_output=True, text=True, timeout=60, check=False
+            )
+            return done.returncode, done.stdout + done.stderr
+
+        return await asyncio.get_running_loop().run_in_executor(None, ran)
+
+    return tool
+
+
+def login(path: Path, module: str, mechanism: str, user: str, password: str, more: str = "") -> Path:
+    jaas = f'{module} required username="{user}" password="{password}"{more};'
+    path.write_text(f"security.protocol={LISTENER}\nsasl.mechanism={mechanism}\nsasl.jaas.config={jaas}\n")
+    return path
+
+
+async def test_acls(cluster: Cluster, run: Run, tmp_path: Path) -> None:
+    admin = login(tmp_path / "admin", PLAIN_MODULE, "PLAIN", "admin", "a")
+    alice = login(tmp_path / "alice", PLAIN_MODULE, "PLAIN", "alice", "b")
+    producing = ("--allow-principal", "User:alice", "--producer", "--topic", "log-")
+    status, told = await run(ACLS, admin, "--add", *producing, "--resource-pattern-type", "prefixed")
+    assert status == 0, told
+    denying = ("--deny-principal", "User:bob", "--operation", "Read", "--group", "g", "--deny-host", "10.0.0.1")
+    await run(ACLS, admin, "--add", *denying)
+    status, told = await run(ACLS, admin, "--list")
+    assert "resourceType=TOPIC, name=log-, patternType=PREFIXED" in told
+    assert "(principal=User:alice, host=*, operation=CREATE, permissionType=ALLOW)" in told
+    assert "(principal=User:bob, host=10.0.0.1, operation=READ, permissionType=DENY)" in told
+    status, told = await run(ACLS, alice, "--list")
+    assert "ClusterAuthorizationException" in told
+    status, told = await run(TOPICS, alice, "--create", "--topic", "log-1")
+    assert (status, "Created topic log-1" in told) == (0, True), told
+    status, told = await run(TOPICS, alice, "--create", "--topic", "other")
+    assert "Authorization failed" in told
+    await run(ACLS, admin, "--remove", *producing, "--resource-pattern-type", "prefixed", "--force")
+    status, told = await run(ACLS, admin, "--list", "--topic", "log-1", "--resource-pattern-type", "match")
+    assert "alice" not in told
+
+
+async def test_tokens(cluster: Cluster, run: Run, tmp_path: Path) -> None:
+    alice = login(tmp_path / "alice", PLAIN_MODULE, "PLAIN", "alice", "b")
+    making = ("--create", "--max-life-time-period", "-1", "--renewer-principal", "User:bob")
+    status, told = await run(TOKENS, alice, *making)
+    assert (status, "Created delegation token" in told) == (0, True), told
+    tokens = cluster.nodes[1].services.tokens
+    assert tokens is not None
+    (token,) = tokens.all
+    assert (token.owner, token.renewers) == ("User:alice", ("User:bob",))
+    secret = base64.b64encode(tokens.hmac_of(token.token_id)).decode()
+    assert secret in told
+    status, told = await run(TOKENS, alice, "--describe", "--owner-principal", "User:alice")
+    assert token.token_id in told
+    bearer = login(tmp_path / "bearer", SCRAM_MODULE, "SCRAM-SHA-256", token.token_id, secret, ' tokenauth="true"')
+    status, told = await run(TOPICS, bearer, "--list")
+    assert status == 0, told
+    status, told = await run(TOKENS, bearer, *making)
+    assert "DelegationTokenDisabledException" in told or "UnsupportedByAuthentication" in told
+    status, told = await run(TOKENS, alice, "--renew", "--renew-time-period", "-1", "--hmac", secret)
+    assert "Completed renew operation" in told
+    status, told = await run(TOKENS, alice, "--expire", "--expiry-time-period", "-1", "--hmac", secret)
+    assert "Completed expire operation" in told
+    status, told = await run(TOPICS, bearer, "--list")
+    assert "Authentication failed" in told
+
+
+async def test_users(cluster: Cluster, run: Run, tmp_path: Path) -> None:
+    admin = login(tmp_path / "admin", PLAIN_MODULE, "PLAIN", "admin", "a")
+    user = ("--entity-type", "users", "--entity-name", "carol")
+    status, told = await run(CONFIGS, admin, "--alter", "--add-config", "SCRAM-SHA-256=[password=pw]", *user)
+    assert "Completed updating config for user carol" in told
+    carol = login(tmp_path / "carol", SCRAM_MODULE, "SCRAM-SHA-256", "carol", "pw")
+    status, told = await run(TOPICS, carol, "--list")
+    assert status == 0, told
+    await run(CONFIGS, admin, "--alter", "--delete-config", "SCRAM-SHA-256", *user)
+    status, told = await run(TOPICS, carol, "--list")
+    assert "Authentication failed" in told
