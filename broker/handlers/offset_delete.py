@@ -47,7 +47,7 @@ async def offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> Of
     else:
         errors |= dict.fromkeys(existing, ErrorCode.NONE)
         errors |= dict.fromkeys(consumed, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
-    return OffsetDeleteResponse(error_code=outcome, topics=rows(errors))
+    return OffsetDeleteResponse(error_code=outcome, topics=rows(errors) if outcome is ErrorCode.NONE else [])
 
 
 def rows(errors: dict[TopicPartition, ErrorCode]) -> list[OffsetDeleteResponseTopic]:

@@ -48,6 +48,8 @@ async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> Offs
     error, found = look_up(ctx, request.group_id, request.topics, request.require_stable)
     if error is not ErrorCode.NONE and ctx.version >= FIRST_VERSION_WITH_GROUP_ERROR:
         found = []
+    if error is ErrorCode.GROUP_AUTHORIZATION_FAILED and ctx.version < FIRST_VERSION_WITH_GROUP_ERROR:
+        found = []  # as Kafka answers it: nothing at all
     return OffsetFetchResponse(
         error_code=error,
         topics=[

@@ -34,27 +34,34 @@ async def partition_leader_epochs_for_partitions(
         topics=[
             PartitionLeaderEpochsForPartitionsResponseTopic(
                 topic=asked.topic,
-                partitions=await turns.each(asked.partitions, partial(epochs_of, ctx, image, asked.topic)),
+                partitions=await turns.each(asked.partitions, partial(answer, ctx, image, asked.topic)),
             )
             for asked in request.topics
         ]
     )
 
 
-def epochs_of(
+def answer(
     ctx: RequestContext, image: ClusterImage, name: str, index: int
 ) -> PartitionLeaderEpochsForPartitionsResponsePartition:
+    """The row of one partition."""
+    if not may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name):
+        return refused(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return epochs_of(image.topics.get(name), index)
+
+
+def refused(index: int, code: ErrorCode) -> PartitionLeaderEpochsForPartitionsResponsePartition:
+    """The row of a partition of which nothing is told."""
+    return PartitionLeaderEpochsForPartitionsResponsePartition(
+        partition=index, leader_epoch_after_creation=-1, leader_epoch_before_deletion=-1, error_code=code
+    )
+
+
+def epochs_of(topic: TopicImage | None, index: int) -> PartitionLeaderEpochsForPartitionsResponsePartition:
     """The cuts of one partition."""
-    described = may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name)
-    topic = image.topics.get(name) if described else None
     partition = None if topic is None else topic.partitions.get(index)
     if topic is None or partition is None:
-        return PartitionLeaderEpochsForPartitionsResponsePartition(
-            partition=index,
-            leader_epoch_after_creation=-1,
-            leader_epoch_before_deletion=-1,
-            error_code=(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if described else ErrorCode.TOPIC_AUTHORIZATION_FAILED),
-        )
+        return refused(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return PartitionLeaderEpochsForPartitionsResponsePartition(
         partition=index,
         leader_epoch_after_creation=_after_creation(topic, partition),

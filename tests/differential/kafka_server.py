@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -51,9 +51,13 @@ def why_absent() -> str | None:
 class KafkaCluster(Startable):
     """Brokers 1..n of Apache Kafka with a ZooKeeper of their own; `async with` starts and stops them."""
 
-    def __init__(self, brokers: int = 1, *, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, brokers: int = 1, *, properties: Mapping[str, str] | None = None, listeners: Sequence[str] = ()
+    ) -> None:
+        """`listeners` are those that a single broker has besides the one for everybody."""
         self._ids = range(1, brokers + 1)
         self._properties = properties or {}
+        self._listeners = listeners
         self._zookeeper = LocalZooKeeper()
         self._directory = tempfile.TemporaryDirectory(prefix="kafka-", ignore_cleanup_errors=True)
         self._processes: dict[int, asyncio.subprocess.Process] = {}
@@ -99,7 +103,7 @@ class KafkaCluster(Startable):
         directory = Path(self._directory.name)
         settings = {
             "broker.id": node_id,
-            "listeners": f"PLAINTEXT://127.0.0.1:{self._ports[node_id]}",
+            "listeners": ",".join([f"PLAINTEXT://127.0.0.1:{self._ports[node_id]}", *self._listeners]),
             "log.dirs": directory / f"broker-{node_id}",
             "zookeeper.connect": self._zookeeper.hosts,
             **self._properties,

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 import pytest
 
 from anabranch.zookeeper import why_unavailable
+from tests.interop.batches import batches_of
 from tests.interop.clients import CLIENTS
 from tests.interop.driving import PATIENCE_S, Driver
 from tests.interop.world import World
@@ -92,6 +93,7 @@ def test_every_record_is_copied_once_while_coordinators_die(world: World) -> Non
             reader.until(lambda: reader.values >= everything, "all copies", AFTER_KILL_S)
         except AssertionError as gave_up:
             gave_up.add_note(history(copiers, everything - reader.values))
+            gave_up.add_note("\n".join(world.do(batches_of(world.servers, target))))
             raise
         for copier in copiers:
             copier.stop()

@@ -103,7 +103,7 @@ async def test_what_concerns_the_group_stands_on_top(group: str, error: ErrorCod
         asked = delete_request(0, 99, group="g" if group == "connect" else group)
         response = await connection.call(asked)
         assert ErrorCode(response.error_code) is error
-        assert errors_in(response) == {99: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        assert errors_in(response) == {}, "Kafka leaves out what it has found out about partitions"
         await connection.close()
 
 

@@ -1,0 +1,71 @@
+"""Goal: the table of rights is Kafka's: a real one refuses, and is satisfied by, what each row says.
+
+Method: Kafka 3.9 with its AclAuthorizer and a listener that wants a password; the rows of
+`tests/broker/handlers/test_authorization.py`, asked by our own client, without rights, with some, and with all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from anabranch import Admin, NewTopic
+from anabranch.broker.dispatch import HANDLERS
+from anabranch.broker.support import FIRST_OWN_KEY
+from anabranch.clients.connection import Connection
+from anabranch.clients.security_config import make_security
+from anabranch.processes import free_ports
+from tests.broker.handlers.test_authorization import ALICE, AUTHORIZER, LISTENER, REFUSALS, ROWS, SMALL, Asking
+from tests.broker.handlers.test_authorization import coordinating as wait_until_coordinating
+from tests.differential.kafka_server import KafkaCluster, why_absent
+from tests.secured.certificates import plain_users
+
+pytestmark = [pytest.mark.kafka_jars, pytest.mark.processes]
+KAFKAS = {row.name for row in HANDLERS if row.api.key < FIRST_OWN_KEY}
+PROPERTIES = {
+    **plain_users(LISTENER, admin="a", alice="b"),
+    **AUTHORIZER,
+    **SMALL,
+    "super.users": "User:admin;User:ANONYMOUS",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
+
+
+@pytest.fixture
+async def asking() -> AsyncIterator[Asking]:
+    if reason := why_absent():
+        pytest.skip(f"NOT COMPARED WITH KAFKA: {reason}")
+    (port,) = free_ports("127.0.0.1", 1)
+    listener = f"{LISTENER}://127.0.0.1:{port}"
+    async with (
+        KafkaCluster(properties=PROPERTIES, listeners=[listener]) as kafka,
+        Admin(kafka.bootstrap_servers) as admin,
+    ):
+        await admin.create_topics([NewTopic(name="t")])
+        await wait_until_coordinating("127.0.0.1", port)
+        alice = await Connection.open("127.0.0.1", port, client_id="alice", security=make_security(**ALICE))
+        yield Asking(admin, alice)
+        await alice.close()
+
+
+async def test_the_rows_are_kafkas(asking: Asking) -> None:
+    different = []
+    for row in ROWS:
+        if row.api not in KAFKAS:
+            continue
+        for count in range(len(row.needs) + 1):
+            await asking.grant(*row.needs[:count])
+            expected = {row.codes[count]} if count < len(row.codes) else set()
+            try:
+                async with asyncio.timeout(10):
+                    refused = (await asking.ask(row)) & REFUSALS
+            except (ConnectionError, TimeoutError) as error:
+                different.append(f"{row} with {count} of its rights: {error!r}")
+                break
+            if refused != expected:
+                different.append(f"{row} with {count} of its rights: {sorted(refused)}, not {sorted(expected)}")
+    assert different == []
