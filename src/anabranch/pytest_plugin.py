@@ -64,8 +64,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker; pytest calls it."""
     config.addinivalue_line(
         "markers",
-        "anabranch(rules, brokers, config, journal): the rules that the cluster of this test follows; its size, "
-        "properties and journal, if it is its own",
+        "anabranch(rules, brokers, config, journal, frames): the rules that the cluster of this test follows; its "
+        "size, properties and journal, if it is its own",
     )
 
 
@@ -136,7 +136,7 @@ def anabranch(request: pytest.FixtureRequest, anabranch_clusters: Clusters) -> I
     if marker is not None:
         said = marker.kwargs
         wish["properties"] |= {name: str(value) for name, value in said.get("config", {}).items()}
-        wish |= {name: said[name] for name in ("brokers", "journal") if name in said}
+        wish |= {name: said[name] for name in ("brokers", "journal", "frames") if name in said}
     with anabranch_clusters.running(**wish) as cluster:
         yield cluster
 

@@ -17,15 +17,22 @@ Examples:
   anabranch up --control 127.0.0.1:9190 --control-journal 1000      in another terminal
   anabranch journal --follow                                       one line for each exchange
   anabranch journal topic=orders error=NOT_LEADER_OR_FOLLOWER
+  anabranch journal topic=orders --capture orders.pcapng           for Wireshark; needs up --control-frames
   anabranch journal api=OffsetCommit group=billing --json | jq .request
 """,
 )
 @click.argument("where", nargs=-1)
 @click.option("--follow", is_flag=True, help="Go on with what comes.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line, with request and answer.")
+@click.option(
+    "--capture",
+    type=click.Path(dir_okay=False, writable=True),
+    metavar="FILE",
+    help="Write them to a capture for Wireshark (pcapng), in place of showing them.",
+)
 @url
 @token
-def command(where: tuple[str, ...], follow: bool, as_json: bool, url: str, token: str) -> None:
+def command(where: tuple[str, ...], follow: bool, as_json: bool, capture: str | None, url: str, token: str) -> None:
     """Show the last exchanges, the oldest first.
 
     WHERE is made of NAME=VALUE, as in a rule of `anabranch faults`: api, versions, brokers, client_id, topic,
@@ -38,6 +45,9 @@ def command(where: tuple[str, ...], follow: bool, as_json: bool, url: str, token
             raise click.UsageError(f"exchanges are chosen by NAME=VALUE, such as topic=orders, not {one!r}")
         words[name] = value
     with connected(url, token) as control:
+        if capture is not None:
+            control.journal.save(capture, **words)
+            return
         for row in control.journal.follow(**words) if follow else control.journal.entries(**words):
             click.echo(json.dumps(row) if as_json else line(row))
 

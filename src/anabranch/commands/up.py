@@ -97,6 +97,11 @@ Examples:
     help="Keep the last N exchanges of clients, and as many of brokers, to be asked for at --control.",
 )
 @click.option(
+    "--control-frames",
+    is_flag=True,
+    help="Keep the bytes of exchanges, too, for `anabranch journal --capture`; but none that may hold secrets.",
+)
+@click.option(
     "--from",
     "snapshot",
     type=click.Path(dir_okay=False),
@@ -132,6 +137,7 @@ def command(
     control: str | None,
     control_token: str | None,
     control_journal: int,
+    control_frames: bool,
     snapshot: str | None,
     clock: str | None,
     rules: str | None,
@@ -197,7 +203,7 @@ def command(
             )
             if rules:
                 follow(cluster, rules)
-            door = control_door(control, control_token, control_journal)
+            door = control_door(control, control_token, control_journal, frames=control_frames)
             loop = None if door is None and pace is None else clock_loop()
             run(lambda: serve(cluster, host, metrics_port, door, pace), log_level=log_level, loop_factory=loop)
     except ConfigError as error:
@@ -245,13 +251,15 @@ def follow(cluster: Cluster, path: str) -> None:
         raise click.UsageError(f"--rules {path}: {error}") from None
 
 
-def control_door(control: str | None, token: str | None, journal_size: int) -> ControlDoor | None:
+def control_door(
+    control: str | None, token: str | None, journal_size: int, *, frames: bool = False
+) -> ControlDoor | None:
     """Where the control plane is asked for, if it is. UsageError when the options do not fit together."""
-    if not control and not token and not journal_size:
+    if not control and not token and not journal_size and not frames:
         return None
     from anabranch.control.endpoint import control_door
 
-    return control_door(control, token, journal_size)
+    return control_door(control, token, journal_size, frames=frames)
 
 
 def clock_pace(clock: str | None, control: str | None) -> float | None:

@@ -60,12 +60,13 @@ class Address:
 class ControlDoor:
     """A socket that listens, and the server that is loaded when somebody knocks."""
 
-    def __init__(self, address: Address, token: str, journal_size: int = 0) -> None:
+    def __init__(self, address: Address, token: str, journal_size: int = 0, *, frames: bool = False) -> None:
         self._listener = socket.create_server((address.host, address.port))
         self._listener.setblocking(False)
         self._host = address.host
         self._token = token
         self._journal_size = journal_size
+        self._frames = frames
 
     @property
     def url(self) -> str:
@@ -99,7 +100,7 @@ class ControlDoor:
         clock = ClusterClock.new()
         if clock is not None:
             clock.lead_by(lead_ms)
-        door = ControlDoor(Address(self._host, 0), self._token, self._journal_size)
+        door = ControlDoor(Address(self._host, 0), self._token, self._journal_size, frames=self._frames)
         async with cluster if clock is None else clock.running(cluster), door.open(cluster, clock):
             yield door.url
 
@@ -108,7 +109,7 @@ class ControlDoor:
             return None
         from anabranch.journal.journal import Journal
 
-        journal = Journal(self._journal_size, cluster.node_ids)
+        journal = Journal(self._journal_size, cluster.node_ids, frames=self._frames)
         cluster.on_node(journal.watch)
         return journal
 
@@ -135,15 +136,20 @@ def _tell_failure(serving: asyncio.Task[None]) -> None:
         log.error("bug: the control plane has ended", exc_info=error)
 
 
-def control_door(wanted: str | None, token: str | None, journal_size: int = 0) -> ControlDoor | None:
+def control_door(
+    wanted: str | None, token: str | None, journal_size: int = 0, *, frames: bool = False
+) -> ControlDoor | None:
     """The door that the options ask for. UsageError when they do not fit together; OSError if the port is taken."""
     if wanted is None:
-        if token or journal_size:
-            raise click.UsageError(f"--control-{'token' if token else 'journal'} goes with --control")
+        if token or journal_size or frames:
+            name = "token" if token else "journal" if journal_size else "frames"
+            raise click.UsageError(f"--control-{name} goes with --control")
         return None
+    if frames and not journal_size:
+        raise click.UsageError("--control-frames goes with --control-journal, whose exchanges they are of")
     address = Address.parse(wanted)
     if not address.is_local and not token:
         raise click.UsageError(f"--control {wanted}: elsewhere than on loopback write --control-token TOKEN, too")
     if importlib.util.find_spec("aiohttp") is None:
         raise click.UsageError("--control needs aiohttp: pip install 'anabranch[control]'")
-    return ControlDoor(address, token or "", journal_size)
+    return ControlDoor(address, token or "", journal_size, frames=frames)

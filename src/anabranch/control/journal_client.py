@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import urllib.parse
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from anabranch.control.control_error import ControlError
@@ -58,6 +59,10 @@ class JournalClient:
             for row in found:
                 after = max(after, row["number"])
                 yield row
+
+    def save(self, path: str | Path, **where: Any) -> None:
+        """Write exchanges to a capture for Wireshark. ControlError if their bytes are not kept."""
+        Path(path).write_bytes(self._ask("GET", f"/v1/journal/capture?{_words(where)}"))
 
     def clear(self) -> None:
         """Forget all."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
+from anabranch.clients.clock import follow_loop_ms
 from anabranch.control.actions import Impossible
 from anabranch.control.route import Asked, GaveUp, Route, timeout_s
+from anabranch.journal.capture import capture
 from anabranch.journal.query import WORDS
 
 if TYPE_CHECKING:
@@ -31,6 +34,15 @@ async def wait_journal(on: Controlled, asked: Asked) -> Any:
     return [one.row() for one in found]
 
 
+async def get_capture(on: Controlled, asked: Asked) -> bytes:
+    """The exchanges as a capture."""
+    journal = _journal(on)
+    if not journal.keeps_frames:
+        raise Impossible("the journal keeps no bytes; start the cluster with --control-frames")
+    day_s = follow_loop_ms()() / 1000 - asyncio.get_running_loop().time()
+    return capture(journal.entries(**asked.query), day_s)
+
+
 async def clear_journal(on: Controlled, asked: Asked) -> Any:
     """Forget all exchanges."""
     _journal(on).clear()
@@ -53,6 +65,9 @@ JOURNAL_ROUTES: Final[tuple[Route, ...]] = (
         wait_journal,
         query={**WORDS, **FOR},
         waits=True,
+    ),
+    Route(
+        "GET", "/v1/journal/capture", "As a capture for Wireshark: pcapng.", get_capture, query=WORDS, gives_file=True
     ),
     Route("DELETE", "/v1/journal", "Forget all exchanges.", clear_journal),
 )

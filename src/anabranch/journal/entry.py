@@ -13,6 +13,7 @@ from anabranch.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from anabranch.faults.matching import Matcher, View
     from anabranch.faults.places import Row
+    from anabranch.journal.frames import Frames
 
 
 class Entry:
@@ -25,6 +26,7 @@ class Entry:
         "_rows",
         "at_s",
         "errors",
+        "frames",
         "number",
         "outcome",
         "rules",
@@ -43,6 +45,8 @@ class Entry:
         self.errors: tuple[str, ...] = ()
         self.rules: list[str] = []
         """The rules of faults that have hit it."""
+        self.frames: Frames | None = None
+        """Its bytes, if they are kept."""
         self._answer: Any = None
         self._rows: list[Row] = []
         self._base = view.base

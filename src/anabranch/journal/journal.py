@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.faults.matching import Surroundings, View
 from anabranch.journal.entry import Entry
+from anabranch.journal.frames import answered, frames_of
 from anabranch.journal.query import Query
 from anabranch.journal.recorder import Recorder
 
@@ -32,10 +33,17 @@ Key = tuple[int, str, int, int]
 
 
 class Journal:
-    """Keeps the last `size` exchanges of clients, and as many of brokers."""
+    """Keeps the last `size` exchanges of clients, and as many of brokers.
 
-    def __init__(self, size: int, node_ids: Collection[int]) -> None:
+    Args:
+        size: How many.
+        node_ids: The brokers that there are.
+        frames: Keep their bytes, too, for captures; but none of requests that may hold secrets.
+    """
+
+    def __init__(self, size: int, node_ids: Collection[int], *, frames: bool = False) -> None:
         self._node_ids = node_ids
+        self.keeps_frames = frames
         self._of_clients: deque[Entry] = deque(maxlen=size)
         self._of_brokers: deque[Entry] = deque(maxlen=size)
         self._under_way: dict[Key, Entry] = {}
@@ -105,7 +113,9 @@ class Journal:
     def begin(self, request: Request, peer: Peer, at: Surroundings) -> Entry:
         """A request has come."""
         self._number += 1
+        frames = frames_of(request) if self.keeps_frames else None
         entry = Entry(self._number, asyncio.get_running_loop().time(), View(request, peer, 0, at))
+        entry.frames = frames
         kept = self._of_brokers if entry.view.between_brokers else self._of_clients
         kept.append(entry)
         self._under_way[_key(at.node_id, peer, request)] = entry
@@ -115,6 +125,8 @@ class Journal:
         """It is answered, or will not be."""
         view = entry.view
         self._under_way.pop(_key(view.at.node_id, view.peer, view.request), None)
+        if entry.frames is not None and response is not None:
+            entry.frames = answered(entry.frames, view.request, response)
         entry.end(asyncio.get_running_loop().time(), outcome, response)
         if self._news is not None:
             self._news.set_result(None)

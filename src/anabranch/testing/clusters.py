@@ -33,7 +33,12 @@ class Clusters:
 
     @contextlib.contextmanager
     def running(
-        self, brokers: int = 1, *, properties: Mapping[str, str] | None = None, journal: int = 0
+        self,
+        brokers: int = 1,
+        *,
+        properties: Mapping[str, str] | None = None,
+        journal: int = 0,
+        frames: bool = False,
     ) -> Iterator[RunningCluster]:
         """A cluster for the length of a block; there may be several at a time.
 
@@ -41,11 +46,12 @@ class Clusters:
             brokers: How many brokers, numbered from 1 on.
             properties: Broker properties by their Kafka names.
             journal: How many exchanges its journal keeps.
+            frames: Keep their bytes, too, for captures.
 
         Raises:
             CannotStart: A property does not exist, or has an impossible value.
         """
-        wish = {"brokers": brokers, "properties": dict(properties or {}), "journal": journal}
+        wish = {"brokers": brokers, "properties": dict(properties or {}), "journal": journal, "frames": frames}
         told = self._order({"start": wish})
         try:
             yield RunningCluster(told["bootstrap"], _client(told["control"]) if "control" in told else None)

@@ -44,14 +44,16 @@ class Host:
         except (ConfigError, OSError, TimeoutError) as error:
             return {"error": str(error)}
 
-    async def _start(self, brokers: int, properties: dict[str, str], journal: int) -> dict[str, Any]:
+    async def _start(
+        self, brokers: int, properties: dict[str, str], journal: int, frames: bool = False
+    ) -> dict[str, Any]:
         number = next(self._numbers)
         async with contextlib.AsyncExitStack() as stack:
             cluster, clock = Cluster(brokers, properties=properties), ClusterClock.new()
             await stack.enter_async_context(cluster if clock is None else clock.running(cluster))
             told = {"cluster": number, "bootstrap": cluster.bootstrap_servers}
             if self._has_control:
-                door = ControlDoor(ANYWHERE, "", journal)
+                door = ControlDoor(ANYWHERE, "", journal, frames=frames)
                 await stack.enter_async_context(door.open(cluster, clock))
                 told["control"] = door.url
             self._running[number] = stack.pop_all()

@@ -1,0 +1,91 @@
+"""Exchanges as a capture that Wireshark and tshark read: pcapng, with the packets that would have carried them.
+
+Written down are the frames of requests and answers, in the order in which they came and left, as segments of one TCP
+stream for each connection. Addresses of brokers are 10.92.0.ID, and their port is 9092, whatever it is: that is what
+the dissector of Kafka listens for. There are no handshakes, no TLS and no retransmissions. A packet's comment has the
+number of its exchange, and the rules that hit it. Pure.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from anabranch.journal.entry import Entry
+
+KAFKA_PORT: Final = 9092
+BROKERS: Final = int(ipaddress.IPv4Address("10.92.0.0"))
+ELSEWHERE: Final = int(ipaddress.IPv4Address("10.92.255.255"))
+"""For clients whose address is not one of IPv4."""
+SEGMENT_BYTES: Final = 60_000
+RAW_IP: Final = 101
+SECTION: Final = struct.pack("<IIIHHqI", 0x0A0D0D0A, 28, 0x1A2B3C4D, 1, 0, -1, 28)
+INTERFACE: Final = struct.pack("<IIHHII", 1, 20, RAW_IP, 0, 0, 20)
+COMMENT: Final = 1
+PUSH_AND_ACK: Final = 0x18
+
+
+def capture(entries: Iterable[Entry], day_s: float) -> bytes:
+    """A pcapng file.
+
+    Args:
+        entries: The exchanges; those whose bytes were not kept are left out.
+        day_s: What is added to the loop's time to make the time of day.
+    """
+    sent: dict[tuple[int, int, int, int], int] = {}
+    blocks = [SECTION, INTERFACE]
+    for at_s, source, target, payload, comment in sorted(_packets(entries), key=lambda one: one[0]):
+        way, back = (*source, *target), (*target, *source)
+        for start in range(0, len(payload), SEGMENT_BYTES):
+            segment = payload[start : start + SEGMENT_BYTES]
+            packet = _packet(source, target, sent.setdefault(way, 1), sent.setdefault(back, 1), segment)
+            sent[way] = (sent[way] + len(segment)) & 0xFFFFFFFF
+            blocks.append(_block(at_s + day_s, packet, comment))
+    return b"".join(blocks)
+
+
+Place = tuple[int, int]
+"""Address and port."""
+
+
+def _packets(entries: Iterable[Entry]) -> Iterator[tuple[float, Place, Place, bytes, str]]:
+    for one in entries:
+        if one.frames is None:
+            continue
+        client = _address(one.view.peer.host), one.view.peer.port
+        broker = BROKERS + one.view.at.node_id, KAFKA_PORT
+        comment = f"exchange {one.number}" + "".join(f", by {rule}" for rule in one.rules)
+        yield one.at_s, client, broker, one.frames.asked, comment
+        if one.frames.answered and one.took_s is not None:
+            yield one.at_s + one.took_s, broker, client, one.frames.answered, comment
+
+
+def _address(host: str) -> int:
+    try:
+        return int(ipaddress.IPv4Address(host))
+    except ValueError:
+        return ELSEWHERE
+
+
+def _packet(source: Place, target: Place, sequence: int, acknowledged: int, payload: bytes) -> bytes:
+    tcp = struct.pack(">HHIIBBHHH", source[1], target[1], sequence, acknowledged, 5 << 4, PUSH_AND_ACK, 65535, 0, 0)
+    length = 20 + len(tcp) + len(payload)
+    bare = struct.pack(">BBHHHBBHII", 0x45, 0, length, 0, 0x4000, 64, 6, 0, source[0], target[0])
+    total = sum(struct.unpack(">10H", bare))
+    checksum = ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
+    return bare[:10] + struct.pack(">H", checksum) + bare[12:] + tcp + payload
+
+
+def _block(at_s: float, packet: bytes, comment: str) -> bytes:
+    at_us, said = round(at_s * 1_000_000), comment.encode()
+    options = struct.pack("<HH", COMMENT, len(said)) + _padded(said) + bytes(4)
+    length = 32 + len(_padded(packet)) + len(options)
+    head = struct.pack("<IIIIIII", 6, length, 0, at_us >> 32, at_us & 0xFFFFFFFF, len(packet), len(packet))
+    return head + _padded(packet) + options + struct.pack("<I", length)
+
+
+def _padded(content: bytes) -> bytes:
+    return content + bytes(-len(content) % 4)

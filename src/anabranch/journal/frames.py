@@ -1,0 +1,46 @@
+"""The bytes of an exchange, as its messages are encoded, without those that may hold a secret. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from typing import TYPE_CHECKING, Final
+
+from anabranch.protocol.connection import ClientConnection, encode_response
+from anabranch.protocol.wire import fields_of
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from anabranch.protocol.codec import Request
+
+CORRELATION_ID_AT: Final = 8
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Frames:
+    """The bytes of an exchange; an answer that there was none of is empty."""
+
+    asked: bytes
+    answered: bytes = b""
+
+
+def frames_of(request: Request) -> Frames | None:
+    """The bytes of a request; None if it may hold a secret."""
+    if _may_hold_secrets(type(request.body)):
+        return None
+    _, chunks = ClientConnection(request.client_id).request(request.body, request.version)
+    asked = bytearray().join(chunks)
+    struct.pack_into(">i", asked, CORRELATION_ID_AT, request.correlation_id)
+    return Frames(bytes(asked))
+
+
+def answered(frames: Frames, request: Request, response: Any) -> Frames:
+    """The same, with the bytes of the answer."""
+    return dataclasses.replace(frames, answered=b"".join(encode_response(request, response)))
+
+
+def _may_hold_secrets(message: type[Any]) -> bool:
+    return any(
+        one.secret or (one.struct is not None and _may_hold_secrets(one.struct)) for one in fields_of(message)
+    ) or message.__name__.startswith("SaslAuthenticate")

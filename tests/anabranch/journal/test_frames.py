@@ -1,0 +1,20 @@
+"""Goal: the bytes that are kept are those of the exchange, and none of those that may hold a secret."""
+
+from __future__ import annotations
+
+import struct
+
+from anabranch.journal.frames import frames_of
+from tests.anabranch.faults.samples import by_name
+
+
+def test_the_bytes_of_a_request_have_its_number() -> None:
+    request = by_name("Heartbeat", 4)
+    frames = frames_of(request)
+    assert frames is not None and frames.answered == b""
+    assert struct.unpack_from(">ihhi", frames.asked) == (len(frames.asked) - 4, 12, 4, request.correlation_id)
+
+
+def test_what_may_hold_secrets_is_left_out() -> None:
+    for name, version in (("SaslAuthenticate", 2), ("AlterUserScramCredentials", 0)):
+        assert frames_of(by_name(name, version)) is None
