@@ -54,11 +54,13 @@ class ClusterClock:
 
     Args:
         real_s: The time that everybody has.
+        forget: What to call with it when its cluster has stopped.
         scale: How many seconds go by in one; 0 stands still.
     """
 
-    def __init__(self, real_s: Callable[[], float], scale: float = 1.0) -> None:
+    def __init__(self, real_s: Callable[[], float], forget: Callable[[ClusterClock], None], scale: float = 1.0) -> None:
         self._real_s = real_s
+        self._forget = forget
         self._at_s = self._since_s = real_s()
         self._day_s = wall_clock_ms() / 1000 - self._at_s
         self._scale = scale
@@ -133,6 +135,7 @@ class ClusterClock:
             yield
         finally:
             await self.run(cluster.stop())
+            self._forget(self)
 
     # --- what the loop asks
 
@@ -158,8 +161,10 @@ class ClusterClock:
 
     def due(self) -> list[ClusterTimer]:
         """The timers that ring now, in their order."""
+        timers = self._timers
+        if not timers or timers[0][0] > (now_s := self.now_s()):
+            return []
         found: list[ClusterTimer] = []
-        now_s = self.now_s()
         while self._first_s() <= now_s:
             timer = heapq.heappop(self._timers)[2]
             timer.clock = None

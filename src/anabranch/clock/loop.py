@@ -9,7 +9,6 @@ import asyncio
 import contextvars
 import math
 import selectors
-import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -23,14 +22,18 @@ class ClockLoop(asyncio.SelectorEventLoop):
     _ready: deque[asyncio.Handle]
 
     def __init__(self) -> None:
-        self._clocks: weakref.WeakSet[ClusterClock] = weakref.WeakSet()
+        self._clocks: tuple[ClusterClock, ...] = ()
         super().__init__(_Selector(self._wait))
 
     def new_clock(self, scale: float = 1.0) -> ClusterClock:
         """A clock for a cluster that is to run on this loop."""
-        clock = ClusterClock(super().time, scale)
-        self._clocks.add(clock)
+        clock = ClusterClock(super().time, self._forget, scale)
+        self._clocks += (clock,)
         return clock
+
+    def _forget(self, clock: ClusterClock) -> None:
+        """Its cluster has stopped: nobody waits for it any more."""
+        self._clocks = tuple(one for one in self._clocks if one is not clock)
 
     def time(self) -> float:
         """The time of whose part runs now."""
@@ -70,13 +73,16 @@ class ClockLoop(asyncio.SelectorEventLoop):
 
     def _wait(self, select: Callable[[float | None], Any], timeout: float | None) -> Any:
         """Wait for sockets until a timer is due, by whosever clock."""
-        clocks = list(self._clocks)
-        wait_s = min([math.inf if timeout is None else timeout, *(clock.wait_s() for clock in clocks)])
+        clocks, ready = self._clocks, self._ready
+        wait_s = math.inf if timeout is None else timeout
+        if wait_s > 0:
+            for clock in clocks:
+                wait_s = min(wait_s, clock.wait_s())
         found = select(None if wait_s == math.inf else wait_s)
         for clock in clocks:
-            if not found and not self._ready:
+            if not found and not ready:
                 clock.rest()
-            self._ready.extend(clock.due())
+            ready.extend(clock.due())
         return found
 
 

@@ -36,6 +36,7 @@ def test_brokers_that_lose_sight_of_zookeeper_are_elected_away_in_no_time() -> N
             clock.run_at(1)
             async with Producer(cluster.bootstrap_servers) as producer:
                 await producer.send_and_wait("t", b"x")
+        assert asyncio.get_running_loop()._clocks == ()  # type: ignore[attr-defined]
 
     with asyncio.Runner(loop_factory=ClockLoop) as runner:
         runner.run(main())
