@@ -27,6 +27,7 @@ from anabranch.broker.config_changes import DEFAULT_ENTITY, read_config
 from anabranch.broker.coordinators.coordinator_failpoints import crashing_at
 from anabranch.broker.dispatch import Dispatcher
 from anabranch.broker.lasting import lasting
+from anabranch.broker.listeners import PREFIX
 from anabranch.broker.meta_properties import claim_directories
 from anabranch.broker.metadata_cache import ClusterImage
 from anabranch.broker.server import Server
@@ -51,6 +52,7 @@ log: Final = logging.getLogger(__name__)
 
 RENEWAL_PAUSE_S: Final = 0.5
 STEP_S: Final = 5.0
+KEY_STORE: Final = "ssl.keystore."
 CONTROLLED_SHUTDOWN_S: Final = 15.0
 Connect = Callable[[], Awaitable["ZkSession"]]
 
@@ -340,6 +342,7 @@ class Node:
         )
         if changed:
             self._apply_settings()
+        self._reload_key_stores()
         await services.topic_configs.reload()
         if self._quota_watch is not None:
             await self._quota_watch.load()
@@ -361,6 +364,21 @@ class Node:
         layer = "default" if name == DEFAULT_ENTITY else "own"
         if services.dynamic.update(**{layer: await read_config(services.session, f"brokers/{name}")}):
             self._apply_settings()
+        self._reload_key_stores()
+
+    def _reload_key_stores(self) -> None:
+        """Take up certificates that a change of this broker's configuration speaks of, were it only to say it again."""
+        own = self.services.dynamic.own
+        for listener, protection in self._protections.items():
+            prefix = f"{PREFIX}{listener.lower()}.{KEY_STORE}"
+            if protection.tls is None or not any(name.startswith(prefix) for name in own):
+                continue
+            try:
+                protection.reload({**self.settings.given, **own})
+            except ConfigError as error:
+                log.error("listener %s goes on with the certificate it had: %s", listener, error)
+            else:
+                log.info("listener %s has read its key store again", listener)
 
     def _apply_settings(self) -> None:
         """Give the present settings to all parts that use them."""

@@ -119,11 +119,13 @@ class Protection:
         except (OSError, NoRule) as error:
             raise NotBelieved(f"no TLS at {peer.listener}: {_reason(error)}") from None
 
-    def reload(self) -> None:
-        """Read the key store again. Raises ConfigError, and goes on with what it had."""
+    def reload(self, given: Mapping[str, str]) -> None:
+        """Read the key store again, by these properties. Raises ConfigError, and goes on with what it had."""
         assert self.tls is not None, "only listeners with TLS have a key store"
-        with _blamed(self._properties.listener):
-            load_identity(self.tls, TlsSettings.read(self._properties.get))
+        properties = ListenerProperties(self._properties.listener, given)
+        with _blamed(properties.listener):
+            load_identity(self.tls, TlsSettings.read(properties.get))
+        self._properties = properties
 
     def principal_of(self, certificate: bytes | None) -> str:
         """As whom the owner of a certificate (DER) is believed. Raises NoRule."""

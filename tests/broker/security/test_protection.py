@@ -146,21 +146,49 @@ async def test_only_the_enabled_versions_are_spoken(version: str) -> None:
                     await asked(cluster, arguments)
 
 
-async def test_a_new_certificate_is_shown_from_the_next_handshake_on() -> None:
+async def test_a_new_certificate_is_shown_from_the_next_handshake_on(caplog: pytest.LogCaptureFixture) -> None:
+    """As kafka-configs has it read: the same location once more, or another one."""
     store = files().identity("reloaded", hosts=("127.0.0.1",))
-    async with one_broker("SSL", **{"ssl.keystore.location": str(store)}) as cluster:
-        host, port = cluster.address(1)
-        before = await Connection.open(host, port, client_id="t", security=make_security(**arguments_of("SSL")))
+    location = {"listener.name.ssl.ssl.keystore.location": str(store)}
+    async with (
+        one_broker("SSL", **{"ssl.keystore.location": str(store)}) as cluster,
+        Admin(cluster.bootstrap_servers, **arguments_of("SSL")) as admin,
+    ):
         files().identity("reloaded", hosts=("kafka.example",))
-        assert await asked(cluster, arguments_of("SSL"))
-        cluster.nodes[1].server._protections["SSL"].reload()
-        with pytest.raises(NotAuthenticated, match="IP address mismatch"):
-            await asked(cluster, arguments_of("SSL"))
-        assert (await before.call(MetadataRequest(topics=None))).brokers
+        assert await asked(cluster, arguments_of("SSL")), "nobody has said that it is another one"
+        await admin.alter_configs(broker=1, changes=location)
+
+        async def refused() -> bool:
+            try:
+                await asked(cluster, arguments_of("SSL"))
+            except NotAuthenticated as error:
+                return "IP address mismatch" in str(error)
+            return False
+
+        async with asyncio.timeout(20):
+            while not await refused():
+                pass
+        assert await admin.list_topics() == [], "connections that are open stay"
+        files().identity("reloaded", hosts=("127.0.0.1",))
+        await admin.alter_configs(broker=1, changes=location)
+        async with asyncio.timeout(20):
+            while await refused():
+                pass
+        files().identity("reloaded", hosts=("kafka.example",))
+        await admin.alter_configs(broker=1, changes=location)
+        async with asyncio.timeout(20):
+            while not await refused():
+                pass
+        other = files().identity("reloaded-too", hosts=("127.0.0.1",))
+        await admin.alter_configs(broker=1, changes={"listener.name.ssl.ssl.keystore.location": str(other)})
+        async with asyncio.timeout(20):
+            while await refused():
+                pass
         store.write_text("nothing")
-        with pytest.raises(ConfigError, match=r"listener SSL: ssl\.keystore\.location"):
-            cluster.nodes[1].server._protections["SSL"].reload()
-        await before.close()
+        caplog.clear()
+        await admin.alter_configs(broker=1, changes=location)
+        await until(lambda: "listener SSL goes on with the certificate it had" in caplog.text)
+        assert await asked(cluster, arguments_of("SSL"))
 
 
 async def test_a_wrong_password_is_told_after_a_pause_and_the_next_one_may_be_right() -> None:
