@@ -1,18 +1,19 @@
 """Reads entries and filters of access control lists out of requests, and changes the lists by them.
 
-A number that means nothing closes the connection, as Kafka's brokers fail while they read such a request. What is
-understood and cannot be granted, or taken away, is refused alone. Sources: `AclApis`, `AclAuthorizer`,
-`CreateAclsRequest.aclBinding`.
+The number 0, which says that a client did not know its own word, closes the connection, as Kafka's brokers fail while
+they read such a request. A number that later releases may give a meaning matches nothing, and cannot be granted. What
+cannot be granted is refused alone, but for the words of filters, ANY and MATCH: they spoil the whole request. Sources:
+`AclApis`, `AclAuthorizer`, `CreateAclsRequest.aclBinding`; compared with Kafka's answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.broker.acl_store import change_acls
 from anabranch.broker.api import CloseConnection
+from anabranch.controller.zk.acl_znodes import is_possible
 from anabranch.controller.zk.body import MalformedZnode
 from anabranch.protocol.acls import (
     ANY,
@@ -33,15 +34,15 @@ if TYPE_CHECKING:
     from anabranch.protocol.apis.create_acls import AclCreation
 
 Entry = tuple[ResourcePattern, Acl]
+_TYPES: Final = frozenset(map(int, ResourceType))
+UNKNOWN: Final = 0
+"""What clients make of a word that they do not know, and do not send."""
 NO_AUTHORIZER: Final = "No Authorizer is configured."
 
 
 def filter_of(asked: Any) -> AclFilter:
     """The filter of a DescribeAcls request, or of one in a DeleteAcls request. Raises CloseConnection."""
-    _check(ResourceType, asked.resource_type_filter, ANY)
-    _check(PatternType, asked.pattern_type_filter, ANY, MATCH)
-    _check(Operation, asked.operation, ANY)
-    _check(Permission, asked.permission_type, ANY)
+    _check(asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type)
     return AclFilter(
         resource_type=asked.resource_type_filter,
         name=asked.resource_name_filter,
@@ -54,27 +55,30 @@ def filter_of(asked: Any) -> AclFilter:
 
 
 def check_creation(asked: AclCreation) -> None:
-    """Raise CloseConnection for a number that means nothing."""
-    _check(ResourceType, asked.resource_type, ANY)
-    _check(PatternType, asked.resource_pattern_type, ANY, MATCH)
-    _check(Operation, asked.operation, ANY)
-    _check(Permission, asked.permission_type, ANY)
+    """Raise CloseConnection for a number that no client should send."""
+    _check(asked.resource_type, asked.resource_pattern_type, asked.operation, asked.permission_type)
+
+
+def has_words_of_filters(asked: AclCreation) -> bool:
+    """Whether it leaves open what is to be granted."""
+    words = (asked.resource_type, asked.operation, asked.permission_type)
+    return ANY in words or asked.resource_pattern_type in (ANY, MATCH)
 
 
 def entry_of(asked: AclCreation) -> Entry:
     """The entry that is to be created. Raises KafkaError for one that cannot be."""
-    words = (asked.resource_type, asked.operation, asked.permission_type)
-    if ANY in words or asked.resource_pattern_type in (ANY, MATCH):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "An entry says which type, pattern, operation and permission")
-    kind = ResourceType(asked.resource_type)
-    if kind is ResourceType.CLUSTER and asked.resource_name != CLUSTER_NAME:
+    if asked.resource_type == ResourceType.CLUSTER and asked.resource_name != CLUSTER_NAME:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not asked.resource_name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty resource name")
     if "/" in asked.resource_name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Failed to create ACL: a name in ZooKeeper has no slash")
-    pattern = ResourcePattern(kind, asked.resource_name, PatternType(asked.resource_pattern_type))
-    return pattern, Acl(asked.principal, asked.host, Operation(asked.operation), Permission(asked.permission_type))
+    try:
+        kind, tree = ResourceType(asked.resource_type), PatternType(asked.resource_pattern_type)
+        acl = Acl(asked.principal, asked.host, Operation(asked.operation), Permission(asked.permission_type))
+    except ValueError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Failed to create ACL: {error}") from None
+    return ResourcePattern(kind, asked.resource_name, tree), acl
 
 
 async def create(services: Services, entries: Iterable[Entry]) -> dict[ResourcePattern, KafkaError]:
@@ -88,6 +92,9 @@ async def create(services: Services, entries: Iterable[Entry]) -> dict[ResourceP
         try:
             if nameless:
                 message = f"{nameless[0]!r} is not a principal like User:alice"
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+            if not is_possible(pattern.name):
+                message = f"no znode can have the name {pattern.name!r}, so it has no entries"
                 raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
             await _change(services, pattern, lambda before, acls=acls: before | acls)
         except KafkaError as error:
@@ -140,12 +147,12 @@ async def _change(services: Services, pattern: ResourcePattern, edit: Any) -> No
 
 def _named(one: AclFilter) -> list[ResourcePattern]:
     """The patterns that a filter names, which others may have changed a moment ago."""
-    if not one.name or "/" in one.name or one.resource_type == ANY or one.pattern_type == MATCH:
+    if one.name is None or not is_possible(one.name) or one.resource_type not in _TYPES:
         return []
-    trees = list(PatternType) if one.pattern_type == ANY else [PatternType(one.pattern_type)]
+    trees = [tree for tree in PatternType if one.pattern_type in (ANY, tree)]
     return [ResourcePattern(ResourceType(one.resource_type), one.name, tree) for tree in trees]
 
 
-def _check(words: type[IntEnum], number: int, *also: int) -> None:
-    if number not in also and number not in {int(word) for word in words}:
-        raise CloseConnection(f"{number} is no {words.__name__}")
+def _check(*numbers: int) -> None:
+    if UNKNOWN in numbers:
+        raise CloseConnection("it says that it does not know its own word")

@@ -25,6 +25,9 @@ async def create_acls(ctx: RequestContext, request: CreateAclsRequest) -> Create
         demand(ctx, Operation.ALTER, ResourceType.CLUSTER)
         if ctx.services.authorizer is None:
             raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+        if any(map(acl_requests.has_words_of_filters, request.creations)):
+            message = "An entry says which type, pattern, operation and permission"
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
     except KafkaError as error:
         return CreateAclsResponse(results=[result_of(error)] * len(request.creations))
     for asked in request.creations:

@@ -6,6 +6,7 @@ whose entries to read again. Sources: `kafka.zk.ZkAclStore`, `AclEntry`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -25,6 +26,8 @@ TREES: Final = {PatternType.LITERAL: "/kafka-acl", PatternType.PREFIXED: "/kafka
 CHANGES: Final = {PatternType.LITERAL: "/kafka-acl-changes", PatternType.PREFIXED: "/kafka-acl-extended-changes"}
 CHANGE_NAME: Final = "acl_changes_"
 VERSION: Final = 1
+_IMPOSSIBLE: Final = re.compile("[/\\x00-\\x1f\\x7f-\\x9f\\ud800-\\uf8ff\\ufff0-\\U0010ffff]")
+"""Source: `org.apache.zookeeper.common.PathUtils`."""
 
 
 def all_parents() -> list[str]:
@@ -40,6 +43,11 @@ def parent_of(resource_type: ResourceType, pattern_type: PatternType) -> str:
 def path_of(pattern: ResourcePattern) -> str:
     """The znode with the entries of a pattern."""
     return f"{parent_of(pattern.resource_type, pattern.pattern_type)}/{pattern.name}"
+
+
+def is_possible(name: str) -> bool:
+    """Whether a znode may have this name; ZooKeeper refuses what cannot be seen and what Java writes as two units."""
+    return name not in ("", ".", "..") and not _IMPOSSIBLE.search(name)
 
 
 def encode_acls(acls: Iterable[Acl]) -> bytes:

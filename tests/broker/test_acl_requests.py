@@ -47,13 +47,15 @@ async def ask(cluster: Cluster, api: str, version: int | None = None, **body: An
         await connection.close()
 
 
-@pytest.mark.parametrize("number", [0, 99, -1])
-@pytest.mark.parametrize("field", ["resource_type", "resource_pattern_type", "operation", "permission_type"])
-async def test_a_number_that_means_nothing_closes_the_connection(cluster: Cluster, field: str, number: int) -> None:
+OF_FILTERS = {"resource_type": "resource_type_filter", "resource_pattern_type": "pattern_type_filter"}
+FIELDS = pytest.mark.parametrize("field", ["resource_type", "resource_pattern_type", "operation", "permission_type"])
+
+
+@FIELDS
+async def test_a_word_that_its_client_does_not_know_closes_the_connection(cluster: Cluster, field: str) -> None:
     with pytest.raises(ConnectionError):
-        await ask(cluster, "CreateAcls", creations=[{**ENTRY, field: number}])
-    of_filters = {"resource_type": "resource_type_filter", "resource_pattern_type": "pattern_type_filter"}
-    wrong = {**FILTER, of_filters.get(field, field): number}
+        await ask(cluster, "CreateAcls", creations=[{**ENTRY, field: 0}])
+    wrong = {**FILTER, OF_FILTERS.get(field, field): 0}
     with pytest.raises(ConnectionError):
         await ask(cluster, "DeleteAcls", filters=[wrong])
     with pytest.raises(ConnectionError):
@@ -61,20 +63,46 @@ async def test_a_number_that_means_nothing_closes_the_connection(cluster: Cluste
     assert (await ask(cluster, "DescribeAcls", **FILTER)).resources == []
 
 
+@FIELDS
+async def test_a_number_without_meaning_is_granted_to_nobody_and_matches_nothing(cluster: Cluster, field: str) -> None:
+    for number in (99, -1):
+        answer = await ask(cluster, "CreateAcls", creations=[{**ENTRY, field: number}, ENTRY])
+        assert [one.error_code for one in answer.results] == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
+        wrong = {**FILTER, "resource_name_filter": "t", OF_FILTERS.get(field, field): number}
+        assert (await ask(cluster, "DescribeAcls", **wrong)).resources == []
+        (deleted,) = (await ask(cluster, "DeleteAcls", filters=[wrong])).filter_results
+        assert (deleted.error_code, deleted.matching_acls) == (ErrorCode.NONE, [])
+    assert len((await ask(cluster, "DescribeAcls", **FILTER)).resources) == 1
+
+
 async def test_what_cannot_be_granted_is_refused_alone(cluster: Cluster) -> None:
     wrong: list[dict[str, Any]] = [
         {"resource_type": 4, "resource_name": "another-cluster"},
         {"resource_name": ""},
         {"resource_name": "a/b"},
-        {"resource_type": 1},
-        {"operation": 1},
-        {"resource_pattern_type": 2},
     ]
     creations = [*({**ENTRY, **one} for one in wrong), ENTRY, ENTRY]
     answer = await ask(cluster, "CreateAcls", creations=creations)
     codes = [one.error_code for one in answer.results]
     assert codes == [ErrorCode.INVALID_REQUEST] * len(wrong) + [ErrorCode.NONE, ErrorCode.NONE]
     assert answer.results[0].error_message == "The only valid name for the CLUSTER resource is kafka-cluster"
+
+
+@FIELDS
+async def test_a_word_of_filters_spoils_a_whole_request(cluster: Cluster, field: str) -> None:
+    answer = await ask(cluster, "CreateAcls", creations=[ENTRY, {**ENTRY, field: 1}])
+    assert [one.error_code for one in answer.results] == [ErrorCode.UNKNOWN_SERVER_ERROR] * 2
+    assert (await ask(cluster, "DescribeAcls", **FILTER)).resources == []
+
+
+@pytest.mark.parametrize("name", [".", "..", "a\0b", "a\x1fb", "a\x85b", "a\ue000b", "a\uffffb", "😀"])
+async def test_a_name_that_no_znode_can_have_is_refused_before_zookeeper_does(cluster: Cluster, name: str) -> None:
+    wrong = {**ENTRY, "resource_name": name}
+    answer = await ask(cluster, "CreateAcls", creations=[wrong, ENTRY])
+    assert [one.error_code for one in answer.results] == [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE]
+    named = {**FILTER, "resource_type_filter": 2, "resource_name_filter": name}
+    assert (await ask(cluster, "DeleteAcls", filters=[named])).filter_results[0].matching_acls == []
+    assert [one.resource_name for one in (await ask(cluster, "DescribeAcls", **FILTER)).resources] == ["t"]
 
 
 async def test_a_principal_without_a_type_spoils_the_entries_of_its_resource(cluster: Cluster) -> None:
