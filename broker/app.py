@@ -1,8 +1,10 @@
 """One node, from start to stop: session, listener, replicas, coordinators, registration, controller candidacy.
 
 Starting: ZooKeeper session, listener, replicas, registration, candidacy. The listener comes before the registration,
-because the registration invites the controller to connect. Stopping, when there is time for it: ask the controller
-to move the leaderships away, give up the candidacy and the session, and only then close the logs and the listener.
+because the registration invites the controller to connect. Where users log in or have rights, connections wait at the
+listener until what there is about users has been read: who is refused before takes that for the truth, and gives up.
+Stopping, when there is time for it: ask the controller to move the leaderships away, give up the candidacy and the
+session, and only then close the logs and the listener.
 
 A ZooKeeper session that expires takes the registration and the candidacy with it: the node opens a new session,
 registers with a new broker epoch and becomes a candidate again. Its listener, logs and clients' connections stay.
@@ -135,7 +137,8 @@ class Node:
             for protection in protections.values():
                 await protection.start(self._give_up)
             self.services = self._assemble(session, cluster_id)
-            self.server = Server(self.settings, Dispatcher(self.services), protections)
+            asks_who = bool(protections) or self.services.authorizer is not None
+            self.server = Server(self.settings, Dispatcher(self.services), protections, is_open=not asks_who)
             await self.server.start()
         except BaseException:
             await session.close()
@@ -274,6 +277,7 @@ class Node:
         self._attachment.session = session
         session.on_session(lambda event: self._on_session(session, event))
         await self._take_up_configs(session)
+        self.server.open()
         if self.settings.is_broker:
             settings = self.settings.bound(self.server.ports)
             services.fence.register(await registration.register(session, settings, self._clock_ms()))

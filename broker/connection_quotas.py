@@ -99,8 +99,10 @@ class ConnectionQuotas:
 class Entrance:
     """Lets new connections in, one after the other, in the order in which they came."""
 
-    def __init__(self, quotas: ConnectionQuotas) -> None:
+    def __init__(self, quotas: ConnectionQuotas, *, is_open: bool = True) -> None:
+        """Unless it is open, connections wait for `open`."""
         self._quotas = quotas
+        self._is_open = is_open
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Guest] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -110,6 +112,11 @@ class Entrance:
         self._waiting.append(connection)
         self._look()
 
+    def open(self) -> None:
+        """Let in who has come and who comes."""
+        self._is_open = True
+        self._look()
+
     def close(self) -> None:
         """Let in no more connections."""
         self._waiting.clear()
@@ -117,7 +124,7 @@ class Entrance:
             self._timer.cancel()
 
     def _look(self) -> None:
-        while self._waiting and self._timer is None:
+        while self._is_open and self._waiting and self._timer is None:
             wait_ms = self._quotas.wait_ms(self._now_ms())
             if wait_ms:
                 self._timer = self._loop.call_later(wait_ms / 1000, self._waited)

@@ -27,10 +27,19 @@ class Server:
     """Listens on the addresses of a node."""
 
     def __init__(
-        self, settings: BrokerSettings, dispatcher: Dispatcher, protections: Mapping[str, Protection] | None = None
+        self,
+        settings: BrokerSettings,
+        dispatcher: Dispatcher,
+        protections: Mapping[str, Protection] | None = None,
+        *,
+        is_open: bool = True,
     ) -> None:
-        """`protections`: listener -> what it demands of those who connect; nothing of those it does not name."""
+        """`protections`: listener -> what it demands of those who connect; nothing of those it does not name.
+
+        Unless it is open, connections are accepted and wait for `open`.
+        """
         self.dispatcher = dispatcher
+        self._is_open = is_open
         self._protections = protections or {}
         self.frame_bytes_max = settings.socket_request_max_bytes
         self.entries_max = settings.max_request_partition_size_limit
@@ -77,7 +86,7 @@ class Server:
     async def start(self) -> None:
         """Start listening; with port 0 the system chooses and `ports` tell."""
         self.loop = asyncio.get_running_loop()
-        self._entrance = Entrance(self.connection_quotas)
+        self._entrance = Entrance(self.connection_quotas, is_open=self._is_open)
         try:
             for listener in self._listening:
                 await self._accept(listener)
@@ -86,6 +95,10 @@ class Server:
                 acceptor.close()
             raise
         self._schedule_sweep()
+
+    def open(self) -> None:
+        """Serve who has come and who comes."""
+        self._entrance.open()
 
     async def _accept(self, listener: Listener) -> None:
         protection = self._protections.get(listener.name)

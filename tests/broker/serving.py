@@ -54,13 +54,15 @@ async def lone_services(settings: BrokerSettings = SETTINGS, zookeeper: MemoryZo
 
 
 @contextlib.asynccontextmanager
-async def serving(handlers: dict[str, Handler] | None = None, **settings: int) -> AsyncIterator[Server]:
+async def serving(
+    handlers: dict[str, Handler] | None = None, *, is_open: bool = True, **settings: int
+) -> AsyncIterator[Server]:
     """A listening server; `handlers` replaces the real ones by API name."""
     chosen = dataclasses.replace(SETTINGS, **settings)  # type: ignore[arg-type]
     dispatcher = Dispatcher(await lone_services(chosen), HANDLERS)
     for name, handler in (handlers or {}).items():
         dispatcher._handlers[BY_NAME[name].key] = handler
-    server = Server(chosen, dispatcher)
+    server = Server(chosen, dispatcher, is_open=is_open)
     await server.start()
     try:
         yield server

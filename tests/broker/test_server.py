@@ -346,6 +346,30 @@ async def test_idle_connections_are_closed() -> None:
         await until(lambda: server.connection_count == 0)
 
 
+async def test_a_server_that_is_not_open_yet_lets_connections_wait_in_their_order() -> None:
+    taken: list[int] = []
+
+    async def handle(ctx: RequestContext, request: Any) -> HeartbeatResponse:
+        taken.append(ctx.peer.port)
+        return HeartbeatResponse(error_code=0)
+
+    async with (
+        serving({"Heartbeat": handle}, is_open=False) as server,
+        peer(server.port) as first,
+        peer(server.port) as second,
+    ):
+        for one in (second, first):
+            one.send(heartbeat(7))
+        await until(lambda: server.received_bytes >= 2 * (len(heartbeat(7)) + 4))
+        assert taken == []
+        server.open()
+        assert (await first.frame())[:4] == (await second.frame())[:4] == struct.pack(">i", 7)
+        assert taken == [one.writer.get_extra_info("sockname")[1] for one in (first, second)]
+        async with peer(server.port) as third:
+            third.send(heartbeat(8))
+            assert (await third.frame())[:4] == struct.pack(">i", 8)
+
+
 async def test_connections_are_bounded() -> None:
     async with serving(max_connections=2) as server:
         async with peer(server.port) as first, peer(server.port) as second:

@@ -5,8 +5,8 @@ and whoever is the controller dies, sleeps or loses its session. A referee reads
 from ZooKeeper's own transactions, and judges with rules of its own, not with the product's:
 
 - an answer follows from states that have been, none older than what its broker had taken over when it was asked;
-- a broker has taken over what there was when it started, what it has read, and what it has acknowledged; it never goes
-  back, and until it has read all it may refuse;
+- a broker has taken over what there was when it started, what it has read, and what it has acknowledged, before it
+  answers anybody; and it never goes back;
 - an entry comes and goes only while somebody asks for that, so no change is lost and none is made up;
 - in the end every node goes by the same lists.
 
@@ -108,7 +108,6 @@ class Referee:
         self._wishes: list[Wish] = []
         self.taken: dict[Life, dict[ResourcePattern, int]] = {}
         """Process -> the state of each pattern that it goes by, or an earlier one."""
-        self._read: set[Life] = set()
         self.violations: list[str] = []
         self.windows_s: list[float] = []
         """How long after a change each process had taken it over."""
@@ -179,11 +178,6 @@ class Referee:
         for passed in range(low + 1, now + 1):
             self.windows_s.append(self._cluster.now() - self._since_s[pattern, passed])
 
-    def loaded(self, original: Any, authorizer: Authorizer) -> None:
-        """A process has read all lists."""
-        original(authorizer)
-        self._read.add(self._life())
-
     def _life(self) -> Life:
         process = PROCESS.get()
         assert process is not None, "brokers alone do this"
@@ -192,29 +186,21 @@ class Referee:
 
     # --- what they answer
 
-    def known_to(self, life: Life) -> tuple[dict[ResourcePattern, int], bool]:
-        """What a process has taken over, and whether it has read all of it."""
-        return dict(self.taken[life]), life in self._read
+    def known_to(self, life: Life) -> dict[ResourcePattern, int]:
+        """What a process has taken over."""
+        return dict(self.taken[life])
 
     def answered(
-        self,
-        life: Life,
-        known: tuple[dict[ResourcePattern, int], bool],
-        guest: str,
-        operation: Operation,
-        refused: bool,
+        self, life: Life, known: dict[ResourcePattern, int], guest: str, operation: Operation, refused: bool
     ) -> None:
         """Judge an answer by all states that the process may have gone by since it was asked."""
-        since, read = known
-        choices = [states[since[pattern] :] for pattern, states in self.states.items()]
+        choices = [states[known[pattern] :] for pattern, states in self.states.items()]
         verdicts = {allowed(frozenset().union(*each), guest, operation) for each in itertools.product(*choices)}
-        if not read:
-            verdicts.add(False)
         self.fired["refused" if refused else "served"] += 1
         self.fired["judged for sure"] += len(verdicts) == 1
         if (not refused) not in verdicts:
             what = "refused" if refused else "served"
-            self.wrong(f"node {life[0]} {what} {operation.name} to {guest}, and knew states {list(since.values())}")
+            self.wrong(f"node {life[0]} {what} {operation.name} to {guest}, and knew states {list(known.values())}")
 
 
 class Rights:
@@ -240,7 +226,6 @@ class Rights:
                 stack,
                 (Authorizer, "__init__", self.referee.born),
                 (Authorizer, "replace", self.referee.replace),
-                (Authorizer, "loaded", self.referee.loaded),
             )
             yield
 
@@ -311,8 +296,8 @@ class Rights:
         except CLIENT_FAILURES:
             self.fired["nobody knows whether a change was made"] += 1
             return False
-        if set(error_codes(answer, type(answer))) - {ErrorCode.NONE}:
-            self.fired["change refused"] += 1
+        if codes := set(error_codes(answer, type(answer))) - {ErrorCode.NONE}:
+            self.referee.wrong(f"node {node} refuses a change: {codes}")
             return False
         self.cluster.tell(f"node {node} says that {entry[1]} is {'there' if there else 'gone'}")
         self.referee.granted(wish, life)

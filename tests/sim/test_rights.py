@@ -15,6 +15,7 @@ import pytest
 from anabranch.broker import acl_store, rights
 from anabranch.broker.acl_store import AclWatch
 from anabranch.broker.authorizer import Authorizer
+from anabranch.broker.connection_quotas import Entrance
 from anabranch.controller.zk.session import Set
 from anabranch.protocol.acls import Acl, Operation, Permission, ResourcePattern, ResourceType
 from tests.sim.rights import allowed, play
@@ -114,14 +115,9 @@ def a_handler_does_not_ask(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("anabranch.broker.handlers.fetch.may", may)
 
 
-def what_is_not_read_is_open(patch: pytest.MonkeyPatch) -> None:
-    original = Authorizer.__init__
-
-    def init(authorizer: Authorizer, *args: Any, **options: Any) -> None:
-        original(authorizer, *args, **options)
-        authorizer._open = authorizer._open_without_acls
-
-    patch.setattr(Authorizer, "__init__", init)
+def the_door_is_open_at_once(patch: pytest.MonkeyPatch) -> None:
+    original = Entrance.__init__
+    patch.setattr(Entrance, "__init__", lambda entrance, quotas, is_open: original(entrance, quotas))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +129,7 @@ def what_is_not_read_is_open(patch: pytest.MonkeyPatch) -> None:
         (changes_overwrite_each_other, "nobody asks that"),
         (a_change_is_in_force_later, "and knew states"),
         (a_handler_does_not_ask, "served READ"),
-        (what_is_not_read_is_open, "served READ"),
+        (the_door_is_open_at_once, "refuse"),
     ],
 )
 def test_a_bug_is_seen(monkeypatch: pytest.MonkeyPatch, bug: Bug, seen_as: str) -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from anabranch import Admin
 from anabranch.broker import registration, scram
 from anabranch.broker.config_changes import change_config
 from anabranch.broker.security.credentials import ScramCredentials
+from anabranch.broker.server import Server
+from anabranch.clients.connection import Connection
+from anabranch.clients.security_config import make_security
+from anabranch.cluster import Cluster
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.controller.zk.session import ZkSession
 
@@ -54,3 +61,41 @@ async def test_a_credential_that_makes_no_sense_is_left_out_and_not_quoted(caplo
     assert credentials.of("SCRAM-SHA-256", "bob") is None
     assert "'bob' makes no sense" in caplog.text
     assert "planted" not in caplog.text
+
+
+async def test_who_comes_before_they_are_read_waits_and_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that restarts would be the end of every client that is quicker than it: 58 is no error to retry."""
+    listener, mechanism = "SASL_PLAINTEXT", "SCRAM-SHA-256"
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    properties = {
+        "inter.broker.listener.name": "PLAINTEXT",
+        f"listener.name.{listener.lower()}.sasl.enabled.mechanisms": mechanism,
+        f"listener.name.{listener.lower()}.{mechanism.lower()}.sasl.jaas.config": module,
+    }
+    addresses = ["PLAINTEXT://127.0.0.1:0", f"{listener}://127.0.0.1:0"]
+    alice = make_security(
+        security_protocol=listener, sasl_mechanism=mechanism, sasl_plain_username="alice", sasl_plain_password="wonder"
+    )
+    reading, came, read, admit = asyncio.Event(), asyncio.Event(), ScramCredentials.load, Server.admit
+
+    async def load_late(credentials: ScramCredentials, session: ZkSession) -> None:
+        reading.set()
+        await came.wait()
+        await read(credentials, session)
+
+    def admit_aloud(server: Server, connection: object) -> bool:
+        came.set()
+        return admit(server, connection)  # type: ignore[arg-type]
+
+    async with Cluster(1, listeners=addresses, properties=properties) as cluster:
+        async with Admin(cluster.bootstrap_servers) as admin:
+            await admin.set_password("alice", "wonder")
+        host, _, port = cluster.bootstrap_servers_of(listener).partition(":")
+        await cluster.crash_broker(1)
+        monkeypatch.setattr(ScramCredentials, "load", load_late)
+        monkeypatch.setattr(Server, "admit", admit_aloud)
+        starting = asyncio.ensure_future(cluster.start_broker(1))
+        await reading.wait()
+        connection = await Connection.open(host, int(port), client_id="alice", security=alice)
+        await connection.close()
+        await starting
