@@ -73,11 +73,11 @@ COMMANDS: Final[dict[str, Callable[[], list[str]]]] = {"anabranch": anabranch_co
 
 
 @contextmanager
-def running(name: str) -> Iterator[Peer]:
-    """A cluster in a process of its own, from its start until it has been stopped."""
+def running(name: str, *options: str) -> Iterator[Peer]:
+    """A cluster in a process of its own, from its start until it has been stopped; `options` are for its command."""
     # Bytecode is cached, as it is wherever nobody forbids it: an installed program is compiled once.
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    command = COMMANDS[name]()
+    command = [*COMMANDS[name](), *options]
     started_s = time.perf_counter()
     process = subprocess.Popen(
         command,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any, Final
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -26,12 +27,13 @@ RECORD: Final = bytes(range(256)) * 4
 RECORDS: Final = 16000
 ROUNDS: Final = 5
 WAIT_S: Final = 30.0
+NONE: Final[Mapping[str, Any]] = {}
 
 
-def create_topic(bootstrap: str, topic: str) -> None:
-    """Create the topic with three replicas and wait until it has leaders."""
+def create_topic(bootstrap: str, topic: str, replicas: int = 3) -> None:
+    """Create the topic and wait until it has leaders."""
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
-    for created in admin.create_topics([NewTopic(topic, PARTITIONS, 3)]).values():
+    for created in admin.create_topics([NewTopic(topic, PARTITIONS, replicas)]).values():
         created.result(WAIT_S)
     deadline_s = time.perf_counter() + WAIT_S
     while time.perf_counter() < deadline_s:
@@ -48,8 +50,10 @@ def delete_topic(bootstrap: str, topic: str) -> None:
         deleted.result(WAIT_S)
 
 
-def produced_per_s(bootstrap: str, topic: str, acks: str, rounds: int) -> list[float]:
-    """Records a second, round by round, after one that connects and warms up."""
+def produced_per_s(
+    bootstrap: str, topic: str, acks: str, rounds: int, settings: Mapping[str, Any] = NONE
+) -> list[float]:
+    """Records a second, round by round, after one that connects and warms up; `settings` are the client's."""
     failures: list[Any] = []
 
     def delivered(error: Any, _: Any) -> None:
@@ -63,6 +67,7 @@ def produced_per_s(bootstrap: str, topic: str, acks: str, rounds: int) -> list[f
             "queue.buffering.max.messages": 4 * RECORDS,
             "queue.buffering.max.kbytes": 1 << 20,
             **QUIET,
+            **settings,
         }
     )
     rates = []
@@ -77,9 +82,10 @@ def produced_per_s(bootstrap: str, topic: str, acks: str, rounds: int) -> list[f
     return rates[1:]
 
 
-def consumed_per_s(bootstrap: str, topic: str, rounds: int) -> list[float]:
+def consumed_per_s(bootstrap: str, topic: str, rounds: int, settings: Mapping[str, Any] = NONE) -> list[float]:
     """Records a second, from the first record of a round to its last."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "benchmark", "enable.auto.commit": False, **QUIET})
+    group = {"group.id": "benchmark", "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": bootstrap, **group, **QUIET, **settings})
     ends = [consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=WAIT_S) for p in range(PARTITIONS)]
     # Both clusters hold the last rounds of the producer; the mock one has dropped the older ones.
     share = min(RECORDS // PARTITIONS, *(high - low for low, high in ends))

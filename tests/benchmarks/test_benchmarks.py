@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from anabranch.clients.admin import Admin, NewTopic
-from benchmarks import beside_idle, codec, inspection, latency, request_path, scale, startup, streams_sizes
+from benchmarks import beside_idle, codec, inspection, latency, request_path, scale, security, startup, streams_sizes
 from benchmarks.__main__ import main
 from benchmarks.peers import running
 from benchmarks.report import curve, distribution, percentile
@@ -50,6 +50,12 @@ def test_both_clusters_answer_the_same_requests() -> None:
     produce, fetch = latency.measure(requests=20)
     assert "Produce" in produce.what
     assert "Fetch" in fetch.what
+
+
+@pytest.mark.processes
+def test_every_way_in_is_measured() -> None:
+    figures = security.measure(logins=8, rounds=1, passes=1)
+    assert [one.what.split(",")[0] for one in figures] == ["login"] * 6 + ["produce", "consume"] * 2
 
 
 @pytest.mark.processes

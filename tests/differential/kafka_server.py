@@ -52,12 +52,18 @@ class KafkaCluster(Startable):
     """Brokers 1..n of Apache Kafka with a ZooKeeper of their own; `async with` starts and stops them."""
 
     def __init__(
-        self, brokers: int = 1, *, properties: Mapping[str, str] | None = None, listeners: Sequence[str] = ()
+        self,
+        brokers: int = 1,
+        *,
+        properties: Mapping[str, str] | None = None,
+        listeners: Sequence[str] = (),
+        jvm_options: Sequence[str] = JVM_OPTIONS,
     ) -> None:
         """`listeners` are those that a single broker has besides the one for everybody."""
         self._ids = range(1, brokers + 1)
         self._properties = properties or {}
         self._listeners = listeners
+        self._jvm_options = jvm_options
         self._zookeeper = LocalZooKeeper()
         self._directory = tempfile.TemporaryDirectory(prefix="kafka-", ignore_cleanup_errors=True)
         self._processes: dict[int, asyncio.subprocess.Process] = {}
@@ -67,6 +73,11 @@ class KafkaCluster(Startable):
     def addresses(self) -> dict[int, tuple[str, int]]:
         """Where each broker listens."""
         return {node_id: ("127.0.0.1", port) for node_id, port in self._ports.items()}
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """The process of each broker."""
+        return {node_id: process.pid for node_id, process in self._processes.items()}
 
     @property
     def bootstrap_servers(self) -> str:
@@ -112,7 +123,7 @@ class KafkaCluster(Startable):
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         logging.write_text(LOGGING)
         jars = os.environ[VARIABLE]
-        options = [*JVM_OPTIONS, f"-Dlog4j.configuration=file:{logging}"]
+        options = [*self._jvm_options, f"-Dlog4j.configuration=file:{logging}"]
         with (directory / f"broker-{node_id}.log").open("ab") as output:
             self._processes[node_id] = await asyncio.create_subprocess_exec(
                 *(*dying_with_us(), java.find().command, *options, "-cp", f"{jars}/*", "kafka.Kafka", str(config)),
