@@ -7,13 +7,13 @@ so `retention.ms` of a topic has no synonyms while the broker knows only `log.re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.broker_properties import broker_properties, synonyms_of
 from anabranch.broker.config import field_name
 from anabranch.broker.dynamic_config import static_text
-from anabranch.broker.properties import Changes, ConfigError, ConfigKey, text_of
+from anabranch.broker.properties import Changes, ConfigError, ConfigKey, Kind, text_of
 from anabranch.broker.topic_properties import topic_properties
 from anabranch.protocol.values import value
 
@@ -28,6 +28,11 @@ DEFAULT: Final = 5
 
 UNKNOWN_KIND: Final = 0
 INERT: Final = "Known to Kafka; without effect here."
+LINEAGE: Final = {
+    "reshard.base": "Linear hashing places keys over this: the odd part of the count that the topic began with.",
+    "reshard.history": "GENERATION:COUNT of each resize, the present one last. Keys lie by the last count.",
+}
+"""What is told of a topic that was resized, and cannot be set: with it any client places keys as the topic does."""
 
 
 @value
@@ -74,6 +79,27 @@ def described_topic(brokers: DynamicConfig, overrides: Mapping[str, str]) -> lis
             )
         )
     return rows
+
+
+def described_lineage(base: int, history: Sequence[tuple[int, int]]) -> list[DescribedConfig]:
+    """How the keys of a topic lie, as published; nothing for one that was never resized: there it is Kafka's way."""
+    if len(history) < 2 or base < 1:
+        return []
+    steps = ",".join(f"{generation}:{count}" for generation, count in history)
+    values = {"reshard.base": (Kind.INT, str(base)), "reshard.history": (Kind.LIST, steps)}
+    return [
+        DescribedConfig(
+            name=name,
+            value=values[name][1],
+            source=DEFAULT,
+            kind=values[name][0],
+            read_only=True,
+            sensitive=False,
+            synonyms=(),
+            documentation=documentation,
+        )
+        for name, documentation in LINEAGE.items()
+    ]
 
 
 def described_broker(brokers: DynamicConfig) -> list[DescribedConfig]:

@@ -2,7 +2,8 @@
 
 Versions 0 to 4: v1 adds sources and synonyms (KIP-226), v3 types and documentation (KIP-569). A broker describes
 itself, or (name "") the properties that were changed for all. Empty or null keys mean all; unknown keys are left out. A
-kind of resource that does not exist spoils the whole request, as in Kafka; everything else only its own row.
+kind of resource that does not exist spoils the whole request, as in Kafka; everything else only its own row. A topic
+that was resized also tells how its keys lie, for clients that read no tags.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from anabranch.broker.described_configs import (
     DescribedConfig,
     described_broker,
     described_default,
+    described_lineage,
     described_topic,
     only,
 )
@@ -93,7 +95,9 @@ async def rows_of(ctx: RequestContext, asked: DescribeConfigsResource) -> list[D
     check_topic_name(name)
     if name not in services.metadata.image.topics:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
-    return described_topic(services.dynamic, await read_config(services.session, f"topics/{name}"))
+    rows = described_topic(services.dynamic, await read_config(services.session, f"topics/{name}"))
+    topic = services.metadata.topic(name)
+    return rows if topic is None else [*rows, *described_lineage(topic.base, topic.history)]
 
 
 def check_described_broker(node_id: int, name: str) -> None:

@@ -16,7 +16,7 @@ import pytest
 from anabranch import Admin, Consumer, NewTopic, Producer
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.linear_hashing import address
-from examples.stock_producer import GrowingTopic
+from examples.stock_producer import ResizedTopic
 from tests.interop.other_clients import within
 
 pytestmark = [
@@ -277,14 +277,14 @@ class TestGrowing:
 
 
 def test_the_example_keeps_order_and_is_let_in(anabranch_cluster: Any) -> None:
-    """`verify`: a stock producer that places keys by linear hashing, while the topic grows under it, twice."""
+    """`verify`: a stock producer that asks for the lineage, while the topic grows under it, twice, and shrinks."""
     servers = anabranch_cluster.bootstrap_servers
     topic = run(created(servers, "verify"))
-    producer = GrowingTopic(servers, topic, BEFORE, log_level=0)
+    producer = ResizedTopic(servers, topic, log_level=0)
     rounds = []
-    for number, count in enumerate((BEFORE, AFTER, 7)):
-        if count > BEFORE:
-            run(grown(servers, topic, count))  # behind the producer's back
+    for number, count in enumerate((BEFORE, AFTER, 7, 3)):
+        if number:
+            run(resized(servers, topic, count))  # behind the producer's back
         rounds.append(keyed(str(number), 60))
         for row in rounds[-1]:
             producer.send(row.key or b"", row.value)
@@ -299,6 +299,6 @@ def test_the_example_keeps_order_and_is_let_in(anabranch_cluster: Any) -> None:
     assert {row.partition for row in got} > set(range(BEFORE)), "keys have moved"
 
 
-async def grown(servers: str, topic: str, count: int) -> None:
+async def resized(servers: str, topic: str, count: int) -> None:
     async with Admin(servers) as admin:
-        await admin.create_partitions(topic, count)
+        await admin.create_partitions(topic, count, allow_shrink=True)

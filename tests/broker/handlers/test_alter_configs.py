@@ -11,6 +11,7 @@ import pytest
 
 from anabranch.broker.config_requests import APPEND, BROKER, BROKER_LOGGER, DELETE, SET, SUBTRACT, TOPIC
 from anabranch.broker.replication.partition import Partition
+from anabranch.clients.admin import Admin, NewTopic
 from anabranch.cluster import Cluster
 from anabranch.controller.zk import paths, znodes
 from anabranch.protocol.apis import alter_configs as old
@@ -253,3 +254,19 @@ async def test_levels_of_loggers() -> None:
             assert logger.level == logging.NOTSET
     finally:
         logger.setLevel(before)
+
+
+async def test_a_resized_topic_tells_how_its_keys_lie_and_lets_nobody_say_otherwise() -> None:
+    async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name="t", partitions=4)])
+        await admin.wait_for_topic("t")
+        assert not await described(cluster, TOPIC, "t", "reshard.base", "reshard.history"), "as in Kafka"
+        for count in (6, 3):
+            await admin.create_partitions("t", count, allow_shrink=True)
+        rows = await described(cluster, TOPIC, "t", "reshard.base", "reshard.history")
+        assert {name: row.value for name, row in rows.items()} == {
+            "reshard.base": "1",
+            "reshard.history": "0:4,1:6,2:3",
+        }
+        assert all(row.read_only and row.documentation for row in rows.values())
+        assert await alter(cluster, resource(TOPIC, "t", one("reshard.base", "3"))) == [ErrorCode.INVALID_CONFIG]

@@ -1,0 +1,110 @@
+"""A partitioner for aiokafka: `from anabranch.clients.partitioners.aio import LineagePartitioner`.
+
+aiokafka asks its own partitioners without naming the topic, so the choice is made here and handed to `send`. For topics
+with `reshard.legacy.producers=verify`; what a refusal means for the order of a key is told in `docs/resize.md`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any, Final
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import KafkaError, PolicyViolationError, for_code
+
+from anabranch.clients.partitioners.placement import Placement, Placements, placement_of
+
+PAUSE_S: Final = 0.02
+"""Between two looks at whether metadata shows what a resize has added."""
+
+
+class LineagePartitioner:
+    """Chooses partitions for one producer, and reads a topic's lineage again when a broker has refused a record.
+
+    The producer must not be idempotent: aiokafka leaves a hole in its numbers where a batch was refused, and every
+    later one to that partition fails.
+
+    Args:
+        producer: The producer that sends what is placed here.
+        admin: Asks for the lineage; the broker must let it DESCRIBE_CONFIGS the topic.
+        timeout_s: How long reading a lineage may take.
+        rng: Chooses partitions of records without a key.
+    """
+
+    def __init__(
+        self,
+        producer: AIOKafkaProducer,
+        admin: AIOKafkaAdminClient,
+        *,
+        timeout_s: float = 10,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._producer, self._admin, self._timeout_s = producer, admin, timeout_s
+        self._placements = Placements(rng or random.Random())
+        self._reading = asyncio.Lock()
+
+    async def partition(self, topic: str, key: bytes | None) -> int:
+        """The partition of a key; of a record without one, any that takes records.
+
+        Waits for the cluster when the topic is new to this producer, and after a refusal. Raises aiokafka's KafkaError,
+        TimeoutError.
+        """
+        return self._placements.partition(topic, await self._placement(topic), key)
+
+    def refresh(self, topic: str) -> None:
+        """Read a topic's lineage again for the next record. `send` does so by itself."""
+        if (known := self._placements.known(topic)) is not None:
+            self._placements.refused(topic, known)
+
+    async def send(
+        self, topic: str, value: bytes | None = None, key: bytes | None = None, **more: Any
+    ) -> asyncio.Future[Any]:
+        """`AIOKafkaProducer.send` to the partition of the key. A refusal is the future's PolicyViolationError.
+
+        What was refused is stored nowhere, and what was sent of its key after it may be stored: see `docs/resize.md`.
+        """
+        placement = await self._placement(topic)
+
+        def told(sent: asyncio.Future[Any]) -> None:
+            if not sent.cancelled() and isinstance(sent.exception(), PolicyViolationError):
+                self._placements.refused(topic, placement)
+
+        place = self._placements.partition(topic, placement, key)
+        sent: asyncio.Future[Any] = await self._producer.send(topic, value, key=key, partition=place, **more)
+        sent.add_done_callback(told)
+        return sent
+
+    async def _placement(self, topic: str) -> Placement:
+        known = self._placements.known(topic)
+        if known is not None:
+            return known
+        async with self._reading, asyncio.timeout(self._timeout_s):
+            known = self._placements.known(topic)
+            if known is None:
+                known = await self._read(topic)
+                self._placements.read(topic, known)
+            return known
+
+    async def _read(self, topic: str) -> Placement:
+        (answer,) = await self._admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+        ((code, reason, _, _, rows),) = answer.resources
+        if code:
+            raise for_code(code)(reason)
+        properties = {row[0]: row[1] for row in rows}
+        placement = placement_of(properties, len(await self._shown(topic)))
+        while True:
+            if len(await self._shown(topic)) >= placement.count:
+                return placement
+            await asyncio.sleep(PAUSE_S)  # a broker whose metadata is older than what the other has told
+
+    async def _shown(self, topic: str) -> set[int]:
+        """The partitions that this producer may send to. To ask is what makes it hear of new ones."""
+        await self._producer.client.add_topic(topic)
+        await self._producer.client.force_metadata_update()
+        shown = await self._producer.partitions_for(topic)
+        if not shown:
+            raise KafkaError(f"{topic} has no partitions")
+        return set(shown)

@@ -1,0 +1,100 @@
+"""A partitioner for confluent-kafka: `from anabranch.clients.partitioners.confluent import LineagePartitioner`.
+
+librdkafka chooses partitions in C and by the count alone, so the choice is made here and handed to it. For topics with
+`reshard.legacy.producers=verify`; what a refusal means for the order of a key is told in `docs/resize.md`.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+from anabranch.clients.partitioners.placement import Placement, Placements, placement_of
+
+Told = Callable[[Any, Any], None]
+REFUSALS: Final = (
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.INVALID_RECORD,
+    KafkaError._INVALID_DIFFERENT_RECORD,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+)
+"""The batch; the record in it whose key lies wrong; the others beside that one; and what an idempotent librdkafka,
+which begins a new epoch after a refusal, still had under way."""
+PAUSE_S: Final = 0.02
+"""Between two looks at whether metadata shows what a resize has added."""
+
+
+class LineagePartitioner:
+    """Chooses partitions for one producer, and reads a topic's lineage again when a broker has refused a record.
+
+    Args:
+        producer: The producer that sends what is placed here.
+        admin: Asks for the lineage; the broker must let it DESCRIBE_CONFIGS the topic.
+        timeout_s: How long reading a lineage may take.
+        rng: Chooses partitions of records without a key.
+    """
+
+    def __init__(
+        self, producer: Producer, admin: AdminClient, *, timeout_s: float = 10, rng: random.Random | None = None
+    ) -> None:
+        self._producer, self._admin, self._timeout_s = producer, admin, timeout_s
+        self._placements = Placements(rng or random.Random())
+
+    def partition(self, topic: str, key: bytes | None) -> int:
+        """The partition of a key; of a record without one, any that takes records.
+
+        Waits for the cluster when the topic is new to this producer, and after a refusal. Raises KafkaException.
+        """
+        return self._placements.partition(topic, self._placement(topic), key)
+
+    def refresh(self, topic: str) -> None:
+        """Read a topic's lineage again for the next record. `produce` does so by itself."""
+        if (known := self._placements.known(topic)) is not None:
+            self._placements.refused(topic, known)
+
+    def produce(
+        self, topic: str, value: Any = None, key: bytes | None = None, *, on_delivery: Told | None = None, **more: Any
+    ) -> None:
+        """`Producer.produce` to the partition of the key. A refusal reaches `on_delivery` like any other error.
+
+        What was refused is stored nowhere, and what was sent of its key after it may be stored: see `docs/resize.md`.
+        """
+        placement = self._placement(topic)
+
+        def told(error: Any, message: Any) -> None:
+            if error is not None and error.code() in REFUSALS:
+                self._placements.refused(topic, placement)
+            if on_delivery is not None:
+                on_delivery(error, message)
+
+        place = self._placements.partition(topic, placement, key)
+        self._producer.produce(topic, value, key, place, on_delivery=told, **more)
+
+    def _placement(self, topic: str) -> Placement:
+        known = self._placements.known(topic)
+        if known is None:
+            known = self._read(topic)
+            self._placements.read(topic, known)
+        return known
+
+    def _read(self, topic: str) -> Placement:
+        asked = ConfigResource(ResourceType.TOPIC, topic)
+        rows = self._admin.describe_configs([asked], request_timeout=self._timeout_s)[asked].result()
+        placement = placement_of({name: row.value for name, row in rows.items()}, self._shown(topic))
+        for _ in range(int(self._timeout_s / PAUSE_S)):
+            if self._shown(topic) >= placement.count:
+                return placement
+            threading.Event().wait(PAUSE_S)  # a broker whose metadata is older than what the other has told
+        raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION, f"{topic} does not show its new partitions"))
+
+    def _shown(self, topic: str) -> int:
+        """How many partitions this producer may send to. To ask is what makes it hear of new ones."""
+        found = self._producer.list_topics(topic, self._timeout_s).topics[topic]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        return len(found.partitions)

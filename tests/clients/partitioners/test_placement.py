@@ -1,0 +1,55 @@
+"""Where keys lie, from the two properties of a resized topic; and when that is read again."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from anabranch.clients.partitioners.placement import KEYLESS_RUN, Placement, Placements, placement_of
+from anabranch.protocol.hashing import murmur2
+from anabranch.protocol.lineage import Lineage
+
+KEYS = [b"key-%d" % number for number in range(200)]
+
+
+@pytest.mark.parametrize(
+    "counts", [(4,), (4, 6), (4, 6, 3), (3, 2), (5, 1, 7), (12, 4, 20)], ids=lambda counts: "-".join(map(str, counts))
+)
+def test_keys_lie_as_our_own_producer_places_them(counts: tuple[int, ...]) -> None:
+    lineage = Lineage(counts[0] // (counts[0] & -counts[0]), list(enumerate(counts)))
+    shown = {"reshard.base": str(lineage.base), "reshard.history": ",".join(f"{g}:{n}" for g, n in lineage.history)}
+    placement = placement_of(shown if len(counts) > 1 else {}, max(counts))
+    assert [placement.partition(key) for key in KEYS] == [lineage.address(murmur2(key)) for key in KEYS]
+
+
+def test_a_topic_that_was_never_resized_is_kafkas() -> None:
+    placement = placement_of({"retention.ms": "5"}, 6)
+    assert [placement.partition(key) for key in KEYS] == [murmur2(key) % 6 for key in KEYS]
+
+
+@pytest.mark.parametrize("history", ["7", "1:x", ":"])
+def test_what_no_broker_says_is_told(history: str) -> None:
+    with pytest.raises(ValueError, match=f"reshard.base=3 with reshard.history={history} tells of no placement"):
+        placement_of({"reshard.base": "3", "reshard.history": history}, 4)
+
+
+def test_one_refusal_has_a_lineage_read_again_and_those_of_the_same_time_do_not() -> None:
+    placements, old, new = Placements(random.Random(1)), Placement(1, 4), Placement(1, 6)
+    assert placements.known("t") is None
+    placements.read("t", old)
+    placements.refused("t", old)
+    assert placements.known("t") is None
+    placements.read("t", new)
+    placements.refused("t", old)  # it was sent before that
+    assert placements.known("t") is new
+    placements.refused("another", old)
+
+
+def test_records_without_a_key_stay_a_while_and_go_where_records_are_taken() -> None:
+    placements, large, small = Placements(random.Random(1)), Placement(1, 8), Placement(1, 2)
+    places = [placements.partition("t", large, None) for _ in range(KEYLESS_RUN * 3)]
+    runs = [set(places[first : first + KEYLESS_RUN]) for first in range(0, len(places), KEYLESS_RUN)]
+    assert [len(run) for run in runs] == [1, 1, 1]
+    assert runs[0] != runs[1]
+    assert {placements.partition("t", small, None) for _ in range(KEYLESS_RUN * 20)} == {0, 1}
