@@ -110,7 +110,7 @@ transaction.state.log.replication.factor | short | = | 1.. |  | Replicas of the 
 transaction.state.log.segment.bytes | int | = | 1.. |  | Segment size of the transactions topic.
 transactional.id.expiration.ms | int | = | 1.. |  | After how much silence a transactional id is forgotten.
 unclean.leader.election.enable | boolean | = |  | cluster | Whether a replica out of sync may lead when no other can.
-withheld.features | list | = |  |  | Features that the node does not own up to, like an older release.
+withheld.features | list |  |  |  | Features that the node does not own up to, like an older release.
 zookeeper.session.timeout.ms | int | = |  |  | After how much silence ZooKeeper ends the session.
 """
 

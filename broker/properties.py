@@ -5,7 +5,7 @@ three hundred of them read like a page and are parsed only when one is asked for
 
     name | kind | default | accepts | changes or broker's property | what it does
 
-default   "-" none; otherwise that of the settings field that bears its name ("="), if there is one, or this text
+default   "-" none; otherwise that of the settings field that bears its name ("="), or this text, which may be empty
 accepts   "14.." at least 14; "0..1" between; "a, b" one of these, or for a list some of these; "-1 or 1..9" either
 kinds     Kafka's (`ConfigDef.Type`), with the numbers that DescribeConfigs uses
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 SECURITY: Final = """
-authorizer.class.name | string | = |  |  | Who decides what a user may do; empty: nobody does, and all may do all.
+authorizer.class.name | string | |  |  | Who decides what a user may do; empty: nobody does, and all may do all.
 connection.failed.authentication.delay.ms | int | 100 | 0.. |  | How long who fails to authenticate is kept waiting.
 connections.max.reauth.ms | long | 0 |  |  | How long a login is good; 0: for ever.
 delegation.token.expiry.check.interval.ms | long | 3600000 | 1.. |  | How often expired tokens are removed.

@@ -26,6 +26,7 @@ def test_every_field_with_a_name_of_kafkas_has_the_default_that_the_table_tells(
         own = own_default(BrokerSettings, name)
         if own is not None and name not in ("log.retention.ms", "log.roll.ms"):
             assert key.default == own, f"{name}: the table says {key.default}, the field {own}"
+        assert key.default != "=", f"{name}: no field tells a default"
 
 
 def test_the_node_id_is_kafkas_broker_id() -> None:
