@@ -30,7 +30,7 @@ class ResizedTopic:
         self.topic = topic
         self.waiting: dict[bytes, deque[bytes]] = {}
         self.refused: dict[bytes, int] = {}
-        self.again: list[bytes] = []
+        self.due: list[bytes] = []
 
     def send(self, key: bytes, value: bytes) -> None:
         """Store a record behind what was sent of its key before."""
@@ -46,10 +46,10 @@ class ResizedTopic:
             self.poll(0.1)
 
     def poll(self, seconds: float) -> None:
-        """Hear what has become of records, and send again what was refused."""
+        """Hear what has become of records, and send what is due: never from within a callback."""
         self.producer.poll(seconds)
-        again, self.again = self.again, []
-        for key in again:
+        due, self.due = self.due, []
+        for key in due:
             self.produce(key)
 
     def produce(self, key: bytes) -> None:
@@ -62,12 +62,11 @@ class ResizedTopic:
         if error is None:
             self.refused.pop(key, None)
             self.waiting[key].popleft()
-            if self.waiting[key]:
-                self.produce(key)
-            else:
+            if not self.waiting[key]:
                 del self.waiting[key]
-            return
-        self.refused[key] = self.refused.get(key, 0) + 1
-        if error.code() not in REFUSALS or self.refused[key] > REFUSALS_MAX:
-            raise KafkaException(error)
-        self.again.append(key)
+                return
+        else:
+            self.refused[key] = self.refused.get(key, 0) + 1
+            if error.code() not in REFUSALS or self.refused[key] > REFUSALS_MAX:
+                raise KafkaException(error)
+        self.due.append(key)

@@ -44,6 +44,8 @@ class LineagePartitioner:
     ) -> None:
         self._producer, self._admin, self._timeout_s = producer, admin, timeout_s
         self._placements = Placements(rng or random.Random())
+        self._telling: int | None = None
+        """The thread that is in an application's `on_delivery`."""
 
     def partition(self, topic: str, key: bytes | None) -> int:
         """The partition of a key; of a record without one, any that takes records.
@@ -63,6 +65,8 @@ class LineagePartitioner:
         """`Producer.produce` to the partition of the key. A refusal reaches `on_delivery` like any other error.
 
         What was refused is stored nowhere, and what was sent of its key after it may be stored: see `docs/resize.md`.
+        Raises RuntimeError from within `on_delivery`: to ask a cluster there ends the process (an assertion in
+        confluent-kafka). Note there what is to be sent, and send it when `poll` or `flush` has returned.
         """
         placement = self._placement(topic)
 
@@ -70,12 +74,18 @@ class LineagePartitioner:
             if error is not None and error.code() in REFUSALS:
                 self._placements.refused(topic, placement)
             if on_delivery is not None:
-                on_delivery(error, message)
+                self._telling = threading.get_ident()
+                try:
+                    on_delivery(error, message)
+                finally:
+                    self._telling = None
 
         place = self._placements.partition(topic, placement, key)
         self._producer.produce(topic, value, key, place, on_delivery=told, **more)
 
     def _placement(self, topic: str) -> Placement:
+        if self._telling == threading.get_ident():
+            raise RuntimeError("on_delivery must not place records: note them, and send them when poll has returned")
         known = self._placements.known(topic)
         if known is None:
             known = self._read(topic)

@@ -115,6 +115,22 @@ def test_records_without_a_key_go_where_records_are_taken(anabranch: Any) -> Non
     assert {message.partition() for _, message in outcomes[-300:]} <= set(range(COUNTS[-1]))
 
 
+def test_a_callback_that_sends_is_told_to_wait(anabranch: Any) -> None:
+    """It would read the lineage now and then, and confluent-kafka ends the process when a callback asks its cluster."""
+    one, outcomes = sender(anabranch), []
+
+    def told(error: Any, message: Any) -> None:
+        with pytest.raises(RuntimeError, match="when poll has returned"):
+            one.partitioner.produce(one.topic, b"second", b"key")
+        outcomes.append(error)
+
+    one.partitioner.produce(one.topic, b"first", b"key", on_delivery=told)
+    assert one.producer.flush(30) == 0
+    assert outcomes == [None]
+    one.partitioner.produce(one.topic, b"second", b"key")
+    assert one.producer.flush(30) == 0
+
+
 def test_a_topic_that_is_not_there_is_told(anabranch: Any) -> None:
     from confluent_kafka import KafkaException
 
