@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from anabranch.protocol import audit as wire
 from anabranch.spark_jobs import inputs, stages, verdict
 from anabranch.spark_jobs.scope import Scope
 from anabranch.spark_jobs.source import FORMAT
+from anabranch.spark_jobs.source_options import Client
 from anabranch.spark_jobs.stages import BESIDE, COUNT, VIOLATION, BucketAuditor
 from anabranch.spark_jobs.tallies import Ledger, Tallies
 from anabranch.spark_jobs.violations import LOSSES, Violations, batch_name
@@ -50,6 +51,8 @@ class Target:
     """Which source reads the topics: one of `inputs.SOURCES`."""
     fail_on_data_loss: bool = True
     """End the query if records are gone that it has not read."""
+    client: Client = field(default_factory=dict, repr=False)
+    """How one is let in."""
 
     @property
     def expect(self) -> str | None:
@@ -156,6 +159,7 @@ def _rows(session: SparkSession, target: Target) -> DataFrame:
         source=target.source,
         fail_on_data_loss=target.fail_on_data_loss,
         isolation_level=target.scope.isolation_level,
+        client=target.client,
     )
 
 

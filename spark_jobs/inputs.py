@@ -1,7 +1,7 @@
 """Records of topics as DataFrames, from our own source or from Spark's Kafka connector: same columns, same verdict.
 
 The connector is a package of its own (`CONNECTOR`: `--conf spark.jars.packages=...`, or files in `spark.jars`).
-It reads in the JVM, knows TLS and SASL, and fails a query whose topic loses a partition, even one that was read to its
+It reads in the JVM, and fails a query whose topic loses a partition, even one that was read to its
 end and merged away, unless it is told not to mind (`fail_on_data_loss`).
 """
 
@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.spark_jobs.scope import READ_COMMITTED
 from anabranch.spark_jobs.source import FORMAT
+from anabranch.spark_jobs.source_options import OPEN, Client
 
 CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 """The newest version that is published and was tested with the pinned PySpark."""
@@ -39,11 +40,12 @@ def stream(
     source: str = FORMAT,
     fail_on_data_loss: bool = True,
     isolation_level: str = READ_COMMITTED,
+    client: Client = OPEN,
 ) -> DataFrame:
     """The records of topics as a stream, from their beginning on, `rows` per batch. Raises SourceMissing."""
     reader = session.readStream.format(source).option("maxOffsetsPerTrigger", rows)
     reader = reader.option(FAIL_ON_DATA_LOSS, fail_on_data_loss).option(ISOLATION_LEVEL, isolation_level)
-    return _loaded(reader, servers, topics, headers)
+    return _loaded(reader, servers, topics, headers, client)
 
 
 def batch(
@@ -54,19 +56,21 @@ def batch(
     source: str = FORMAT,
     fail_on_data_loss: bool = True,
     isolation_level: str = READ_COMMITTED,
+    client: Client = OPEN,
 ) -> DataFrame:
     """The records that topics hold now. Raises SourceMissing."""
     reader = session.read.format(source)
     reader = reader.option(FAIL_ON_DATA_LOSS, fail_on_data_loss).option(ISOLATION_LEVEL, isolation_level)
-    return _loaded(reader, servers, topics, headers=True)
+    return _loaded(reader, servers, topics, True, client)
 
 
-def _loaded(reader: Any, servers: str, topics: Sequence[str], headers: bool) -> DataFrame:
+def _loaded(reader: Any, servers: str, topics: Sequence[str], headers: bool, client: Client) -> DataFrame:
     prepared = (
         reader.option("kafka.bootstrap.servers", servers)
         .option("subscribe", ",".join(topics))
         .option("startingOffsets", "earliest")
         .option("includeHeaders", str(headers).lower())
+        .options(**{f"kafka.{name}": value for name, value in client.items()})
     )
     try:
         frame: DataFrame = prepared.load()

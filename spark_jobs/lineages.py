@@ -9,10 +9,11 @@ from pathlib import Path
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from anabranch.protocol.lineage import Lineage
 from anabranch.spark_jobs.reader import TopicReader
+from anabranch.spark_jobs.source_options import OPEN, Client
 
 
-def ask(servers: str, topics: Iterable[str], *, patience_s: float = 10.0) -> dict[str, Lineage]:
-    """Topic -> lineage, of the ordered ones.
+def ask(servers: str, topics: Iterable[str], client: Client = OPEN, *, patience_s: float = 10.0) -> dict[str, Lineage]:
+    """Topic -> lineage, of the ordered ones; `client` says how one is let in.
 
     Raises KafkaError or OSError when no broker answers within `patience_s`.
     """
@@ -20,7 +21,7 @@ def ask(servers: str, topics: Iterable[str], *, patience_s: float = 10.0) -> dic
     request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
     if not wanted:
         return {}
-    with TopicReader(servers, patience_s=patience_s) as reader:
+    with TopicReader(servers, client, patience_s=patience_s) as reader:
         response: MetadataResponse = reader._retry(lambda: reader._ask_any(request))
     return {
         topic.name: Lineage(topic.base, [(step.generation, step.count) for step in topic.history])

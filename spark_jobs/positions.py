@@ -17,7 +17,7 @@ class Positions:
 
     def __init__(self, options: Options, reader: TopicReader | None = None) -> None:
         self._options = options
-        self._reader = reader or TopicReader(options.servers)
+        self._reader = reader or TopicReader(options.servers, options.secured)
         self._ids: dict[str, str] = {}
 
     def close(self) -> None:

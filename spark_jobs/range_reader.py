@@ -43,7 +43,7 @@ class LostRecords(RuntimeError):
 class RangeReader:
     """A consumer that belongs to no group. Reads a range at a time; keeps its connections between them."""
 
-    def __init__(self, servers: str, client: Mapping[str, str], *, patience_s: float = 60.0) -> None:
+    def __init__(self, servers: str, client: Mapping[str, Any], *, patience_s: float = 60.0) -> None:
         self._patience_s = patience_s
         self._settings: dict[str, Any] = {
             "bootstrap.servers": servers,

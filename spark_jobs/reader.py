@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from math import inf
 from typing import Any, Final, TypeVar
 
+from anabranch.clients.authentication import NotAuthenticated, log_in
+from anabranch.clients.security import Security
 from anabranch.protocol.apis.api_versions import ApiVersionsRequest
 from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from anabranch.protocol.connection import ClientConnection
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.registry import api_of
+from anabranch.spark_jobs import secured
+from anabranch.spark_jobs.source_options import OPEN, Client
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -44,12 +49,19 @@ class PartitionGone(KafkaError):
 class _Link:
     """One blocking connection."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, security: Security | None = None) -> None:
         self._socket = socket.create_connection(address, timeout=CALL_TIMEOUT_S)
         self._core = ClientConnection("anabranch-audit")
         hello = ApiVersionsRequest(client_software_name="anabranch", client_software_version="0.1.0")
         try:
+            if security is not None and security.tls is not None:
+                self._socket = security.tls.wrap_socket(self._socket, server_hostname=address[0])
             self._versions = {row.api_key: row.max_version for row in self.call(hello, API_VERSIONS_SENT).api_keys}
+            if security is not None and security.mechanism:
+                _at_once(log_in(security, self._answer))
+        except ssl.SSLCertVerificationError as error:
+            self.close()
+            raise NotAuthenticated(f"{address[0]}:{address[1]} is not to be believed: {error.verify_message}") from None
         except BaseException:
             self.close()
             raise
@@ -67,17 +79,32 @@ class _Link:
                 if correlation_id == expected:
                     return response
 
+    async def _answer(self, request: Any) -> Any:
+        return self.call(request)
+
     def close(self) -> None:
         self._socket.close()
+
+
+def _at_once(work: Coroutine[Any, Any, Result]) -> Result | None:
+    """The result of what waits for nothing, as all that it asks is answered before it goes on."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        result: Result = end.value
+        return result
+    raise AssertionError("it waits")
 
 
 class TopicReader:
     """Knows the topics of one cluster, and where they begin and end."""
 
-    def __init__(self, bootstrap_servers: str, *, patience_s: float = 60.0) -> None:
+    def __init__(self, bootstrap_servers: str, client: Client = OPEN, *, patience_s: float = 60.0) -> None:
+        """`client` says how one is let in. Raises ValueError, OSError."""
         self._bootstrap = [_address(part) for part in bootstrap_servers.split(",") if part.strip()]
         if not self._bootstrap:
             raise ValueError('bootstrap.servers names no server: write "127.0.0.1:9092"')
+        self._security = secured.security(client)
         self._patience_s = patience_s
         self._links: dict[Address, _Link] = {}
         self._known = list(self._bootstrap)
@@ -157,6 +184,8 @@ class TopicReader:
         for address in sorted(self._known, key=lambda one: one not in self._links):
             try:
                 return self._link(address).call(request)
+            except NotAuthenticated:
+                raise
             except OSError as error:
                 self._drop(address)
                 failure = error
@@ -166,13 +195,15 @@ class TopicReader:
     def _ask(self, address: Address, request: Any) -> Any:
         try:
             return self._link(address).call(request)
+        except NotAuthenticated:
+            raise
         except OSError as error:
             raise ConnectionError(f"{address[0]}:{address[1]} does not answer: {error}") from error
 
     def _link(self, address: Address) -> _Link:
         link = self._links.get(address)
         if link is None:
-            link = self._links[address] = _Link(address)
+            link = self._links[address] = _Link(address, self._security)
         return link
 
     def _drop(self, address: Address) -> None:
@@ -187,7 +218,9 @@ class TopicReader:
             try:
                 return operation()
             except (OSError, KafkaError) as error:
-                final = isinstance(error, KafkaError) and not error.code.retriable
+                final = isinstance(error, NotAuthenticated) or (
+                    isinstance(error, KafkaError) and not error.code.retriable
+                )
                 patience_s = min(GONE_PATIENCE_S if isinstance(error, PartitionGone) else inf, self._patience_s)
                 if final or time.perf_counter() - begun > patience_s:
                     raise

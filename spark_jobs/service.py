@@ -35,7 +35,7 @@ from anabranch.spark_jobs.inputs import SourceMissing
 from anabranch.spark_jobs.reader import TopicReader
 from anabranch.spark_jobs.scope import FORGET_MS, READ_COMMITTED, Scope
 from anabranch.spark_jobs.source import FORMAT
-from anabranch.spark_jobs.source_options import ISOLATION_LEVELS
+from anabranch.spark_jobs.source_options import ISOLATION_LEVELS, OPEN, Client
 from anabranch.spark_jobs.violations import Violations
 
 log = logging.getLogger(__name__)
@@ -90,8 +90,11 @@ class AuditService:
         source: str = FORMAT,
         *,
         fail_on_data_loss: bool = True,
+        client: Client = OPEN,
     ) -> None:
-        """`tell` is called after each batch with "progress", the topic, and the verdict at this moment."""
+        """`tell` is called after each batch with "progress", the topic, and the verdict at this moment; `client` says
+        how one is let in."""
+        self._client = client
         self._source = source
         self._fail_on_data_loss = fail_on_data_loss
         self._session = session
@@ -127,6 +130,7 @@ class AuditService:
             scope,
             source=self._source,
             fail_on_data_loss=self._fail_on_data_loss,
+            client=self._client,
         )
 
     def active(self, topic: str) -> bool:
@@ -174,7 +178,10 @@ def claim(target: audit.Target) -> None:
 
     Raises CannotAudit.
     """
-    identity: dict[str, Any] = {"expect": target.expect, **look_up(target.servers, [target.topic, target.expect])}
+    identity: dict[str, Any] = {
+        "expect": target.expect,
+        **look_up(target.servers, [target.topic, target.expect], target.client),
+    }
     if target.scope.groups:
         identity["--group"] = sorted(target.scope.groups)
     if target.scope.forget_ms != FORGET_MS:
@@ -192,10 +199,13 @@ def claim(target: audit.Target) -> None:
         )
 
 
-def look_up(servers: str, topics: Iterable[str | None]) -> dict[str, str]:
-    """Topic -> id. Raises CannotAudit when no broker answers or a topic does not exist."""
+def look_up(servers: str, topics: Iterable[str | None], client: Client = OPEN) -> dict[str, str]:
+    """Topic -> id; `client` says how one is let in.
+
+    Raises CannotAudit when no broker answers or a topic does not exist.
+    """
     try:
-        with TopicReader(servers, patience_s=LOOK_UP_PATIENCE_S) as reader:
+        with TopicReader(servers, client, patience_s=LOOK_UP_PATIENCE_S) as reader:
             return {topic: reader.topic_id(topic) for topic in topics if topic is not None}
     except KafkaError as error:
         if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

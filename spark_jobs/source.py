@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 from anabranch.spark_jobs.positions import Positions
 from anabranch.spark_jobs.range_reader import GONE_PATIENCE_S, LostRecords, RangeReader
 from anabranch.spark_jobs.ranges import OffsetRange, admit, losses, ranges, split
+from anabranch.spark_jobs.secured import of_librdkafka
 from anabranch.spark_jobs.source_options import CLIENT_OPTIONS, EARLIEST, LATEST, Offsets, Options
 
 log = logging.getLogger(__name__)
@@ -61,11 +62,17 @@ class AnabranchSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
-        return _BatchReader(Options.of(self.options))
+        return _BatchReader(_checked(Options.of(self.options)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For `spark.readStream`."""
-        return _StreamReader(Options.of(self.options, streaming=True))
+        return _StreamReader(_checked(Options.of(self.options, streaming=True)))
+
+
+def _checked(options: Options) -> Options:
+    """These options, if executors can follow them too. Raises ValueError, OSError."""
+    of_librdkafka(options.secured)
+    return options
 
 
 class _BatchReader(DataSourceReader):
@@ -160,7 +167,7 @@ def _tasks(options: Options, whole: Sequence[OffsetRange]) -> list[InputPartitio
 
 # ----------------------------------------------------------------------------------------------------- on the executors
 
-_idle: Final[dict[str, list[RangeReader]]] = {}
+_idle: Final[dict[tuple[object, ...], list[RangeReader]]] = {}
 """Connected readers, kept for the next task: a worker runs many tasks, some of them shorter than a connect."""
 
 
@@ -168,9 +175,9 @@ def read(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch
     """The records of one task, as Arrow has them."""
     assert isinstance(partition, _Task), "made by _tasks()"
     client = {CLIENT_OPTIONS[name]: value for name, value in options.client.items()}
-    name = repr((options.servers, sorted(client.items())))
-    pool = _idle.setdefault(name, [])
-    reader = pool.pop() if pool else RangeReader(options.servers, client)
+    alike = (options.servers, *sorted(client.items()), *sorted(options.secured.items()))
+    pool = _idle.setdefault(alike, [])
+    reader = pool.pop() if pool else RangeReader(options.servers, {**client, **of_librdkafka(options.secured)})
     try:
         for records in reader.read(partition.range, fail_on_data_loss=options.fail_on_data_loss):
             yield to_arrow(records, partition.range, headers=options.headers)

@@ -9,11 +9,25 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 EARLIEST: Final = -2
 LATEST: Final = -1
+
+Client = Mapping[str, str]
+"""Kafka's client properties that say how one is let in. They hold secrets: no repr shows them."""
+OPEN: Final[Client] = {}
+SECURED: Final = frozenset(
+    {
+        *("security.protocol", "sasl.mechanism", "sasl.jaas.config", "sasl.oauthbearer.token.endpoint.url"),
+        *("ssl.truststore.type", "ssl.truststore.location", "ssl.truststore.password", "ssl.truststore.certificates"),
+        *("ssl.keystore.type", "ssl.keystore.location", "ssl.keystore.password", "ssl.keystore.key"),
+        *("ssl.keystore.certificate.chain", "ssl.key.password", "ssl.enabled.protocols", "ssl.cipher.suites"),
+        "ssl.endpoint.identification.algorithm",
+    }
+)
+"""Their names. `spark_jobs.secured` follows them."""
 
 Offsets = dict[str, dict[str, int]]
 """Per topic and partition, as JSON has it: what Spark's Kafka source writes into checkpoints, too."""
@@ -66,6 +80,8 @@ class Options:
     partitions_min: int | None
     records_per_partition_max: int | None
     client: Mapping[str, str]
+    secured: Client = field(default_factory=dict, repr=False)
+    """How one is let in."""
 
     @property
     def committed_only(self) -> bool:
@@ -98,6 +114,7 @@ class Options:
             partitions_min=_count(given, "minPartitions"),
             records_per_partition_max=_count(given, "maxRecordsPerPartition"),
             client=_client(client),
+            secured={name: value for name, value in client.items() if name in SECURED},
         )._checked(streaming)
 
     def _checked(self, streaming: bool) -> Options:
@@ -195,10 +212,9 @@ def _choice(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> st
 
 
 def _client(given: Mapping[str, str]) -> dict[str, str]:
-    for name, value in given.items():
-        if name == "security.protocol" and value.upper() != "PLAINTEXT":
-            raise ValueError("the anabranch source connects in plain text only; Spark's own Kafka source can do more")
-        if name not in CLIENT_OPTIONS and name not in IGNORED and name != "security.protocol":
-            raise ValueError(f"kafka.{name} is not known here; known: {', '.join(sorted(CLIENT_OPTIONS))}")
+    for name in given:
+        if name not in CLIENT_OPTIONS and name not in IGNORED and name not in SECURED:
+            known = sorted({*CLIENT_OPTIONS, *SECURED})
+            raise ValueError(f"kafka.{name} is not known here; known: {', '.join(known)}")
     _choice(given, "isolation.level", ISOLATION_LEVELS)
     return {name: value for name, value in given.items() if name in CLIENT_OPTIONS}

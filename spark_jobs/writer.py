@@ -14,6 +14,7 @@ from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.spark_jobs.reader import TopicReader, _check
+from anabranch.spark_jobs.source_options import OPEN, Client
 
 BATCH_BYTES: Final = 512 * 1024
 TIMEOUT_MS: Final = 10_000
@@ -24,8 +25,9 @@ COMPRESSION: Final = "lz4"
 class TopicWriter:
     """Writes into one topic of one cluster."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, *, patience_s: float = 60.0) -> None:
-        self._cluster = TopicReader(bootstrap_servers, patience_s=patience_s)
+    def __init__(self, bootstrap_servers: str, topic: str, client: Client = OPEN, *, patience_s: float = 60.0) -> None:
+        """`client` says how one is let in. Raises ValueError, OSError."""
+        self._cluster = TopicReader(bootstrap_servers, client, patience_s=patience_s)
         self._topic = topic
 
     def write(self, records: Iterable[tuple[bytes, bytes]], timestamp_ms: int) -> None:

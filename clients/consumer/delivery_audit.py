@@ -22,6 +22,7 @@ from anabranch.clients.consumer.runs import EventRuns
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.clients.producer.producer import Producer
 from anabranch.clients.producer.queues import RecordMetadata
+from anabranch.clients.security import SecurityArguments
 from anabranch.protocol.errors import KafkaError
 
 log = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ class DeliveryAudit:
     def to(cls, topic: str, config: NetworkConfig, group: str, rng: random.Random) -> Self:
         """In a topic of the cluster that the member reads from."""
         servers = [f"{host}:{port}" for host, port in config.bootstrap_servers]
+        secured: SecurityArguments = {} if config.security is None else {"security": config.security}
         producer = Producer(
             bootstrap_servers=servers,
             client_id=f"{config.client_id}-audit",
@@ -59,6 +61,7 @@ class DeliveryAudit:
             batch_bytes=BATCH_BYTES,
             compression_type="lz4",
             rng=rng,
+            **secured,
         )
         return cls(producer, topic, group=group, rng=rng)
 

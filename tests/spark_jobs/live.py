@@ -25,11 +25,12 @@ PRODUCER = 7
 class LiveCluster:
     """`with LiveCluster(3) as live: live.create("t", 4); live.produce("t", [...])`."""
 
-    def __init__(self, brokers: int) -> None:
+    def __init__(self, brokers: int, **options: Any) -> None:
+        """`options` are the cluster's."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="cluster", daemon=True)
         self._thread.start()
-        self.cluster = self.run(self._make(brokers))
+        self.cluster = self.run(self._make(brokers, options))
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The result of a coroutine on the cluster's loop."""
@@ -104,8 +105,8 @@ class LiveCluster:
         await asyncio.gather(*others, return_exceptions=True)
         await asyncio.sleep(0)
 
-    async def _make(self, brokers: int) -> Cluster:
-        cluster = Cluster(brokers, seed=1)
+    async def _make(self, brokers: int, options: dict[str, Any]) -> Cluster:
+        cluster = Cluster(brokers, seed=1, **options)
         await cluster.start()
         return cluster
 

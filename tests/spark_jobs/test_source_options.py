@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.spark_jobs.source_options import EARLIEST, LATEST, Options, Position
+from anabranch.clients.tls import TlsSettings
+from anabranch.spark_jobs.source_options import EARLIEST, LATEST, SECURED, Options, Position
 
 MINIMAL = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
 
@@ -78,7 +79,6 @@ def test_times_come_before_offsets() -> None:
         ({**MINIMAL, "minPartitions": "many"}, "minPartitions is a number from 1"),
         ({**MINIMAL, "failOnDataLoss": "maybe"}, "failondataloss is one of true, false"),
         ({**MINIMAL, "minOffsetsPerTrigger": "5"}, "minoffsetspertrigger"),
-        ({**MINIMAL, "kafka.security.protocol": "SSL"}, "plain text only"),
         ({**MINIMAL, "kafka.no.such.thing": "5"}, "kafka.no.such.thing is not known"),
         ({**MINIMAL, "kafka.isolation.level": "serial"}, "isolation.level is one of read_uncommitted"),
         ({"bootstrap.servers": "h:1", "subscribePattern": "("}, "subscribePattern is no regular expression"),
@@ -88,3 +88,21 @@ def test_times_come_before_offsets() -> None:
 def test_wrong_options_are_named(options: dict[str, str], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         Options.of(options)
+
+
+def test_how_to_be_let_in_is_kept_apart_and_not_shown() -> None:
+    secured = {
+        "security.protocol": "SASL_SSL",
+        "sasl.jaas.config": "planted",
+        "ssl.truststore.location": "ca.pem",
+    }
+    options = Options.of({**MINIMAL, **{f"kafka.{name}": value for name, value in secured.items()}})
+    assert options.secured == secured
+    assert not options.client
+    assert "planted" not in repr(options)
+
+
+def test_every_property_of_tls_is_known() -> None:
+    assert {name for name in SECURED if name.startswith("ssl.")} == {
+        f"ssl.{name.replace('_', '.')}" for name in TlsSettings.__dataclass_fields__
+    }

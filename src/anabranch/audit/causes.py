@@ -13,23 +13,27 @@ from itertools import groupby
 from anabranch import Admin
 from anabranch.clients.group_admin import Group, committed_offsets, describe_group
 from anabranch.clients.group_gates import ClosedGate
+from anabranch.clients.security import SecurityArguments
 from anabranch.gates import closed_gates_of
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
+from anabranch.spark_jobs import secured
+from anabranch.spark_jobs.source_options import OPEN, Client
 from anabranch.spark_jobs.verdict import Unread
 
 ASK_MS = 10_000
 
 
-def in_lines(servers: str | None, unread: Sequence[Unread]) -> list[str]:
+def in_lines(servers: str | None, unread: Sequence[Unread], client: Client = OPEN) -> list[str]:
     """The causes in words, a line for each group and cause.
 
-    `servers` is the cluster's address. Without it, or if the cluster does not answer, the lines name the places alone.
+    `servers` is the cluster's address, `client` says how one is let in. Without the address, or if the cluster does not
+    answer, the lines name the places alone.
     """
     causes: Mapping[Unread, str] = {}
     if servers is not None and unread:
         try:
-            causes = asyncio.run(_asked(servers, unread))
+            causes = asyncio.run(_asked(servers, unread, client))
         except (KafkaError, OSError, TimeoutError):
             causes = {}
     return lines_of(unread, causes)
@@ -52,9 +56,11 @@ def lines_of(unread: Iterable[Unread], causes: Mapping[Unread, str]) -> list[str
     return found
 
 
-async def _asked(servers: str, unread: Sequence[Unread]) -> dict[Unread, str]:
+async def _asked(servers: str, unread: Sequence[Unread], client: Client) -> dict[Unread, str]:
     found: dict[Unread, str] = {}
-    async with Admin(servers, request_timeout_ms=ASK_MS) as admin:
+    known = secured.security(client)
+    arguments: SecurityArguments = {} if known is None else {"security": known}
+    async with Admin(servers, request_timeout_ms=ASK_MS, **arguments) as admin:
         for name in sorted({one.group for one in unread}):
             its = [one for one in unread if one.group == name]
             try:

@@ -92,7 +92,9 @@ class Follower:
         if not unknown:
             return
         try:
-            self._lineages |= lineages.ask(self._target.servers, unknown, patience_s=ASK_PATIENCE_S)
+            self._lineages |= lineages.ask(
+                self._target.servers, unknown, self._target.client, patience_s=ASK_PATIENCE_S
+            )
         except (KafkaError, OSError):
             return  # the next batch asks again
         lineages.save(self._lineages_path, self._lineages)
@@ -101,7 +103,7 @@ class Follower:
         """Count the records of the audit topic that no batch has read yet."""
         topic = self._target.topic
         try:
-            with TopicReader(self._target.servers, patience_s=ASK_PATIENCE_S) as reader:
+            with TopicReader(self._target.servers, self._target.client, patience_s=ASK_PATIENCE_S) as reader:
                 ends = reader.offsets(topic, LATEST)
         except (KafkaError, OSError):
             self._sight.silent = True

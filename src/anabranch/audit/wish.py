@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from anabranch.broker.properties_file import properties_in
+from anabranch.spark_jobs import secured
 from anabranch.spark_jobs.scope import FORGET_MS, READ_COMMITTED, Scope
+from anabranch.spark_jobs.source_options import OPEN, Client
 
 HOUR_MS: Final = 3600 * 1000
 
@@ -43,6 +46,8 @@ class Wish:
     allow_empty: bool = False
     fail_on_data_loss: bool = True
     isolation_level: str = READ_COMMITTED
+    client: Client = field(default_factory=dict, repr=False)
+    """How one is let in: Kafka's client properties."""
 
     @property
     def directory(self) -> Path:
@@ -101,3 +106,13 @@ def settings(pairs: Sequence[str]) -> dict[str, str]:
             raise BadWish(f"--conf {pair}: write NAME=VALUE")
         found[name] = value
     return found
+
+
+def client_in(path: Path | None) -> Client:
+    """How one is let in, from a file of Kafka's client properties. Raises BadWish."""
+    if path is None:
+        return OPEN
+    try:
+        return secured.of(properties_in(path.read_text()))
+    except (ValueError, OSError) as error:
+        raise BadWish(f"--command-config {path}: {error}") from None

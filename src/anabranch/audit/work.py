@@ -55,6 +55,7 @@ def as_stream(session: SparkSession, wish: Wish, console: Console) -> Findings:
         tell=lambda *_, **__: None,
         source=wish.source,
         fail_on_data_loss=wish.fail_on_data_loss,
+        client=wish.client,
     )
     target, sight = audits.target(wish.topic, wish.scope), Sight(wish.topic)
     with contextlib.ExitStack() as stack:
@@ -103,7 +104,7 @@ def as_batch(session: SparkSession, wish: Wish, console: Console) -> Findings:
     Violations(wish.directory / "violations", None, [listener]).take(ALL, found.violations, clock_ms)
     findings = _with_causes(gather.of_batch(wish.topic, wish.expect, found, known, _moments(wish)), wish)
     if wish.replay is None:
-        known = _asked(wish.bootstrap_servers, gather.topics(findings))
+        known = _asked(wish, gather.topics(findings))
         findings = replace(findings, lineages=known)
         lineages.save(wish.directory / gather.LINEAGES, known)
     if wish.copy is not None:
@@ -177,13 +178,13 @@ def until_interrupted() -> Iterator[threading.Event]:
 def _topic(stack: contextlib.ExitStack, wish: Wish) -> TopicWriter | None:
     if wish.violations_to is None:
         return None
-    return stack.enter_context(contextlib.closing(TopicWriter(wish.bootstrap_servers, wish.violations_to)))
+    return stack.enter_context(contextlib.closing(TopicWriter(wish.bootstrap_servers, wish.violations_to, wish.client)))
 
 
 def _with_causes(findings: Findings, wish: Wish) -> Findings:
     """The findings with the causes of losses, asked of the cluster; not for a replay, whose cluster may be gone."""
     servers = wish.bootstrap_servers if wish.replay is None else None
-    return replace(findings, causes=causes.in_lines(servers, findings.unread))
+    return replace(findings, causes=causes.in_lines(servers, findings.unread, wish.client))
 
 
 def _but_losses(tell: violations.Tell) -> violations.Tell:
@@ -231,6 +232,7 @@ def _topics(session: SparkSession, wish: Wish, topics: Sequence[str]) -> DataFra
         source=wish.source,
         fail_on_data_loss=wish.fail_on_data_loss,
         isolation_level=wish.isolation_level,
+        client=wish.client,
     )
 
 
@@ -244,8 +246,8 @@ def _with_paths(findings: Findings, records: Callable[[], DataFrame]) -> Finding
         return findings
 
 
-def _asked(servers: str, topics: set[str]) -> dict[str, Lineage]:
+def _asked(wish: Wish, topics: set[str]) -> dict[str, Lineage]:
     try:
-        return lineages.ask(servers, topics)
+        return lineages.ask(wish.bootstrap_servers, topics, wish.client)
     except (KafkaError, OSError):
         return {}  # a report without hand-offs is better than none

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 import click
 from click.core import ParameterSource
 
-from anabranch.audit.wish import BadWish, Wish, settings
+from anabranch.audit.wish import BadWish, Wish, client_in, settings
 from anabranch.running import handling
 
 INSTALL: Final = (
@@ -70,6 +70,13 @@ is what Spark said.
 """,
 )
 @click.option("--bootstrap-servers", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT[,...]")
+@click.option(
+    "--command-config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="ANABRANCH_COMMAND_CONFIG",
+    show_envvar=True,
+    help="How to be let in: a file of Kafka's client properties, such as security.protocol and sasl.jaas.config.",
+)
 @click.option("--topic", help="The audit topic that consumers write to.")
 @click.option("--expect", metavar="TOPIC", help="The audited topic: what it stores must have been delivered.")
 @click.option(
@@ -149,10 +156,10 @@ is what Spark said.
 )
 @click.option("--allow-empty", is_flag=True, help="Exit with 0 also when nothing was delivered.")
 @click.option("--serve", is_flag=True, help="Read commands from standard input: see the examples.")
-def command(conf: tuple[str, ...], **options: Any) -> None:
+def command(conf: tuple[str, ...], command_config: Path | None, **options: Any) -> None:
     """Check with Spark that every key's records were delivered in order, none lost, none twice."""
     try:
-        wish = Wish(conf=settings(conf), **options)
+        wish = Wish(conf=settings(conf), client=client_in(command_config), **options)
         wish.check()
     except BadWish as error:
         raise click.UsageError(str(error)) from None
@@ -184,7 +191,7 @@ def run(wish: Wish) -> int:
             if wish.replay is not None:
                 wish = work.copied(wish)
             elif not wish.serve:
-                service.look_up(wish.bootstrap_servers, wish.topics)
+                service.look_up(wish.bootstrap_servers, wish.topics, wish.client)
             spark = AuditSpark(wish.out, master=wish.master, conf=wish.conf)
             with spark as session:
                 if wish.serve:
@@ -194,6 +201,7 @@ def run(wish: Wish) -> int:
                         wish.out,
                         source=wish.source,
                         fail_on_data_loss=wish.fail_on_data_loss,
+                        client=wish.client,
                     )
                     service.serve(audits, sys.stdin)
                     return 0

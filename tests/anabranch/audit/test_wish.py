@@ -30,6 +30,7 @@ def refused(*words: str) -> str:
         (("--serve", "--isolation-level", "read_uncommitted"), "--serve is told with each audit"),
         (("--topic", "t", "--conf", "spark.executor.memory"), "write NAME=VALUE"),
         (("--topic", "t", "--replay", "absent"), "does not exist"),
+        (("--topic", "t", "--command-config", "absent"), "--command-config absent:"),
         (("--package", "absent", "--serve"), "--package is for one audit"),
     ],
 )

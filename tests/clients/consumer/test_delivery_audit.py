@@ -13,10 +13,12 @@ from anabranch.clients.consumer.delivery import ConsumerRecord
 from anabranch.clients.consumer.delivery_audit import DeliveryAudit
 from anabranch.clients.consumer.group_session import GroupSession
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
+from anabranch.clients.security import SecurityArguments
 from anabranch.cluster import Cluster
 from anabranch.protocol import audit
 from anabranch.protocol.hashing import murmur2
 from tests.clients.consumer.groups import TOPIC, cluster_and_admin, make_topic, send, throw_out
+from tests.secured.certificates import plain_users
 
 OWNER = ConsumerGroupMetadata("g", 3, "m")
 
@@ -246,3 +248,24 @@ async def test_who_commits_in_another_way_can_flush_first(monkeypatch: pytest.Mo
             assert sorted([one.offset for one in await events_of(cluster, 5)]) == list(range(5))
             await unaudited.flush_audit()
             assert unaudited.group_metadata().before_commit is None
+
+
+async def test_it_is_let_in_as_the_consumer_is() -> None:
+    listener = "SASL_PLAINTEXT"
+    alice: SecurityArguments = {
+        "security_protocol": listener,
+        "sasl_plain_username": "alice",
+        "sasl_plain_password": "wonder",
+    }
+    users = plain_users(listener, admin="a", alice="wonder")
+    async with Cluster(1, listeners=[f"{listener}://127.0.0.1:0"], properties=users) as cluster:
+        servers = cluster.bootstrap_servers
+        async with Producer(servers, **alice) as producer:
+            await producer.send_and_wait(TOPIC, b"value", key=b"key")
+        async with Consumer(
+            TOPIC, bootstrap_servers=servers, group_id="g", auto_offset_reset="earliest", audit="deliveries", **alice
+        ) as consumer:
+            await consumer.getone()
+            await consumer.commit()
+        async with Consumer("deliveries", bootstrap_servers=servers, auto_offset_reset="earliest", **alice) as consumer:
+            assert (await consumer.getone()).topic == "deliveries"

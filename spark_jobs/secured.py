@@ -1,0 +1,91 @@
+"""How the audit is let in: Kafka's client properties, for the driver's own connections and for librdkafka's.
+
+The same properties as in a file for `--command-config`, and as Spark's Kafka source takes them behind `kafka.`. A
+property that librdkafka cannot follow is refused, because executors would be kept out when the driver is let in.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from anabranch.clients.security import Security
+from anabranch.clients.security_config import security_of
+from anabranch.spark_jobs.source_options import SECURED, Client
+
+PEM: Final = "PEM"
+_STRAIGHT: Final = {
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.key.password": "ssl.key.password",
+    "ssl.cipher.suites": "ssl.cipher.suites",
+}
+"""Properties with another name in librdkafka, and the same text."""
+
+
+def of(properties: Mapping[str, str]) -> Client:
+    """Those of a file's properties that say how to be let in. Raises ValueError, OSError for what cannot work."""
+    client = {name: value for name, value in properties.items() if name in SECURED}
+    of_librdkafka(client)
+    return client
+
+
+def security(client: Client) -> Security | None:
+    """How the driver's own connections are let in. Raises ValueError, OSError."""
+    return security_of(client) if client else None
+
+
+def of_librdkafka(client: Client) -> dict[str, Any]:
+    """The same for a client of librdkafka. Raises ValueError, OSError."""
+    if not client:
+        return {}
+    found = security_of(client)
+    settings: dict[str, Any] = {"security.protocol": client.get("security.protocol", "PLAINTEXT").upper()}
+    if found.tls is not None:
+        settings |= _tls(client)
+    if found.mechanism == "OAUTHBEARER":
+        assert found.token is not None, "checked when it was made"
+        token = found.token
+        return {**settings, "sasl.mechanism": found.mechanism, "oauth_cb": lambda _: _with_end(token())}
+    if found.by_token:
+        raise ValueError("sasl.jaas.config: librdkafka, which reads the records, does not log in by delegation tokens")
+    if found.mechanism:
+        settings |= {
+            "sasl.mechanism": found.mechanism,
+            "sasl.username": found.user,
+            "sasl.password": found.password,
+        }
+    return settings
+
+
+def _tls(client: Client) -> dict[str, str]:
+    settings = {name: client[kafkas] for kafkas, name in _STRAIGHT.items() if client.get(kafkas)}
+    check = client.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
+    settings["ssl.endpoint.identification.algorithm"] = check or "none"
+    if trusted := client.get("ssl.truststore.location"):
+        if client.get("ssl.truststore.type", "").upper() != PEM:
+            raise ValueError(
+                f"ssl.truststore.location={trusted}: librdkafka, which reads the records, takes PEM: "
+                "set ssl.truststore.type=PEM, and a file of that form"
+            )
+        settings["ssl.ca.location"] = trusted
+    if kept := client.get("ssl.keystore.location"):
+        if client.get("ssl.keystore.type", "").upper() == PEM:
+            settings |= {"ssl.certificate.location": kept, "ssl.key.location": kept}
+        else:
+            settings |= {"ssl.keystore.location": kept, "ssl.keystore.password": client["ssl.keystore.password"]}
+    return settings
+
+
+def _with_end(token: str) -> tuple[str, float]:
+    """A token, and when it ends, in seconds since 1970: librdkafka asks for another before."""
+    try:
+        body = token.split(".")[1]
+        end = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))["exp"]
+        return token, float(end)
+    except (IndexError, KeyError, TypeError, ValueError, binascii.Error) as error:
+        raise ValueError("the token for OAUTHBEARER is no JSON web token that says when it ends") from error

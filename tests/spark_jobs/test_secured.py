@@ -1,0 +1,155 @@
+"""The audit's two ways to a cluster, the driver's sockets and librdkafka, by the same properties of Kafka's."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer
+from pyspark.sql import SparkSession
+
+from anabranch import Admin
+from anabranch.clients.authentication import NotAuthenticated
+from anabranch.clients.certificates import Authority
+from anabranch.spark_jobs import inputs, secured
+from anabranch.spark_jobs.reader import LATEST, TopicReader
+from anabranch.spark_jobs.secured import of_librdkafka
+from anabranch.spark_jobs.source_options import OPEN, Client
+from anabranch.spark_jobs.writer import TopicWriter
+from tests.secured.certificates import OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, files
+from tests.spark_jobs.live import LiveCluster
+
+LISTENER, MECHANISM = "SASL_SSL", "SCRAM-SHA-256"
+
+
+@pytest.fixture(scope="module")
+def locked() -> Iterator[LiveCluster]:
+    """A broker with a way in for everybody, which tests write by, and one for alice."""
+    properties = {
+        **files().properties,
+        "inter.broker.listener.name": "PLAINTEXT",
+        "listener.name.sasl_ssl.sasl.enabled.mechanisms": MECHANISM,
+        f"listener.name.sasl_ssl.{MECHANISM.lower()}.sasl.jaas.config": f"{SCRAM_MODULE} required;",
+    }
+    addresses = ["PLAINTEXT://127.0.0.1:0", f"{LISTENER}://127.0.0.1:0"]
+    with LiveCluster(1, listeners=addresses, properties=properties) as cluster:
+
+        async def welcome() -> None:
+            async with Admin(cluster.servers) as admin:
+                await admin.set_password("alice", "wonder")
+
+        cluster.run(welcome())
+        yield cluster
+
+
+def client_of(**more: str) -> Client:
+    return secured.of(
+        {
+            "security.protocol": LISTENER,
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(files().ca),
+            "sasl.mechanism": MECHANISM,
+            "sasl.jaas.config": f'{SCRAM_MODULE} required username="alice" password="wonder";',
+            "client.id": "left alone",
+            **more,
+        }
+    )
+
+
+def test_a_topic_is_looked_up_read_and_written(locked: LiveCluster, spark: SparkSession) -> None:
+    topic, servers = locked.create("locked", 2), locked.cluster.bootstrap_servers_of(LISTENER)
+    written = [(number % 2, b"k%d" % number, b"v%d" % number) for number in range(100)]
+    locked.produce(topic, written)
+    writer = TopicWriter(servers, topic, client_of())
+    writer.write([(b"k", b"of the audit")], 1_700_000_000_000)
+    writer.close()
+    with TopicReader(servers, client_of()) as reader:
+        assert sum(reader.offsets(topic, LATEST).values()) == len(written) + 1
+    rows = inputs.batch(spark, servers, [topic], client=client_of()).select("value").collect()
+    assert sorted(bytes(row["value"]) for row in rows) == sorted([*(value for _, _, value in written), b"of the audit"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"sasl.jaas.config": f'{SCRAM_MODULE} required username="alice" password="wrong";'}, "invalid credentials"),
+        ({"ssl.truststore.location": "others.pem"}, "is not to be believed"),
+    ],
+)
+def test_who_is_not_let_in_is_told_at_once(
+    locked: LiveCluster, changes: dict[str, str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trying again would not help, so the patience of a query that waits for a broker is not for this."""
+    monkeypatch.chdir(tmp_path)
+    Path("others.pem").write_bytes(Authority().certificate)
+    with (
+        TopicReader(locked.cluster.bootstrap_servers_of(LISTENER), client_of(**changes), patience_s=1e9) as reader,
+        pytest.raises(NotAuthenticated, match=why),
+    ):
+        reader.topics()
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, {"sasl.username": "alice", "sasl.password": "wonder", "ssl.endpoint.identification.algorithm": "https"}),
+        ({"ssl.endpoint.identification.algorithm": ""}, {"ssl.endpoint.identification.algorithm": "none"}),
+        (
+            {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(files().broker)},
+            {"ssl.certificate.location": str(files().broker), "ssl.key.location": str(files().broker)},
+        ),
+        (
+            {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+            | {"sasl.jaas.config": f'{PLAIN_MODULE} required username="a" password="b";'},
+            {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "a"},
+        ),
+        ({"security.protocol": "ssl"}, {"security.protocol": "SSL", "ssl.ca.location": str(files().ca)}),
+    ],
+)
+def test_librdkafka_is_told_in_its_own_words(changes: dict[str, str], expected: dict[str, str]) -> None:
+    settings = of_librdkafka(client_of(**changes))
+    assert settings.items() >= expected.items()
+    Consumer({"group.id": "g", **settings}).close()
+
+
+def test_librdkafka_is_told_when_a_token_ends(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    client = {
+        **client_of(),
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.jaas.config": f"{OAUTH_MODULE} required;",
+        "sasl.oauthbearer.token.endpoint.url": file.as_uri(),
+    }
+    body = base64.urlsafe_b64encode(json.dumps({"exp": 1_900_000_000}).encode()).decode().rstrip("=")
+    file.write_text(f"head.{body}.sign\n")
+    asked = of_librdkafka(client)["oauth_cb"]
+    assert asked("") == (f"head.{body}.sign", 1_900_000_000)
+    file.write_text("no token")
+    with pytest.raises(ValueError, match="no JSON web token"):
+        asked("")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"ssl.truststore.type": "PKCS12"}, "not read with this password|takes PEM|PKCS"),
+        (
+            {"sasl.jaas.config": f'{SCRAM_MODULE} required username="id" password="secret" tokenauth="true";'},
+            "delegation tokens",
+        ),
+        ({"sasl.mechanism": "GSSAPI"}, "Kerberos is not spoken"),
+        ({"ssl.truststore.location": "absent.pem"}, "absent.pem"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anybody_is_asked(changes: dict[str, str], why: str) -> None:
+    with pytest.raises((ValueError, OSError), match=why) as refusal:
+        client_of(**changes)
+    assert "secret" not in str(refusal.value)
+
+
+def test_nothing_said_is_an_open_door() -> None:
+    assert secured.security(OPEN) is None
+    assert of_librdkafka(OPEN) == {}
