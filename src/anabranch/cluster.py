@@ -29,6 +29,7 @@ from anabranch.lifetime import Startable
 if TYPE_CHECKING:
     from anabranch.broker.metadata_cache import ClusterImage
     from anabranch.broker.storage.files import Files
+    from anabranch.clients.security import Security
     from anabranch.faults.faults import Faults
     from anabranch.snapshot import Snapshot
 
@@ -161,6 +162,20 @@ class Cluster(Startable):
         if not addresses:
             raise KeyError(listener)
         return ",".join(addresses)
+
+    @property
+    def listeners(self) -> dict[str, str]:
+        """The same by the name of each listener."""
+        listening = next(iter(self._settings.values())).listening
+        return {one.name: self.bootstrap_servers_of(one.name) for one in listening}
+
+    @property
+    def between_brokers(self) -> tuple[str, Security | None]:
+        """Where the brokers reach one another, as `bootstrap_servers` has it, and how those that run are let in."""
+        settings = next(iter(self._settings.values()))
+        running = next(iter(self.nodes.values()), None)
+        servers = self.bootstrap_servers_of(settings.between_brokers.name)
+        return servers, None if running is None else running.settings.security
 
     @property
     def node_ids(self) -> tuple[int, ...]:

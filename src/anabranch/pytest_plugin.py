@@ -64,8 +64,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker; pytest calls it."""
     config.addinivalue_line(
         "markers",
-        "anabranch(rules, brokers, config, journal, frames): the rules that the cluster of this test follows; its "
-        "size, properties and journal, if it is its own",
+        "anabranch(rules, brokers, config, listeners, journal, frames): the rules that its cluster follows; "
+        "its size, properties, listeners and journal, if it is its own",
     )
 
 
@@ -122,8 +122,8 @@ def anabranch_clusters() -> Iterator[Clusters]:
 def anabranch(request: pytest.FixtureRequest, anabranch_clusters: Clusters) -> Iterator[RunningCluster]:
     """A cluster as new, for one test.
 
-    Its size, properties and journal are what `@pytest.mark.anabranch(brokers=, config=, journal=)` says, or else the
-    settings of pytest.ini.
+    Its size, properties, listeners and journal are what `@pytest.mark.anabranch(brokers=, config=, ...)` says, or else
+    the settings of pytest.ini.
 
     Returns:
         The cluster, with `bootstrap_servers` for any Kafka client.
@@ -136,7 +136,7 @@ def anabranch(request: pytest.FixtureRequest, anabranch_clusters: Clusters) -> I
     if marker is not None:
         said = marker.kwargs
         wish["properties"] |= {name: str(value) for name, value in said.get("config", {}).items()}
-        wish |= {name: said[name] for name in ("brokers", "journal", "frames") if name in said}
+        wish |= {name: said[name] for name in ("brokers", "journal", "frames", "listeners") if name in said}
     with anabranch_clusters.running(**wish) as cluster:
         yield cluster
 

@@ -6,7 +6,10 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from anabranch.clients.admin import Admin
+
 if TYPE_CHECKING:
+    from anabranch.clients.security import SecurityArguments
     from anabranch.clock.cluster_clock import ClusterClock
     from anabranch.cluster import Cluster
     from anabranch.control.actions import Actions
@@ -34,6 +37,12 @@ class Controlled:
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Do something to the cluster, in its time: what it begins has that time, too."""
         return await (work if self.clock is None else self.clock.run(work))
+
+    def admin(self) -> Admin:
+        """An administrator of the cluster, who is let in as its brokers are by one another."""
+        servers, security = self.cluster.between_brokers
+        secured: SecurityArguments = {} if security is None else {"security": security}
+        return Admin(servers, **secured)
 
     @property
     def faults(self) -> Faults:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from anabranch.clients.admin import Admin, NewTopic
+from anabranch.clients.admin import NewTopic
 from anabranch.control import state
 from anabranch.control.actions import Unknown
 from anabranch.control.clock_routes import CLOCK_ROUTES
@@ -87,7 +87,7 @@ async def create_topic(on: Controlled, asked: Asked) -> Any:
         replication_factor=_count(body, "replicas"),
         configs={str(key): str(value) for key, value in configs.items()},
     )
-    async with Admin(on.cluster.bootstrap_servers) as admin:
+    async with on.admin() as admin:
         await admin.create_topics([topic])
     if missing := await wait(on.cluster, condition({"topic": name}), WAIT_S):
         raise GaveUp(missing)
@@ -96,7 +96,7 @@ async def create_topic(on: Controlled, asked: Asked) -> Any:
 
 async def delete_topic(on: Controlled, asked: Asked) -> Any:
     """Delete a topic, with its records."""
-    async with Admin(on.cluster.bootstrap_servers) as admin:
+    async with on.admin() as admin:
         await admin.delete_topics([asked.words["topic"]])
     return {}
 

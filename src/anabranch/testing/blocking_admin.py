@@ -6,9 +6,10 @@ import asyncio
 import functools
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 from anabranch.clients.admin import Admin
+from anabranch.clients.security import SecurityArguments
 
 
 class BlockingAdmin:
@@ -20,8 +21,9 @@ class BlockingAdmin:
     They run in a thread of their own, as a loop may run in that of the test.
     """
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, **security: Unpack[SecurityArguments]) -> None:
         self._bootstrap_servers = bootstrap_servers
+        self._security = security
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_") or not asyncio.iscoroutinefunction(getattr(Admin, name, None)):
@@ -32,7 +34,7 @@ class BlockingAdmin:
         done: dict[str, Any] = {}
 
         async def ask() -> Any:
-            async with Admin(self._bootstrap_servers) as admin:
+            async with Admin(self._bootstrap_servers, **self._security) as admin:
                 return await getattr(admin, name)(*arguments, **named)
 
         def run() -> None:

@@ -12,7 +12,7 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -39,6 +39,7 @@ class Clusters:
         properties: Mapping[str, str] | None = None,
         journal: int = 0,
         frames: bool = False,
+        listeners: Sequence[str] = (),
     ) -> Iterator[RunningCluster]:
         """A cluster for the length of a block; there may be several at a time.
 
@@ -47,14 +48,18 @@ class Clusters:
             properties: Broker properties by their Kafka names.
             journal: How many exchanges its journal keeps.
             frames: Keep their bytes, too, for captures.
+            listeners: Several ways in, on free ports: `["SASL_PLAINTEXT://127.0.0.1:0"]`, and what they ask for in the
+                properties.
 
         Raises:
             CannotStart: A property does not exist, or has an impossible value.
         """
         wish = {"brokers": brokers, "properties": dict(properties or {}), "journal": journal, "frames": frames}
+        wish["listeners"] = list(listeners)
         told = self._order({"start": wish})
         try:
-            yield RunningCluster(told["bootstrap"], _client(told["control"]) if "control" in told else None)
+            control = _client(told["control"]) if "control" in told else None
+            yield RunningCluster(told["bootstrap"], control, told["listeners"])
         finally:
             self._order({"stop": told["cluster"]})
 

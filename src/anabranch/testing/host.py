@@ -15,6 +15,7 @@ import importlib.util
 import itertools
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any, Final
 
 from anabranch.broker.config import ConfigError
@@ -45,13 +46,19 @@ class Host:
             return {"error": str(error)}
 
     async def _start(
-        self, brokers: int, properties: dict[str, str], journal: int, frames: bool = False
+        self,
+        brokers: int,
+        properties: dict[str, str],
+        journal: int,
+        frames: bool = False,
+        listeners: Sequence[str] = (),
     ) -> dict[str, Any]:
         number = next(self._numbers)
         async with contextlib.AsyncExitStack() as stack:
-            cluster, clock = Cluster(brokers, properties=properties), ClusterClock.new()
+            cluster, clock = Cluster(brokers, properties=properties, listeners=listeners), ClusterClock.new()
             await stack.enter_async_context(cluster if clock is None else clock.running(cluster))
-            told = {"cluster": number, "bootstrap": cluster.bootstrap_servers}
+            told: dict[str, Any] = {"cluster": number, "bootstrap": cluster.bootstrap_servers}
+            told["listeners"] = cluster.listeners
             if self._has_control:
                 door = ControlDoor(ANYWHERE, "", journal, frames=frames)
                 await stack.enter_async_context(door.open(cluster, clock))

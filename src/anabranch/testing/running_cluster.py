@@ -6,9 +6,11 @@ import contextlib
 import json
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 if TYPE_CHECKING:
+    from anabranch.clients.security import SecurityArguments
     from anabranch.control.client import ControlClient, NodeControl
     from anabranch.control.clock_client import ClockClient
     from anabranch.control.fault_client import FaultsClient
@@ -24,9 +26,16 @@ NO_JOURNAL: Final = 409
 class RunningCluster:
     """A cluster in another process, as a test has it: what the fixtures are."""
 
-    def __init__(self, bootstrap_servers: str, control: ControlClient | None = None) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        control: ControlClient | None = None,
+        listeners: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.bootstrap_servers = bootstrap_servers
-        """Its brokers as "HOST:PORT,HOST:PORT": what any Kafka client is given."""
+        """Its brokers as "HOST:PORT,HOST:PORT": what any Kafka client is given; of several listeners, the first's."""
+        self.listeners = listeners
+        """The same by the name of each listener, where they are known."""
         self._control = control
 
     @property
@@ -46,6 +55,17 @@ class RunningCluster:
         from anabranch.testing.blocking_admin import BlockingAdmin
 
         return BlockingAdmin(self.bootstrap_servers)
+
+    def admin_as(self, listener: str, **security: Unpack[SecurityArguments]) -> BlockingAdmin:
+        """The same by one of the listeners, let in as `anabranch.Admin` would be.
+
+        Args:
+            listener: Its name.
+            **security: `security_protocol`, `sasl_plain_username` and its kind, by aiokafka's names.
+        """
+        from anabranch.testing.blocking_admin import BlockingAdmin
+
+        return BlockingAdmin(self.listeners[listener], **security)
 
     @property
     def nodes(self) -> Mapping[int, NodeControl]:

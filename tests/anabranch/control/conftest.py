@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from anabranch import Admin, NewTopic
 from anabranch.cluster import Cluster
@@ -13,9 +14,9 @@ from anabranch.control.events import Events
 
 
 @asynccontextmanager
-async def controlled(brokers: int = 3) -> AsyncIterator[Controlled]:
+async def controlled(brokers: int = 3, **options: Any) -> AsyncIterator[Controlled]:
     """A cluster with what the control plane works on."""
-    async with Cluster(brokers, seed=1) as cluster:
+    async with Cluster(brokers, seed=1, **options) as cluster:
         events = Events()
         cluster.on_node(events.watch)
         yield Controlled(cluster, Actions(cluster, events), events)

@@ -11,6 +11,7 @@ from anabranch import KafkaError
 from anabranch.control.actions import Unknown
 from anabranch.control.routes import ROUTES, Asked, Controlled, GaveUp
 from tests.anabranch.control.conftest import controlled
+from tests.secured.certificates import plain_users
 
 
 async def ask(on: Controlled, name: str, *, query: dict[str, str] | None = None, **words: Any) -> Any:
@@ -35,6 +36,23 @@ async def test_topics_come_and_go() -> None:
             await ask(on, "get_wait", query={"topic": "b", "timeout": "0"})
         with pytest.raises(Unknown, match="there is no topic b"):
             await ask(on, "get_topic", topic="b")
+
+
+async def test_it_is_let_in_where_nobody_else_is() -> None:
+    """All listeners ask for a login: who serves the control plane comes as a broker comes to another."""
+    listener = "SASL_PLAINTEXT"
+    properties = {
+        **plain_users(listener, admin="of brokers"),
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "super.users": "User:admin",
+    }
+    async with (
+        controlled(2, listeners=[f"{listener}://127.0.0.1:0"], properties=properties) as on,
+        asyncio.timeout(60),
+    ):
+        made = await ask(on, "create_topic", body={"topic": "a", "partitions": 2})
+        assert len(made["partitions"]) == 2
+        await ask(on, "delete_topic", topic="a")
 
 
 async def test_nodes_and_sessions() -> None:

@@ -7,8 +7,10 @@ import unittest
 import pytest
 from confluent_kafka import Producer
 
+from anabranch.clients.authentication import NotAuthenticated
 from anabranch.testing.clusters import CannotStart, Clusters
 from anabranch.testing.running_cluster import RunningCluster
+from tests.secured.certificates import plain_users
 
 
 def produce(to: RunningCluster) -> int:
@@ -34,6 +36,19 @@ def test_each_cluster_is_as_new() -> None:
             assert large.journal.count(api="Produce", topic="orders") == 2
             assert len(large.control.state()["topics"][0]["partitions"]) == 4
             assert [node.running for node in small.nodes.values()] == [True]
+
+
+def test_a_cluster_may_ask_who_is_there() -> None:
+    login = "SASL_PLAINTEXT"
+    ways = ["PLAINTEXT://127.0.0.1:0", f"{login}://127.0.0.1:0"]
+    users = {**plain_users(login, alice="wonder"), "inter.broker.listener.name": "PLAINTEXT"}
+    with Clusters() as clusters, clusters.running(listeners=ways, properties=users) as one:
+        assert one.listeners["PLAINTEXT"] == one.bootstrap_servers
+        alice = {"security_protocol": login, "sasl_plain_username": "alice"}
+        one.topic("seen")
+        assert one.admin_as(login, **alice, sasl_plain_password="wonder").list_topics() == ["seen"]
+        with pytest.raises(NotAuthenticated):
+            one.admin_as(login, **alice, sasl_plain_password="wrong").list_topics()
 
 
 def test_what_cannot_be_started_is_said_and_the_next_one_can() -> None:
