@@ -111,7 +111,9 @@ transaction.state.log.segment.bytes | int | = | 1.. |  | Segment size of the tra
 transactional.id.expiration.ms | int | = | 1.. |  | After how much silence a transactional id is forgotten.
 unclean.leader.election.enable | boolean | = |  | cluster | Whether a replica out of sync may lead when no other can.
 withheld.features | list |  |  |  | Features that the node does not own up to, like an older release.
+zookeeper.auth | password | - |  |  | As whom the node logs in at ZooKeeper: digest:USER:PASSWORD.
 zookeeper.session.timeout.ms | int | = |  |  | After how much silence ZooKeeper ends the session.
+zookeeper.set.acl | boolean | = |  |  | Whether znodes belong to the login of the nodes.
 """
 
 SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -69,6 +69,10 @@ class BrokerSettings:
     max_connection_creation_rate: int = 2147483647
     request_timeout_ms: int = 30000
     zookeeper_session_timeout_ms: int = 18000
+    zookeeper_set_acl: bool = False
+    """Whether znodes belong to the login of the nodes, so that nobody else changes them."""
+    zookeeper_auth: str = field(default="", repr=False)
+    """As whom this node does what it does in ZooKeeper: "digest:USER:PASSWORD"; empty: as nobody."""
     # topics
     auto_create_topics_enable: bool = True
     delete_topic_enable: bool = True

@@ -181,7 +181,6 @@ zookeeper.connect | string | -
 zookeeper.connection.timeout.ms | int | -
 zookeeper.max.in.flight.requests | int | 10 | 1..
 zookeeper.metadata.migration.enable | boolean | false
-zookeeper.set.acl | boolean | false
 zookeeper.ssl.cipher.suites | list | -
 zookeeper.ssl.client.enable | boolean | false
 zookeeper.ssl.crl.enable | boolean | false

@@ -11,13 +11,14 @@ Source: `java.util.Properties.load`, without `\\u` escapes in names.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from anabranch.broker.properties import ConfigError, parse_properties
 
 _PAIR: Final = re.compile(r"(?P<name>(?:\\.|[^\\\s=:])+)\s*[=:]?\s*(?P<value>.*)", re.DOTALL)
+_AT_THE_END: Final = re.compile(r"(?<!\\)\s+$")
 _ESCAPED: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _SIGNS: Final = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 
@@ -45,8 +46,17 @@ def properties_in(text: str) -> dict[str, str]:
             line = line[:-1] + next(lines, "").lstrip()
         pair = _PAIR.fullmatch(line)
         if pair is not None:
-            properties[_plain(pair["name"])] = _plain(pair["value"]).rstrip()
+            properties[_plain(pair["name"])] = _plain(_AT_THE_END.sub("", pair["value"]))
     return properties
+
+
+def properties_text(properties: Mapping[str, str]) -> str:
+    """The text of a file that holds these properties: what `properties_in` reads."""
+    return "".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in properties.items())
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"[\\\s=:#!]|[^ -~]", lambda one: f"\\u{ord(one[0]):04x}" if ord(one[0]) < 65536 else one[0], text)
 
 
 def _plain(text: str) -> str:

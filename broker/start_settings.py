@@ -14,6 +14,7 @@ Only what differs from Kafka's default counts: to write a default down changes n
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import logging
 from collections.abc import Mapping
 from typing import Final
@@ -24,6 +25,7 @@ from anabranch.broker.config import BrokerSettings, ConfigError
 from anabranch.broker.effective_config import with_properties
 from anabranch.broker.listeners import PREFIX, Listener, base_name
 from anabranch.broker.properties import ConfigKey, Kind
+from anabranch.controller.zk.access import FORM, SASL, Login, login_in
 
 log: Final = logging.getLogger(__name__)
 
@@ -35,7 +37,6 @@ _SECURITY_PREFIXES: Final = ("sasl.", "ssl.", "zookeeper.ssl.", "delegation.toke
 _SECURITY: Final = (
     "principal.builder.class",
     "security.providers",
-    "zookeeper.set.acl",
 )
 
 
@@ -52,12 +53,31 @@ def start_settings(settings: BrokerSettings, properties: Mapping[str, str]) -> B
         log.warning("these properties have no effect here: %s", ", ".join(without_effect))
     _refuse_unused_security(changed)
     authorizer_of(changed)
+    zookeeper_login(changed)
     ids = {properties[name].strip() for name in IDS if name in properties}
     if len(ids) > 1:
         raise ConfigError("broker.id and node.id are two names of one number: write one of them")
     if changed.node_id < 0:
         raise ConfigError(f"broker.id={changed.node_id}: the id of a node is a whole number from 0 on")
     return dataclasses.replace(changed, given={name: text for name, text in changed.given.items() if name not in IDS})
+
+
+def zookeeper_login(settings: BrokerSettings) -> Login | None:
+    """As whom the node stands before ZooKeeper; None: as nobody. Raises ConfigError."""
+    if not settings.zookeeper_auth:
+        if settings.zookeeper_set_acl:
+            raise ConfigError(
+                "zookeeper.set.acl=true: znodes need an owner: add zookeeper.auth, the same for all nodes, and write "
+                f"there {FORM}"
+            )
+        return None
+    try:
+        login = login_in(settings.zookeeper_auth)
+    except ValueError as error:
+        raise ConfigError(f"zookeeper.auth: {error}") from None
+    if login.scheme == SASL and importlib.util.find_spec("puresasl") is None:
+        raise ConfigError("zookeeper.auth: a login by sasl needs pip install 'anabranch[security]'")
+    return login
 
 
 def refuse_twice(properties: Mapping[str, str], options: Mapping[str, str]) -> None:

@@ -10,11 +10,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
+
+
+class WithoutContents(logging.Filter):
+    """Keeps out of the log what kazoo tells there at level DEBUG: all that is sent, passwords and users' keys too."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record may be told."""
+        return not record.msg.startswith(CONTENTS)
+
+
+CONTENTS: Final = ("Sending request", "Received response")
+kazoo_log: Final = logging.getLogger("kazoo.client")
+kazoo_log.addFilter(WithoutContents())
 
 
 class PostTo:

@@ -20,10 +20,13 @@ from kazoo import exceptions as kz
 from kazoo.hosts import collect_hosts
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
+from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
+from anabranch.controller.zk import paths
 from anabranch.controller.zk import session as zk
-from anabranch.controller.zk.kazoo_client import LoopHandler, OneSessionClient
-from anabranch.controller.zk.multi_read import NO_NODE, MultiRead
+from anabranch.controller.zk.access import SASL, Access, Login, access_to
+from anabranch.controller.zk.kazoo_client import LoopHandler, OneSessionClient, kazoo_log
+from anabranch.controller.zk.multi_read import NO_AUTH, NO_NODE, MultiRead
 from anabranch.controller.zk.session import (
     ANY_VERSION,
     Check,
@@ -55,6 +58,8 @@ ERRORS: Final[tuple[tuple[type[Exception], type[ZkError]], ...]] = (
     (kz.OperationTimeoutError, zk.ConnectionLoss),
     (kz.SessionMovedError, zk.ConnectionLoss),
     (kz.UnimplementedError, zk.Unimplemented),
+    (kz.NoAuthError, zk.NoAuth),
+    (kz.AuthFailedError, zk.LoginRefused),
 )
 WATCH_KINDS: Final[dict[str, Literal["created", "deleted", "changed", "children", "lost"]]] = {
     EventType.CREATED: "created",
@@ -62,6 +67,11 @@ WATCH_KINDS: Final[dict[str, Literal["created", "deleted", "changed", "children"
     EventType.CHANGED: "changed",
     EventType.CHILD: "children",
     EventType.NONE: "lost",
+}
+ACLS: Final[dict[Access, list[ACL]]] = {
+    Access.OPEN: OPEN_ACL_UNSAFE,
+    Access.READABLE: [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE],
+    Access.PRIVATE: CREATOR_ALL_ACL,
 }
 
 
@@ -71,15 +81,22 @@ MULTI_READS_LOST_MAX: Final = 2
 
 
 async def open_kazoo(
-    hosts: str, *, session_timeout_ms: int = 18000, chroot: str = "", connect_timeout_ms: int | None = None
+    hosts: str,
+    *,
+    session_timeout_ms: int = 18000,
+    chroot: str = "",
+    connect_timeout_ms: int | None = None,
+    login: Login | None = None,
+    secured: bool = False,
 ) -> ZkSession:
     """Open a session with an ensemble, "host:port,host:port" with an optional "/chroot" at the end, created if missing.
 
-    Raises ConnectionLoss when no server answers within the connect timeout (by default the session timeout).
+    `secured`: what it makes belongs to the login (`access`). Raises ConnectionLoss when no server answers within the
+    connect timeout (by default the session timeout), LoginRefused when the server does not take the login.
     """
     servers, slash, path = hosts.partition("/")
     root = "/".join(["", *[name for name in f"{slash}{path}/{chroot}".split("/") if name]])
-    session = KazooSession(servers, session_timeout_ms, root)
+    session = KazooSession(servers, session_timeout_ms, root, login, secured=secured)
     await session.open((connect_timeout_ms or session_timeout_ms) / 1000)
     return session
 
@@ -102,7 +119,9 @@ class Watcher:
 class KazooSession:
     """One session with a real server (see `ZkSession`)."""
 
-    def __init__(self, servers: str, timeout_ms: int, root: str) -> None:
+    def __init__(
+        self, servers: str, timeout_ms: int, root: str, login: Login | None = None, *, secured: bool = False
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._servers = servers
         self._root = root
@@ -111,11 +130,15 @@ class KazooSession:
         self._id = 0
         self._over: SessionEvent | None = None
         self._multi_reads_lost = 0
+        self._login = login
+        self._secured = secured
         self._client = OneSessionClient(
             hosts=servers,
             timeout=timeout_ms / 1000,
             handler=LoopHandler(self._loop),
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0),
+            logger=kazoo_log,
+            **_shown_by(login),
         )
         self._client.add_listener(self._on_state)
 
@@ -139,11 +162,17 @@ class KazooSession:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._opened
+                if self._login is not None:
+                    await self._log_in()
                 if self._root:
                     await self._create_root()
+                if self._secured:
+                    await self._warn_of_open_znodes()
         except TimeoutError:
             await self.close()
             text = f"no ZooKeeper answered at {self._servers} within {timeout_s:g} s"
+            if self._opened.done() and self._login is not None and self._login.scheme == SASL:
+                text += ": a server without users never answers a login by sasl"
             raise (zk.ConnectionLoss if await self._a_server_listens() else zk.NoServerListens)(text) from None
         except BaseException:
             await self.close()
@@ -159,9 +188,32 @@ class KazooSession:
                 return True
         return False
 
+    async def _log_in(self) -> None:
+        """Wait until the server has heard who we are. One that does not know the user hangs up."""
+        assert self._login is not None
+        try:
+            await self._ask("", self._client.exists_async, "/")
+        except (zk.LoginRefused, SessionExpired):
+            who = f"no user {self._login.user} with this password at {self._servers}"
+            raise zk.LoginRefused(who) from None
+
     async def _create_root(self) -> None:
+        if await self._ask(self._root, self._client.exists_async, self._root) is not None:
+            return  # whoever it belongs to
+        acl = ACLS[Access.READABLE if self._secured else Access.OPEN]
         with contextlib.suppress(zk.NodeExists):
-            await self._ask("", self._client.create_async, self._root, b"", makepath=True)
+            await self._ask(self._root, self._client.create_async, self._root, b"", acl=acl, makepath=True)
+
+    async def _warn_of_open_znodes(self) -> None:
+        """Say so if this cluster was begun without owners: what it made then stays everybody's."""
+        with contextlib.suppress(zk.NoNode, zk.NoAuth):
+            acl, _ = await self._ask("", self._client.get_acls_async, self._real(paths.BROKER_IDS))
+            if acl == OPEN_ACL_UNSAFE:
+                log.warning(
+                    "znodes made before zookeeper.set.acl=true stay open to everybody who reaches ZooKeeper: "
+                    "%s is one of them",
+                    self._real(paths.BROKER_IDS),
+                )
 
     # ---------------------------------------------------------------------------------------------- requests
 
@@ -188,7 +240,7 @@ class KazooSession:
         known: list[tuple[bytes, Stat] | None] = []
         for path, one in zip(paths, found, strict=True):
             if isinstance(one, int) and one != NO_NODE:
-                raise ZkError(f"{path} (error {one})")
+                raise zk.NoAuth(path) if one == NO_AUTH else ZkError(f"{path} (error {one})")
             known.append(None if isinstance(one, int) else one)
         return known
 
@@ -237,10 +289,25 @@ class KazooSession:
         make_parents: bool = False,
     ) -> tuple[str, Stat]:
         """See ZkSession."""
-        check_write(Create(path, data), self._root)
-        how = {"ephemeral": ephemeral, "sequence": sequence, "makepath": make_parents, "include_data": True}
-        created, stat = await self._ask(path, self._client.create_async, self._real(path), data, **how)
+        check_write(Create(path, data), self._root, secured=self._secured)
+        how = {"ephemeral": ephemeral, "sequence": sequence}
+        if make_parents:
+            with contextlib.suppress(zk.NoNode):
+                return await self._create(path, data, **how)
+            for parent in reversed(_parents_of(path)):
+                with contextlib.suppress(zk.NodeExists):
+                    await self._create(parent, b"")
+        return await self._create(path, data, **how)
+
+    async def _create(self, path: str, data: bytes, **how: bool) -> tuple[str, Stat]:
+        ask = self._client.create_async
+        created, stat = await self._ask(
+            path, ask, self._real(path), data, acl=self._acl(path), include_data=True, **how
+        )
         return self._shown(created), stat_of(stat)
+
+    def _acl(self, path: str) -> list[ACL]:
+        return ACLS[access_to(path, secured=self._secured)]
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
         """See ZkSession."""
@@ -253,12 +320,13 @@ class KazooSession:
 
     async def multi(self, ops: Sequence[Op]) -> list[str | Stat | None]:
         """See ZkSession."""
-        check_multi(ops, self._root)
+        check_multi(ops, self._root, secured=self._secured)
         request = self._client.transaction()
         for op in ops:
             match op:
                 case Create():
-                    request.create(self._real(op.path), op.data, ephemeral=op.ephemeral, sequence=op.sequence)
+                    acl = self._acl(op.path)
+                    request.create(self._real(op.path), op.data, acl, op.ephemeral, op.sequence)
                 case Set():
                     request.set_data(self._real(op.path), op.data, op.version)
                 case Delete():
@@ -355,6 +423,20 @@ class KazooSession:
 
     def _shown(self, path: str) -> str:
         return path.removeprefix(self._root) or "/"
+
+
+def _shown_by(login: Login | None) -> dict[str, Any]:
+    """What kazoo is told of a login."""
+    if login is None:
+        return {}
+    if login.scheme == SASL:
+        return {"sasl_options": {"mechanism": "DIGEST-MD5", "username": login.user, "password": login.password}}
+    return {"auth_data": [(login.scheme, f"{login.user}:{login.password}")]}
+
+
+def _parents_of(path: str) -> list[str]:
+    """The paths above one, the nearest first, without the root."""
+    return [] if (above := paths.parent(path)) == "/" else [above, *_parents_of(above)]
 
 
 def stat_of(stat: ZnodeStat) -> Stat:

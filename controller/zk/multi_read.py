@@ -16,6 +16,7 @@ MULTI_READ: Final = 22
 GET_DATA: Final = 4
 ERROR: Final = -1
 NO_NODE: Final = -101
+NO_AUTH: Final = -102
 
 _INT: Final = struct.Struct("!i")
 _HEADER: Final = struct.Struct("!i?i")

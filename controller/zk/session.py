@@ -99,6 +99,21 @@ class TooLarge(ZkError):
         return f"{super().__str__()} ({self.size_bytes:,} bytes)"
 
 
+class NoAuth(ZkError):
+    """The znode belongs to another login, or the server does not take this session's."""
+
+    def __str__(self) -> str:
+        where = f"{self.path or 'this'} belongs to another login"
+        return f"ZooKeeper refuses: {where}; zookeeper.auth has to be what the other nodes of the cluster have"
+
+
+class LoginRefused(NoAuth):
+    """The server does not know the user of this session, or the password is another."""
+
+    def __str__(self) -> str:
+        return f"ZooKeeper refuses the login of zookeeper.auth: {self.path}"
+
+
 class Unimplemented(ZkError):
     """The server does not know this kind of request."""
 

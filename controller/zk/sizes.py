@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar, assert_never
 
+from anabranch.controller.zk.access import Access, access_to
 from anabranch.controller.zk.session import Check, Create, Delete, Op, Set, TooLarge
 
 T = TypeVar("T")
@@ -24,15 +25,22 @@ _REQUEST_HEADER: Final = 8  # xid, type
 _OP_HEADER: Final = 9  # type, done, error
 _LENGTH: Final = 4
 _VERSION: Final = 4
-_OPEN_ACL_AND_FLAGS: Final = 4 + 4 + (_LENGTH + len("world")) + (_LENGTH + len("anyone")) + 4
+_FLAGS: Final = 4
+_WORLD: Final = 4 + (_LENGTH + len("world")) + (_LENGTH + len("anyone"))
+_CREATOR: Final = 4 + (_LENGTH + len("auth")) + _LENGTH
+_ACL_BYTES: Final = {
+    Access.OPEN: _LENGTH + _WORLD,
+    Access.READABLE: _LENGTH + _CREATOR + _WORLD,
+    Access.PRIVATE: _LENGTH + _CREATOR,
+}
 
 
-def bytes_of(op: Op, root: str = "") -> int:
-    """The size of an operation in a multi, in bytes."""
+def bytes_of(op: Op, root: str = "", *, secured: bool = False) -> int:
+    """The size of an operation in a multi, in bytes; `secured`: what it creates gets an owner."""
     size = _OP_HEADER + _LENGTH + len(f"{root}{op.path}".encode())
     match op:
         case Create():
-            return size + _LENGTH + len(op.data) + _OPEN_ACL_AND_FLAGS
+            return size + _LENGTH + len(op.data) + _ACL_BYTES[access_to(op.path, secured=secured)] + _FLAGS
         case Set():
             return size + _LENGTH + len(op.data) + _VERSION
         case Delete() | Check():
@@ -41,22 +49,22 @@ def bytes_of(op: Op, root: str = "") -> int:
             assert_never(op)
 
 
-def multi_bytes(ops: Iterable[Op], root: str = "") -> int:
+def multi_bytes(ops: Iterable[Op], root: str = "", *, secured: bool = False) -> int:
     """The size of a multi, in bytes."""
-    return _REQUEST_HEADER + sum(bytes_of(op, root) for op in ops) + _OP_HEADER
+    return _REQUEST_HEADER + sum(bytes_of(op, root, secured=secured) for op in ops) + _OP_HEADER
 
 
-def check_multi(ops: Sequence[Op], root: str = "") -> None:
+def check_multi(ops: Sequence[Op], root: str = "", *, secured: bool = False) -> None:
     """TooLarge if no server would read this multi; it names the largest operation."""
-    size = multi_bytes(ops, root)
+    size = multi_bytes(ops, root, secured=secured)
     if size > REQUEST_BYTES_MAX:
         largest = max(range(len(ops)), key=lambda place: bytes_of(ops[place], root))
         raise TooLarge(ops[largest].path, largest, size_bytes=size)
 
 
-def check_write(op: Create | Set, root: str = "") -> None:
+def check_write(op: Create | Set, root: str = "", *, secured: bool = False) -> None:
     """TooLarge if no server would read this operation as a request of its own."""
-    size = _REQUEST_HEADER + bytes_of(op, root) - _OP_HEADER
+    size = _REQUEST_HEADER + bytes_of(op, root, secured=secured) - _OP_HEADER
     if size > REQUEST_BYTES_MAX:
         raise TooLarge(op.path, size_bytes=size)
 

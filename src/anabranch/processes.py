@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from anabranch.broker.properties_file import properties_text
 from anabranch.clients.connection import Connection
 from anabranch.clients.directory_lock import DirectoryLock
 from anabranch.data_directory import ZOOKEEPER
@@ -81,6 +82,11 @@ class NodeProcess:
         return self.directory / f"node-{self.node_id}.log"
 
     @property
+    def properties_path(self) -> Path:
+        """Where the node's properties stand: passwords are among them, which a command line would show to everybody."""
+        return self.directory / f"node-{self.node_id}.properties"
+
+    @property
     def running(self) -> bool:
         """Whether the process is there."""
         return self.process is not None and self.process.returncode is None
@@ -101,14 +107,13 @@ class NodeProcess:
             words += ["--advertise", self.advertise]
         if self.metrics_port is not None:
             words += ["--metrics-port", str(self.metrics_port)]
-        for name, value in self.properties.items():
-            words += ["--config", f"{name}={value}"]
-        return words
+        return [*words, "--config-file", str(self.properties_path)]
 
     async def start(self, *, extra: Mapping[str, str] | None = None) -> None:
         """Start the process. `extra` are properties for this start alone, which a later start does not have."""
         assert not self.running, f"node {self.node_id} is running already"
         self.directory.mkdir(parents=True, exist_ok=True)
+        write_private(self.properties_path, properties_text(self.properties))
         words = self.command()
         for name, value in (extra or {}).items():
             words += ["--config", f"{name}={value}"]
@@ -321,6 +326,13 @@ async def known_brokers(host: str, port: int) -> int:
     except (ConnectionError, TimeoutError):
         return -1
     return len(response.brokers)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that nobody but this user may read."""
+    path.unlink(missing_ok=True)
+    path.touch(0o600, exist_ok=False)
+    path.write_text(text)
 
 
 def free_ports(host: str, count: int) -> list[int]:

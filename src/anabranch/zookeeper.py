@@ -123,13 +123,15 @@ class LocalZooKeeper(Startable):
         tick_ms: int = 500,
         server_id: int = 0,
         quorum: Mapping[int, tuple[int, int]] | None = None,
+        jaas: str | Path | None = None,
     ) -> None:
         """`quorum`: the two ports (for followers, for elections) of every server, with which this one forms an ensemble
-        as number `server_id`."""
+        as number `server_id`. `jaas`: a file with the users that may log in by SASL, in the section Server."""
         self.port = port
         self._server_id = server_id
         self._quorum = quorum or {}
         self._host = host
+        self._jaas = Path(jaas).resolve() if jaas is not None else None
         self._tick_ms = tick_ms
         self._given_dir = Path(data_dir) if data_dir is not None else None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
@@ -205,7 +207,8 @@ class LocalZooKeeper(Startable):
         config.write_text(self._config(directory))
         logging.write_text(LOGGING)
         durable = [] if self._given_dir else ["-Dzookeeper.forceSync=no"]
-        options = [*JVM_OPTIONS, *durable, f"-Dlog4j2.configurationFile={logging}"]
+        users = [f"-Djava.security.auth.login.config={self._jaas}"] if self._jaas else []
+        options = [*JVM_OPTIONS, *durable, *users, f"-Dlog4j2.configurationFile={logging}"]
         command = [*dying_with_us(), runtime.command, *options, "-cp", jars, MAIN_CLASS, str(config)]
         with log.open("ab") as output:
             output.write(f"{runtime}\n".encode())
@@ -243,6 +246,8 @@ class LocalZooKeeper(Startable):
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "srvr,ruok",
         }
+        if self._jaas:
+            settings["authProvider.1"] = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"
         if self._quorum:
             settings |= {"initLimit": 20, "syncLimit": 8}
             for number, ports in self._quorum.items():

@@ -43,6 +43,10 @@ async def test_a_spare_controller_rules_and_its_death_is_survived() -> None:
     """
     async with asyncio.timeout(100), ProcessCluster(3, controllers=1) as cluster:
         assert b'"brokerid":100' in (await active_controller(cluster)).replace(b" ", b"")
+        written = cluster.nodes[1].properties_path
+        assert "zookeeper.session.timeout.ms=6000" in written.read_text()
+        assert written.stat().st_mode & 0o777 == 0o600, "passwords are for its user only"
+        assert "zookeeper.session.timeout.ms" not in " ".join(cluster.nodes[1].command()), "and on no command line"
         async with Admin(cluster.bootstrap_servers) as admin, Producer(cluster.bootstrap_servers) as producer:
             assert (await admin.describe_cluster()).controller_id in (1, 2, 3)
             await admin.create_topics([NewTopic(name="t", partitions=2, replication_factor=3)])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.broker.config import ConfigError
-from anabranch.broker.properties_file import properties_in, properties_of
+from anabranch.broker.properties_file import properties_in, properties_of, properties_text
 
 FILE = r"""
 # a comment
@@ -47,3 +47,10 @@ def test_options_count_before_the_file(tmp_path: Path) -> None:
     assert properties_of(None, []) == {}
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         properties_of(str(tmp_path / "none"), [])
+
+
+@pytest.mark.parametrize(
+    "text", ["", "plain", " at both ends ", "a=b:c # d", "! \\ \\u00e9", "\u00e9 \u20ac \U0001f511", "two\nlines\t"]
+)
+def test_what_is_written_is_read(text: str) -> None:
+    assert properties_in(properties_text({"a.b": text, "c": text})) == {"a.b": text, "c": text}

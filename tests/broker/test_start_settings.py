@@ -9,7 +9,14 @@ import pytest
 
 from anabranch.broker.broker_properties import broker_properties, has_effect
 from anabranch.broker.config import BrokerSettings, ConfigError, property_name
-from anabranch.broker.start_settings import check_reachable, refuse_twice, start_settings, warn_of_open_doors
+from anabranch.broker.start_settings import (
+    check_reachable,
+    refuse_twice,
+    start_settings,
+    warn_of_open_doors,
+    zookeeper_login,
+)
+from anabranch.controller.zk.access import Login
 
 
 @pytest.mark.parametrize(
@@ -18,7 +25,7 @@ from anabranch.broker.start_settings import check_reachable, refuse_twice, start
         {"sasl.enabled.mechanisms": "PLAIN"},
         {"ssl.client.auth": "required"},
         {"ssl.keystore.location": "/keys"},
-        {"zookeeper.set.acl": "true"},
+        {"zookeeper.ssl.client.enable": "true"},
         {"delegation.token.master.key": "secret"},
     ],
     ids=lambda properties: next(iter(properties)),
@@ -33,6 +40,28 @@ def test_security_that_would_not_be_kept_is_refused(properties: dict[str, str]) 
 def test_a_property_of_a_listener_that_there_is_not_is_refused() -> None:
     with pytest.raises(ConfigError, match="there is no listener OUT; there is PLAINTEXT"):
         start_settings(BrokerSettings(), {"listener.name.out.ssl.client.auth": "required"})
+
+
+@pytest.mark.parametrize(
+    ("properties", "told"),
+    [
+        ({"zookeeper.set.acl": "true"}, "znodes need an owner: add zookeeper.auth"),
+        ({"zookeeper.auth": "planted"}, "zookeeper.auth: write digest:USER:PASSWORD"),
+        ({"zookeeper.auth": "digest:brokers:"}, "write digest:USER:PASSWORD"),
+        ({"zookeeper.auth": "x509:brokers:planted"}, "write digest:USER:PASSWORD"),
+    ],
+)
+def test_znodes_have_an_owner_or_none(properties: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigError, match=told) as caught:
+        start_settings(BrokerSettings(), properties)
+    assert "planted" not in str(caught.value)
+
+
+def test_as_whom_a_node_stands_before_zookeeper() -> None:
+    assert zookeeper_login(start_settings(BrokerSettings(), {})) is None
+    settings = start_settings(BrokerSettings(), {"zookeeper.auth": "digest:brokers:pla:nted"})
+    assert zookeeper_login(settings) == Login("digest", "brokers", "pla:nted")
+    assert "nted" not in repr(settings) + repr(zookeeper_login(settings))
 
 
 def test_a_java_class_is_refused() -> None:

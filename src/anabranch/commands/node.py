@@ -12,7 +12,14 @@ import click
 
 from anabranch.broker.config import BrokerSettings, ConfigError
 from anabranch.broker.properties_file import properties_of
-from anabranch.broker.start_settings import IDS, check_reachable, refuse_twice, start_settings, warn_of_open_doors
+from anabranch.broker.start_settings import (
+    IDS,
+    check_reachable,
+    refuse_twice,
+    start_settings,
+    warn_of_open_doors,
+    zookeeper_login,
+)
 from anabranch.metrics import metrics_endpoint
 from anabranch.running import LOG_LEVELS, StopSignal, run, settle_memory
 from anabranch.start_errors import cannot_start
@@ -150,9 +157,16 @@ async def serve(settings: BrokerSettings, zookeeper: str, metrics_port: int | No
     from anabranch.controller.zk.kazoo_session import open_kazoo
 
     hosts, _, chroot = zookeeper.partition("/")
+    login = zookeeper_login(settings)
     node = Node(
         settings,
-        connect=lambda: open_kazoo(hosts, session_timeout_ms=settings.zookeeper_session_timeout_ms, chroot=chroot),
+        connect=lambda: open_kazoo(
+            hosts,
+            session_timeout_ms=settings.zookeeper_session_timeout_ms,
+            chroot=chroot,
+            login=login,
+            secured=settings.zookeeper_set_acl,
+        ),
         files=files_of(settings.directories),
         rng=random.Random(),
         clock_ms=follow_loop_ms(),

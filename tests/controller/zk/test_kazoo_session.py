@@ -6,6 +6,7 @@ What it shares with the in-process one is in tests/contracts/test_zk_session.py.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import threading
 
@@ -13,6 +14,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from anabranch.controller.candidacy import persistently
+from anabranch.controller.zk.access import Login
 from anabranch.controller.zk.kazoo_session import KazooSession, open_kazoo
 from anabranch.controller.zk.session import ConnectionLoss, SessionEvent, WatchEvent
 from anabranch.zookeeper import free_port
@@ -92,6 +94,18 @@ async def test_a_server_that_does_not_know_many_reads_at_once_is_asked_one_by_on
         found = await persistently(lambda: zk.get_many(["/a", "/nowhere"]))
     assert found == [await zk.get("/a"), None]
     await zk.close()
+
+
+@pytest.mark.zookeeper
+async def test_no_password_is_in_the_log(zookeeper_hosts: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        zk = await open_kazoo(zookeeper_hosts, login=Login("digest", "brokers", "planted"), secured=True)
+        await zk.create("/config/users/alice", b"keys of alice", make_parents=True)
+        await zk.get("/config/users/alice")
+        await zk.close()
+    assert "Zookeeper connection established" in caplog.text
+    assert "planted" not in caplog.text + repr(zk)
+    assert "keys of alice" not in caplog.text
 
 
 async def test_no_server_is_said_with_its_address() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kazoo.protocol import serialization
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from anabranch.controller.zk.session import Check, Create, Delete, Set, TooLarge
 from anabranch.controller.zk.sizes import REQUEST_BYTES_MAX, bytes_of, check_multi, check_write, multi_bytes, pieces
@@ -23,17 +23,26 @@ def test_bytes_are_counted_with_the_root_and_in_utf_8() -> None:
     assert bytes_of(Create("/a", b"123")) == bytes_of(Create("/a", b"12")) + 1
 
 
-def test_a_multi_takes_the_bytes_that_kazoo_writes() -> None:
-    ops = [Create("/a", b"12"), Set("/b", b"345", 7), Delete("/c", 1), Check("/d", 2)]
+@pytest.mark.parametrize(
+    ("path", "secured", "acl"),
+    [
+        ("/a", False, OPEN_ACL_UNSAFE),
+        ("/a", True, [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]),
+        ("/config/users/alice", True, CREATOR_ALL_ACL),
+        ("/consumers", True, OPEN_ACL_UNSAFE),
+    ],
+)
+def test_a_multi_takes_the_bytes_that_kazoo_writes(path: str, secured: bool, acl: list[ACL]) -> None:
+    ops = [Create(path, b"12"), Set("/b", b"345", 7), Delete("/c", 1), Check("/d", 2)]
     written = serialization.Transaction(
         [
-            serialization.Create("/a", b"12", OPEN_ACL_UNSAFE, 0),
+            serialization.Create(path, b"12", acl, 0),
             serialization.SetData("/b", b"345", 7),
             serialization.Delete("/c", 1),
             serialization.CheckVersion("/d", 2),
         ]
     ).serialize()
-    assert multi_bytes(ops) == len(written) + len(struct.pack("!ii", 1, 14))
+    assert multi_bytes(ops, secured=secured) == len(written) + len(struct.pack("!ii", 1, 14))
 
 
 def vars_of(op: object) -> dict[str, object]:

@@ -1,0 +1,62 @@
+"""Who may do what with a znode, and as whom a session stands before ZooKeeper.
+
+ZooKeeper keeps with each znode who may read and write it, and forgets nothing of that when its creator goes. With
+`zookeeper.set.acl=true` each znode that is made belongs to the login that made it, which all nodes of a cluster share:
+
+    readable    its owners do everything, everybody reads: most znodes, so that tools can look
+    private     nobody else reads either: what holds keys of users, tokens, and settings of brokers
+    open        everybody does everything: /consumers, in which consumers of long ago write their offsets
+
+Znodes that are there already stay as they are. Source: Kafka's `ZkData.defaultAcls`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Final
+
+from anabranch.controller.zk import paths
+from anabranch.protocol.values import value
+
+DIGEST: Final = "digest"
+SASL: Final = "sasl"
+FORM: Final = f"{DIGEST}:USER:PASSWORD, or {SASL}:USER:PASSWORD for an ensemble that has users"
+_PRIVATE: Final = ("/config/users", paths.BROKER_CONFIGS, "/delegation_token/tokens")
+
+
+class Access(enum.Enum):
+    """What others than its owners may do with a znode."""
+
+    OPEN = "open"
+    READABLE = "readable"
+    PRIVATE = "private"
+
+
+def access_to(path: str, *, secured: bool) -> Access:
+    """What others may do with a znode that is made now."""
+    if not secured or path == paths.CONSUMERS:
+        return Access.OPEN
+    return Access.PRIVATE if path.startswith(_PRIVATE) else Access.READABLE
+
+
+@value
+class Login:
+    """As whom a session does what it does.
+
+    With the scheme "digest" any server takes any user and password, and compares them with a znode's owner only: the
+    password is part of the owner's name, as a hash. With "sasl" (DIGEST-MD5) the server has a list of users.
+    """
+
+    scheme: str
+    user: str
+    password: str = dataclasses.field(repr=False)
+
+
+def login_in(text: str) -> Login:
+    """The login that a text in the `FORM` says. Raises ValueError, which does not quote it."""
+    scheme, _, rest = text.partition(":")
+    user, _, password = rest.partition(":")
+    if scheme not in (DIGEST, SASL) or not user or not password:
+        raise ValueError(f"write {FORM}")
+    return Login(scheme, user, password)
