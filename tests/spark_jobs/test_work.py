@@ -166,3 +166,55 @@ def test_where_nothing_was_delivered_there_is_no_verdict(
     assert refusal.value.exit_code == 2
     nothing = gather.of_stream(audit.Target(live.servers, "empty", wish.directory), verdict.judge((), keys=0))
     assert work.conclude(nothing, wish.directory, Console(file=io.StringIO()), allow_empty=True) == 0
+
+
+def written(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_what_other_clients_have_written_down_is_judged_like_an_audit_topic(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """One fault of each kind that lines can tell of; all else is in order, some of it read again after a failure."""
+    sent = [
+        {"key": f"k{number % 10}", "sequence": number // 10, "partition": number % 10 % 3, "offset": number}
+        for number in range(1000)
+    ]
+    handed = [dict(row) for row in sent]
+    handed += handed[970:]  # read again from where it was committed
+    twice = {**handed[400], "offset": 100_000}
+    handed[500:500] = [twice]  # stored twice
+    handed[300], handed[310] = handed[310], handed[300]  # two records of one key
+    del handed[200]  # lost between others
+    last = handed.index(sent[999])
+    handed = [row for at, row in enumerate(handed) if row != sent[999] or at < last]  # the last of its key
+    wish = replace(
+        WISH,
+        deliveries=(written(tmp_path / "handed.jsonl", handed),),
+        sent=(written(tmp_path / "stored.jsonl", sent),),
+        out=tmp_path / "out",
+    )
+    console = Console(file=io.StringIO())
+    findings = work.as_batch(spark, work.copied(work.written_down(wish)), console)
+    judgement = findings.judgement
+    assert {kind: judgement[kind] for kind in verdict.KINDS if judgement[kind]} == {
+        "out_of_order": 1,
+        "repeated": 1,
+        "lost": 2,
+    }
+    assert (judgement["keys"], judgement["events"]) == (10, len(handed))
+    assert judgement["redelivered"] == 29
+    assert {story["key"] for story in findings.stories if story["kind"] == "repeated"} == {"k0"}
+    clean = replace(wish, deliveries=(written(tmp_path / "clean.jsonl", sent),))
+    found = work.as_batch(spark, work.copied(work.written_down(clean)), console)
+    assert verdict.clean(found.judgement) and found.judgement["delivered"] == 1000
+
+
+def test_a_line_that_makes_no_sense_ends_the_audit(tmp_path: Path) -> None:
+    handed = written(tmp_path / "handed.jsonl", [{"partition": 0}])
+    with pytest.raises(CannotAudit, match=r"handed\.jsonl:1: there is no offset"):
+        work.written_down(replace(WISH, deliveries=(handed,), out=tmp_path / "out"))
+    fine = written(tmp_path / "fine.jsonl", [{"partition": 0, "offset": 0, "topic": one} for one in "ab"])
+    with pytest.raises(CannotAudit, match=r"several topics \(a, b\)"):
+        work.written_down(replace(WISH, deliveries=(fine,), sent=(fine,), out=tmp_path / "out"))

@@ -46,6 +46,10 @@ class Wish:
     allow_empty: bool = False
     fail_on_data_loss: bool = True
     isolation_level: str = READ_COMMITTED
+    deliveries: tuple[Path, ...] = ()
+    """What members have written down themselves, in place of an audit topic."""
+    sent: tuple[Path, ...] = ()
+    """What producers have."""
     client: Client = field(default_factory=dict, repr=False)
     """How one is let in: Kafka's client properties."""
 
@@ -58,7 +62,7 @@ class Wish:
     @property
     def is_batch(self) -> bool:
         """Whether the audit is a batch job over what the topics hold now, or a copy of them."""
-        return self.backfill or self.replay is not None
+        return self.backfill or self.replay is not None or bool(self.deliveries)
 
     @property
     def scope(self) -> Scope:
@@ -73,7 +77,18 @@ class Wish:
 
     def check(self) -> None:
         """Raise BadWish if the options exclude one another."""
-        if not self.topic and not self.serve and self.replay is None:
+        for path in (*self.deliveries, *self.sent):
+            if not path.exists():
+                raise BadWish(f"{path}: there is no such file")
+        if self.deliveries:
+            if self.topic or self.expect or self.serve or self.backfill or self.replay is not None or self.groups:
+                raise BadWish(
+                    "--deliveries is all that is read, but for --sent: leave out --topic, --expect, --group, --serve, "
+                    "--backfill and --replay"
+                )
+        elif self.sent:
+            raise BadWish("--sent goes with --deliveries")
+        elif not self.topic and not self.serve and self.replay is None:
             raise BadWish("name the audit topic: --topic flights-audit")
         if self.follow and (self.is_batch or self.serve):
             raise BadWish("--follow goes with a stream; --backfill, --replay and --serve do not follow")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import signal
 import threading
 import time
@@ -17,7 +18,7 @@ from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
 
-from anabranch.audit import causes, gather, report
+from anabranch.audit import causes, gather, parquet, report, written
 from anabranch.audit.findings import Findings, read_events
 from anabranch.audit.follow import Follower
 from anabranch.audit.sight import Sight
@@ -119,6 +120,32 @@ def copy(records: DataFrame, wish: Wish, known: dict[str, Lineage]) -> None:
     facts = {"topic": wish.topic, "expect": wish.expect, "groups": wish.groups, "forget_after": wish.forget_after}
     (wish.copy / COPY_FACTS).write_text(json.dumps(facts))
     lineages.save(wish.copy / f"_{gather.LINEAGES}", known)
+
+
+def written_down(wish: Wish) -> Wish:
+    """The options of a replay of what clients have written down, from a copy that is made here.
+
+    Raises CannotAudit for a line that makes no sense, OSError.
+    """
+    topic = wish.deliveries[0].name.partition(".")[0]
+    directory = wish.out / topic / "written"
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    with contextlib.ExitStack() as stack:
+
+        def files(paths: Sequence[Path]) -> list[written.Lines]:
+            return [written.Lines(path.name, stack.enter_context(path.open(errors="replace"))) for path in paths]
+
+        try:
+            parquet.write(directory / "runs.parquet", written.runs(written.deliveries(files(wish.deliveries)), topic))
+            audited = parquet.write(directory / "stored.parquet", written.stored(files(wish.sent)))
+        except written.BadLine as error:
+            raise service.CannotAudit(str(error)) from None
+    if len(audited) > 1:
+        raise service.CannotAudit(f"--sent tells of several topics ({', '.join(sorted(audited))}): audit each alone")
+    facts = {"topic": topic, "expect": next(iter(audited), None)}
+    (directory / COPY_FACTS).write_text(json.dumps(facts))
+    return replace(wish, replay=directory)
 
 
 def copied(wish: Wish) -> Wish:

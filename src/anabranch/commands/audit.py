@@ -45,6 +45,8 @@ Examples:
       audit what is finished as a batch job, and keep a copy (Parquet) of what was read
   anabranch audit --replay flights-2013 --events what-was-done.jsonl
       audit the copy again, without the cluster; the report shows what was done to it, and when
+  anabranch audit --deliveries handed.jsonl --sent stored.jsonl
+      audit what consumers and producers of any client have written down: docs/audit.md says how
   anabranch audit --topic flights-audit --source kafka \\
       --conf spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0
       read with Spark's own connector
@@ -121,6 +123,20 @@ is what Spark said.
     help="Audit a copy that --copy has made, without the cluster.",
 )
 @click.option(
+    "--deliveries",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Audit what members of any client have written down, a line of JSON for each record, without a cluster.",
+)
+@click.option(
+    "--sent",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="With --deliveries: what producers were told is stored, in the same lines; it must have been delivered.",
+)
+@click.option(
     "--violations-to", metavar="TOPIC", help="Also write violations into this topic; a repeated one has its key."
 )
 @click.option(
@@ -188,6 +204,8 @@ def run(wish: Wish) -> int:
     code = 0 if wish.serve else CannotRun.exit_code
     try:
         with handling(signal.SIGTERM, lambda *_: sys.exit(code)):
+            if wish.deliveries:
+                wish = work.written_down(wish)
             if wish.replay is not None:
                 wish = work.copied(wish)
             elif not wish.serve:

@@ -31,6 +31,10 @@ def refused(*words: str) -> str:
         (("--topic", "t", "--conf", "spark.executor.memory"), "write NAME=VALUE"),
         (("--topic", "t", "--replay", "absent"), "does not exist"),
         (("--topic", "t", "--command-config", "absent"), "--command-config absent:"),
+        (("--sent", "."), "is a directory"),
+        (("--deliveries", "absent.jsonl"), "absent.jsonl: there is no such file"),
+        (("--sent", __file__), "--sent goes with --deliveries"),
+        (("--deliveries", __file__, "--topic", "t"), "--deliveries is all that is read"),
         (("--package", "absent", "--serve"), "--package is for one audit"),
     ],
 )

@@ -1,0 +1,75 @@
+"""librdkafka in processes of its own writes down what it was handed; one of a group is killed, and the audit judges."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from anabranch import Admin, NewTopic
+from anabranch.audit import work
+from anabranch.spark_jobs import verdict
+from anabranch.spark_jobs.java import why_missing
+from anabranch.spark_jobs.session import AuditSpark
+from tests.spark_jobs.test_work import WISH
+
+pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.anabranch(brokers=3)]
+
+EXAMPLE = Path(__file__).parents[2] / "examples/written_down.py"
+COUNT = 20_000
+PATIENCE_S = 120
+
+
+def start(*words: object) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, str(EXAMPLE), *map(str, words)])
+
+
+def lines_in(file: Path) -> int:
+    return len(file.read_bytes().splitlines()) if file.exists() else 0
+
+
+def test_a_killed_member_of_a_group_takes_nothing_with_it(anabranch: Any, tmp_path: Path) -> None:
+    if why_missing() is not None:
+        pytest.skip(f"NO SPARK: {why_missing()}")
+    servers = anabranch.bootstrap_servers
+
+    async def create() -> None:
+        async with Admin(servers) as admin:
+            await admin.create_topics([NewTopic(name="orders", partitions=4)])
+            await admin.wait_for_topic("orders")
+
+    asyncio.run(create())
+    stored, handed = tmp_path / "stored.jsonl", tmp_path / "handed.jsonl"
+    assert start("send", servers, "orders", stored, COUNT).wait(PATIENCE_S) == 0
+    readers = [start("receive", servers, "orders", handed, 1 << 30) for _ in range(2)]
+    try:
+        deadline_s = time.monotonic() + PATIENCE_S
+        while lines_in(handed) < COUNT // 4 and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        readers[0].kill()
+        while len(partitions_read(handed)) < COUNT and time.monotonic() < deadline_s:
+            time.sleep(0.1)
+    finally:
+        for reader in readers:
+            reader.kill()
+            reader.wait()
+    wish = replace(WISH, deliveries=(handed,), sent=(stored,), out=tmp_path / "out")
+    with AuditSpark(tmp_path / "spark") as session:
+        findings = work.as_batch(session, work.copied(work.written_down(wish)), Console(file=io.StringIO()))
+    assert verdict.clean(findings.judgement), findings.judgement
+    assert (findings.judgement["delivered"], findings.judgement["keys"]) == (COUNT, 100)
+
+
+def partitions_read(file: Path) -> set[tuple[int, int]]:
+    """Where the records lay that were handed out."""
+    rows = [json.loads(line) for line in file.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    return {(row["partition"], row["offset"]) for row in rows}
