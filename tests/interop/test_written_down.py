@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import subprocess
@@ -15,7 +14,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from anabranch import Admin, NewTopic
 from anabranch.audit import work
 from anabranch.spark_jobs import verdict
 from anabranch.spark_jobs.java import why_missing
@@ -41,13 +39,7 @@ def test_a_killed_member_of_a_group_takes_nothing_with_it(anabranch: Any, tmp_pa
     if why_missing() is not None:
         pytest.skip(f"NO SPARK: {why_missing()}")
     servers = anabranch.bootstrap_servers
-
-    async def create() -> None:
-        async with Admin(servers) as admin:
-            await admin.create_topics([NewTopic(name="orders", partitions=4)])
-            await admin.wait_for_topic("orders")
-
-    asyncio.run(create())
+    anabranch.topic("orders", partitions=4)
     stored, handed = tmp_path / "stored.jsonl", tmp_path / "handed.jsonl"
     assert start("send", servers, "orders", stored, COUNT).wait(PATIENCE_S) == 0
     readers = [start("receive", servers, "orders", handed, 1 << 30) for _ in range(2)]
