@@ -112,6 +112,10 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "a demonstration is a story that is told by all of them together",
         "demo/: children reader replay",
     ),
+    "anabranch/dashboard/test_feed.py": (
+        "what is looked at needs a cluster in which it happens, and somebody who looks",
+        "dashboard/sights/: groups nodes rest topics",
+    ),
     "anabranch/commands/test_groups.py": (
         "a command is tried as a person types it, with what it calls",
         "commands/: demo features node up\n.: gates rewinding",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from anabranch.control.actions import Actions
     from anabranch.control.events import Events
     from anabranch.control.states import States
+    from anabranch.dashboard.feed import Feed
     from anabranch.faults.faults import Faults
     from anabranch.journal.journal import Journal
 
@@ -33,6 +34,8 @@ class Controlled:
     clock: ClusterClock | None = None
     """The cluster's, if it has a time of its own."""
     states: States | None = None
+    feed: Feed | None = None
+    """What the dashboard is sent; there is one as soon as somebody has asked for anything."""
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Do something to the cluster, in its time: what it begins has that time, too."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,6 +48,7 @@ class Events:
         self._kept: deque[Event] = deque(maxlen=KEPT)
         self._number = 0
         self._news: asyncio.Future[None] | None = None
+        self._listeners: list[Callable[[Event], None]] = []
         self._leaders: dict[tuple[str, int], int] = {}
         self._isrs: dict[tuple[str, int], tuple[int, int]] = {}
 
@@ -59,10 +60,17 @@ class Events:
     def tell(self, kind: str, **detail: Any) -> None:
         """Something happened."""
         self._number += 1
-        self._kept.append(Event(self._number, self._loop.time(), kind, detail))
+        event = Event(self._number, self._loop.time(), kind, detail)
+        self._kept.append(event)
+        for listener in self._listeners:
+            listener(event)
         if self._news is not None:
             self._news.set_result(None)
             self._news = None
+
+    def on_event(self, listener: Callable[[Event], None]) -> None:
+        """Call `listener(event)` for each event from now on."""
+        self._listeners.append(listener)
 
     def watch(self, node: Node) -> None:
         """Take up what a node tells from now on."""

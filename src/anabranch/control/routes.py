@@ -17,6 +17,7 @@ from anabranch.control.controlled import Controlled
 from anabranch.control.fault_routes import FAULT_ROUTES
 from anabranch.control.journal_routes import JOURNAL_ROUTES
 from anabranch.control.route import WAIT_S, Asked, GaveUp, Route, timeout_s
+from anabranch.control.sight_routes import SIGHT_ROUTES
 from anabranch.control.state_routes import STATE_ROUTES
 from anabranch.control.waiting import WORDS, condition, wait
 
@@ -159,6 +160,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         get_events,
         query={"after": "only what came after this number"},
     ),
+    *SIGHT_ROUTES,
     *STATE_ROUTES,
     *CLOCK_ROUTES,
     *FAULT_ROUTES,

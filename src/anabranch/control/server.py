@@ -6,6 +6,8 @@ up, 409 for what cannot be done now; each with `{"error": "..."}`. A bug is 500,
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import hmac
 import json
 import logging
@@ -21,6 +23,7 @@ from anabranch.control.controlled import Controlled
 from anabranch.control.openapi import document
 from anabranch.control.route import Asked, GaveUp, Route
 from anabranch.control.routes import ROUTES
+from anabranch.dashboard.feed import Feed
 from anabranch.protocol.errors import KafkaError
 
 log: Final = logging.getLogger(__name__)
@@ -44,9 +47,12 @@ class ControlServer:
     """Answers on a socket that listens already."""
 
     def __init__(self, controlled: Controlled, listener: socket.socket, token: str = "") -> None:
-        self._controlled = controlled
+        feed = self._feed = Feed(controlled.cluster, controlled.clock)
+        controlled.events.on_event(feed.on_event)
+        self._controlled = dataclasses.replace(controlled, feed=feed)
         self._listener = listener
         self._token = token
+        self._streams = {"/v1/events": self._follow, "/v1/watch": self._watch}
         app = web.Application(client_max_size=BODY_BYTES_MAX)
         app.router.add_get("/v1/openapi.json", self._openapi)
         for route in ROUTES:
@@ -61,6 +67,7 @@ class ControlServer:
     async def stop(self) -> None:
         """Take no more requests, and end those under way."""
         await self._runner.cleanup()
+        await self._feed.stop()
 
     async def _openapi(self, request: web.Request) -> web.Response:
         return web.json_response(document(ROUTES, version("anabranch")))
@@ -71,8 +78,8 @@ class ControlServer:
                 return _refusal(401, "write the header `Authorization: Bearer TOKEN`, as given by --control-token")
             try:
                 asked = await _asked(request, route)
-                if route.path == "/v1/events" and EVENT_STREAM in request.headers.get("Accept", ""):
-                    return await self._follow(request)
+                if route.path in self._streams and EVENT_STREAM in request.headers.get("Accept", ""):
+                    return await self._streams[route.path](request)
                 work = route.handler(self._controlled, asked)
                 done = await (work if route.waits else self._controlled.run(work))
                 return web.Response(body=done) if isinstance(done, bytes) else web.json_response(done)
@@ -97,12 +104,25 @@ class ControlServer:
         seen = request.headers.get("Last-Event-ID") or request.query.get("after") or "0"
         if not seen.isdecimal():
             raise ValueError(f"an event's number is expected, not {seen!r}")
-        response = web.StreamResponse(headers={"Content-Type": EVENT_STREAM, "Cache-Control": "no-cache"})
-        await response.prepare(request)
+        response = await _stream(request)
         async for event in self._controlled.events.follow(int(seen)):
             row = json.dumps(event.row(), default=str)
             await response.write(f"id: {event.number}\nevent: {event.kind}\ndata: {row}\n\n".encode())
         return response
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        """What a page shows, as server-sent events: the whole state, then what changes."""
+        response = await _stream(request)
+        async with contextlib.aclosing(self._feed.follow()) as messages:
+            async for kind, body in messages:
+                await response.write(f"event: {kind}\ndata: {body}\n\n".encode())
+        return response
+
+
+async def _stream(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": EVENT_STREAM, "Cache-Control": "no-cache"})
+    await response.prepare(request)
+    return response
 
 
 def _refusal(status: int, reason: str) -> web.Response:

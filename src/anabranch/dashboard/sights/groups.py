@@ -1,0 +1,113 @@
+"""Consumer groups: who is in them and owns what, what they have committed, and which gates are closed for them.
+
+How far a group is behind is what a page counts out of its commits and the high watermarks. Looked at are those only
+whose journal, state or topics have changed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from anabranch.clients.group_gates import closed_gates
+from anabranch.protocol.consumer_protocol import decode_assignment
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
+from anabranch.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from anabranch.broker.coordinators.members import Member
+    from anabranch.broker.coordinators.shards import Slot
+    from anabranch.cluster import Cluster
+    from anabranch.dashboard.sheet import Sheet
+    from anabranch.dashboard.sights.topics import Topics
+
+Mark = tuple[Any, ...]
+"""What a group's rows are made of has not changed while this has not."""
+Sources = tuple[Any, ...]
+"""What its gates are."""
+
+
+class Groups:
+    """What is known of groups, from one look to the next."""
+
+    def __init__(self, cluster: Cluster, topics: Topics) -> None:
+        self._cluster = cluster
+        self._topics = topics
+        self._marks: dict[str, Mark] = {}
+        self._gates: dict[str, tuple[Sources, dict[str, Any]]] = {}
+
+    def look(self, sheet: Sheet) -> None:
+        """Put rows for each group that a running coordinator has loaded."""
+        slots = {
+            name: (node_id, slot)
+            for node_id, node in self._cluster.nodes.items()
+            if node.services.broker is not None
+            for name, slot in node.services.groups.table.slots.items()
+        }
+        sheet.keep("group", {f"group/{name}" for name in slots})
+        sheet.keep("commits", {f"commits/{name}" for name in slots})
+        marks: dict[str, Mark] = {}
+        for name, (node_id, slot) in slots.items():
+            group = slot.group
+            journal = self._cluster.nodes[node_id].services.replicas.replica(CONSUMER_OFFSETS_TOPIC, slot.partition)
+            end = -1 if journal is None else journal.high_watermark
+            mark = marks[name] = (node_id, id(slot), group.state, group.generation, len(group.members), end)
+            if self._marks.get(name) != mark:
+                self._put(sheet, name, node_id, slot)
+            self._look_at_gates(sheet, name, slot, mark)
+        for name in self._gates.keys() - slots.keys():
+            del self._gates[name]
+        sheet.keep("gate", {key for _, gates in self._gates.values() for key in gates})
+        self._marks = marks
+
+    def _put(self, sheet: Sheet, name: str, node_id: int, slot: Slot) -> None:
+        group = slot.group
+        row = {
+            "group": name,
+            "coordinator": node_id,
+            "state": group.state.value,
+            "generation": group.generation,
+            "protocol": group.protocol,
+            "leader": group.members.leader_id,
+            "members": [_member(one) for one in sorted(group.members, key=lambda one: one.member_id)],
+        }
+        sheet.put(f"group/{name}", row)
+        commits: dict[str, dict[str, int]] = {}
+        for (topic, index), at in sorted(slot.offsets.committed.items()):
+            commits.setdefault(topic, {})[str(index)] = at.offset
+        sheet.put(f"commits/{name}", commits)
+
+    def _look_at_gates(self, sheet: Sheet, name: str, slot: Slot, mark: Mark) -> None:
+        names = dict.fromkeys(topic for topic, _ in slot.offsets.committed)
+        topics = [topic for topic in map(self._topics.resized, names) if topic is not None]
+        sources = (mark, *((topic, self._topics.ends(topic)) for topic in topics))
+        known = self._gates.get(name)
+        if known is not None and known[0] == sources:
+            return
+        committed = (
+            {TopicPartition(*place): at.offset for place, at in slot.offsets.committed.items()} if topics else {}
+        )
+        found = {}
+        for topic in topics:
+            for gate in closed_gates(topic, self._topics.ends(topic), committed, None):
+                index = gate.partition.partition
+                found[f"gate/{name}/{topic.name}/{index}"] = {
+                    "group": name,
+                    "topic": topic.name,
+                    "partition": index,
+                    "generation": gate.generation,
+                    "offset": gate.offset,
+                    "waits": [[one.partition.partition, one.end, one.committed] for one in gate.blockers],
+                }
+        for key, row in found.items():
+            sheet.put(key, row)
+        self._gates[name] = sources, found
+
+
+def _member(one: Member) -> dict[str, Any]:
+    try:
+        assigned = decode_assignment(one.assignment).assigned_partitions
+    except DecodeError:
+        assigned = []
+    owns = {part.topic: sorted(part.partitions) for part in assigned}
+    return {"id": one.member_id, "instance": one.instance_id, "client": one.client_id, "owns": owns}

@@ -1,0 +1,115 @@
+"""How many requests each API gets and how long they take, while somebody looks; else nothing of it runs.
+
+A request's *work* is processor time that no other request of the loop gets; what it takes in all is that and its waits,
+for other replicas, for records, for a quorum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from anabranch.broker.begun import Begun, begin
+from anabranch.broker.dispatch import Dispatcher
+from anabranch.protocol.registry import BY_KEY
+
+if TYPE_CHECKING:
+    from anabranch.broker.app import Node
+    from anabranch.broker.peer import Peer
+    from anabranch.protocol.codec import Request
+
+Sums = dict[int, list[float]]
+"""API key -> how many, seconds in all, seconds of work, the longest."""
+
+
+class TimedDispatcher(Dispatcher):
+    """Stands around all other dispatchers of a node, and sums up."""
+
+    outermost = True
+
+    def __init__(self, inner: Dispatcher, clock_s: Callable[[], float]) -> None:
+        self.inner = inner
+        self.served = inner.served
+        self.requests = inner.requests
+        self.throttling = inner.throttling
+        self.long_polls = inner.long_polls
+        self._clock_s = clock_s
+        self.sums: Sums = {}
+
+    async def answer(self, request: Request, peer: Peer) -> Any:
+        """See Dispatcher; of a request whose connection is closed instead nothing is summed up."""
+        clock_s = self._clock_s
+        start_s = clock_s()
+        response = begin(self.inner.answer(request, peer))
+        worked_s = clock_s()
+        if type(response) is Begun:
+            response = await response
+        took_s = clock_s() - start_s
+        sums = self.sums.setdefault(request.api.key, [0, 0.0, 0.0, 0.0])
+        sums[0] += 1
+        sums[1] += took_s
+        sums[2] += worked_s - start_s
+        sums[3] = max(sums[3], took_s)
+        return response
+
+
+class Traffic:
+    """The requests of all nodes, between two looks."""
+
+    def __init__(self, clock_s: Callable[[], float]) -> None:
+        self._clock_s = clock_s
+        self._timed: dict[int, tuple[Node, TimedDispatcher]] = {}
+        self._since_s = clock_s()
+
+    def watch(self, node: Node) -> None:
+        """Sum up what a node is asked from now on."""
+        timed = TimedDispatcher(node.server.dispatcher, self._clock_s)
+        node.server.dispatcher = timed
+        self._timed[node.settings.node_id] = node, timed
+
+    def stop(self) -> None:
+        """Leave all nodes as they were."""
+        for node, timed in self._timed.values():
+            _take_out(node, timed)
+        self._timed.clear()
+
+    def take(self) -> dict[str, Any]:
+        """What has come since the last time: of each API how many, milliseconds on average, of work, and at most."""
+        now_s = self._clock_s()
+        span_s, self._since_s = now_s - self._since_s, now_s
+        apis: Sums = {}
+        nodes = {}
+        for node_id, (_, timed) in self._timed.items():
+            taken, timed.sums = timed.sums, {}
+            nodes[node_id] = int(sum(one[0] for one in taken.values()))
+            for key, (count, total_s, work_s, longest_s) in taken.items():
+                sums = apis.setdefault(key, [0, 0.0, 0.0, 0.0])
+                sums[0] += count
+                sums[1] += total_s
+                sums[2] += work_s
+                sums[3] = max(sums[3], longest_s)
+        return {
+            "span": round(span_s, 3),
+            "apis": {
+                BY_KEY[key].name: [
+                    int(count),
+                    round(total_s / count * 1000, 3),
+                    round(work_s / count * 1000, 3),
+                    round(longest_s * 1000, 3),
+                ]
+                for key, (count, total_s, work_s, longest_s) in sorted(apis.items())
+            },
+            "nodes": nodes,
+        }
+
+
+def _take_out(node: Node, timed: TimedDispatcher) -> None:
+    server = node.server
+    if server.dispatcher is timed:
+        server.dispatcher = timed.inner
+        return
+    outer = server.dispatcher
+    while outer.outermost and outer.inner is not timed:
+        outer = outer.inner
+    if outer.outermost:
+        outer.inner = timed.inner

@@ -1,0 +1,180 @@
+"""Goal: what a page is sent is what the cluster is like, whole at first and then what changes; nobody looks, nothing is
+looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from anabranch import Admin, Cluster, Consumer, NewTopic, Producer
+from anabranch.dashboard import feed as module
+from anabranch.dashboard.feed import Feed
+from anabranch.dashboard.sheet import Delta
+from anabranch.dashboard.traffic import TimedDispatcher
+from anabranch.faults.rule import Rule
+
+
+class Page:
+    """What a page does with its messages."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Any] = {}
+        self.events: list[dict[str, Any]] = []
+        self.snapshots = 0
+        self.traffic: list[dict[str, Any]] = []
+        self.seen = asyncio.Condition()
+
+    async def read(self, feed: Feed) -> None:
+        async with contextlib.aclosing(feed.follow()) as messages:
+            async for kind, body in messages:
+                told = json.loads(body)
+                if kind == "snapshot":
+                    self.snapshots += 1
+                    self.rows = told["rows"]
+                elif kind == "delta":
+                    Delta.from_body(told).apply(self.rows)
+                    self.events += told["events"]
+                else:
+                    self.traffic.append(told)
+                async with self.seen:
+                    self.seen.notify_all()
+
+    async def until(self, condition: Any) -> None:
+        async with asyncio.timeout(60), self.seen:
+            await self.seen.wait_for(lambda: self._holds(condition))
+
+    def _holds(self, condition: Any) -> bool:
+        try:
+            return bool(condition(self.rows))
+        except KeyError:
+            return False
+
+
+@contextlib.asynccontextmanager
+async def watched(brokers: int = 3) -> AsyncIterator[tuple[Cluster, Feed, Page]]:
+    async with Cluster(brokers) as cluster:
+        feed, page = Feed(cluster), Page()
+        reading = asyncio.create_task(page.read(feed))
+        try:
+            yield cluster, feed, page
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            await feed.stop()
+
+
+async def test_a_resize_under_a_group_is_seen() -> None:
+    async with watched() as (cluster, _, page), Admin(cluster.bootstrap_servers) as admin:
+        await page.until(lambda rows: any(rows[f"node/{one}"]["controller"] for one in (1, 2, 3)))
+        await admin.create_topics([NewTopic(name="orders", partitions=2)])
+        async with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            for number in range(40):
+                await producer.send_and_wait("orders", key=b"%d" % number, value=b"x")
+            await page.until(lambda rows: sum(rows[f"partition/orders/{one}"]["hw"] for one in (0, 1)) == 40)
+            group = {"group_id": "billing", "auto_offset_reset": "earliest", "enable_auto_commit": False}
+            async with Consumer("orders", bootstrap_servers=cluster.bootstrap_servers, **group) as consumer:
+                await consumer.getone()
+                await consumer.commit()
+                await page.until(lambda rows: rows["group/billing"]["state"] == "Stable")
+                await page.until(lambda rows: sum(rows["commits/billing"]["orders"].values()) == 1)
+                await page.until(lambda rows: rows["group/billing"]["members"][0]["owns"] == {"orders": [0, 1]})
+                await admin.create_partitions("orders", 3)
+                await page.until(lambda rows: rows["topic/orders"]["generation"] == 1)
+                await page.until(lambda rows: "gate/billing/orders/2" in rows)
+        rows = page.rows
+        assert rows["topic/orders"]["history"] == [[0, 2], [1, 3]]
+        ((cut, generation, end),) = rows["topic/orders"]["cuts"]
+        assert (cut, generation, end) == (0, 0, rows[f"partition/orders/{cut}"]["hw"])
+        assert rows["gate/billing/orders/2"]["waits"] == [[0, end, rows["commits/billing"]["orders"].get("0", -1)]]
+        assert [one[1] for one in rows["partition/orders/1"]["replicas"]] == [0, 0, 0]
+        await page.until(lambda rows: page.traffic)
+        assert all(one[0] > 0 for one in page.traffic[-1]["apis"].values())
+
+
+async def test_a_node_that_dies_and_one_that_is_cut_off() -> None:
+    async with watched() as (cluster, _, page), Admin(cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name="t", partitions=3)])
+        await page.until(lambda rows: len(rows.get("partition/t/2", {}).get("isr", ())) == 3)
+        await cluster.crash_broker(2)
+        await page.until(lambda rows: rows["node/2"] == {**rows["node/2"], "state": "dead"})
+        await page.until(lambda rows: all(2 not in rows[f"partition/t/{one}"]["isr"] for one in range(3)))
+        assert "broker_epoch" not in page.rows["node/2"]
+        assert [2, -1, -1] in page.rows["partition/t/0"]["replicas"]
+        session = cluster.nodes[3].services.session
+        cluster.zookeeper.suspend(session)
+        await page.until(lambda rows: rows["node/3"]["link"] == "suspended")
+        cluster.zookeeper.resume(session)
+        await page.until(lambda rows: rows["node/3"]["link"] == "connected")
+        await admin.delete_topics(["t"])
+        await page.until(lambda rows: not [key for key in rows if key.startswith(("topic/", "partition/"))])
+
+
+async def test_rules_and_transactions_are_seen() -> None:
+    async with watched(1) as (cluster, _, page), Admin(cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name="t", partitions=1)])
+        cluster.faults.add(Rule(name="slow", api=("Metadata",), delay_ms=(1.0,)))
+        await page.until(lambda rows: "rule/slow" in rows)
+        async with Producer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="pay") as producer:
+            async with producer.transaction():
+                await producer.send_and_wait("t", b"x")
+                await page.until(lambda rows: rows.get("transaction/pay", {}).get("state") == "Ongoing")
+                assert page.rows["transaction/pay"]["partitions"] == ["t-0"]
+            await page.until(lambda rows: rows["transaction/pay"]["state"] == "CompleteCommit")
+        await page.until(lambda rows: rows["rule/slow"]["hits"] > 0)
+        cluster.faults.clear()
+        await page.until(lambda rows: "rule/slow" not in rows)
+
+
+class Event:
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def row(self) -> dict[str, Any]:
+        return {"number": self.number}
+
+
+async def test_a_closed_page_costs_nothing_but_a_look_after_events(monkeypatch: Any) -> None:
+    monkeypatch.setattr(module, "QUIET_S", 0.0)
+    monkeypatch.setattr(module, "PERIOD_S", 0.01)
+    async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        feed, looks = Feed(cluster), list[None]()
+        look = feed.look
+        monkeypatch.setattr(feed, "look", lambda: (looks.append(None), look())[1])
+        feed.on_event(Event(1))
+        assert not looks
+        async with contextlib.aclosing(feed.follow()) as messages:
+            assert (await anext(messages))[0] == "snapshot"
+            assert isinstance(cluster.nodes[1].server.dispatcher, TimedDispatcher)
+            feed.on_event(Event(2))
+            kind, body = await anext(messages)
+            assert (kind, json.loads(body)["events"]) == ("delta", [{"number": 2}])
+        assert not isinstance(cluster.nodes[1].server.dispatcher, TimedDispatcher)
+        await admin.create_topics([NewTopic(name="t", partitions=1)])
+        await asyncio.sleep(0.1)
+        count = len(looks)
+        await asyncio.sleep(0.2)
+        assert len(looks) == count
+        feed.on_event(Event(3))
+        async with asyncio.timeout(60):
+            while len(looks) == count:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        found = feed.history.at(feed.now_s())
+        assert found is not None
+        assert "topic/t" in found[1]
+        await feed.stop()
+
+
+async def test_a_page_that_does_not_keep_up_begins_anew() -> None:
+    async with Cluster(1) as cluster:
+        feed = Feed(cluster)
+        async with contextlib.aclosing(feed.follow()) as messages:
+            assert (await anext(messages))[0] == "snapshot"
+            for number in range(module.MESSAGES_KEPT + 1):
+                feed.on_event(Event(number))
+                feed.look()
+            assert (await anext(messages))[0] == "snapshot"
+        await feed.stop()

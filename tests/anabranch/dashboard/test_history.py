@@ -1,0 +1,58 @@
+"""Goal: at any moment that is kept the state is what it was, within a second; time and bytes are bounded."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from anabranch.dashboard.history import GRAIN_S, History
+from anabranch.dashboard.sheet import Sheet
+
+
+def filled(history: History, seconds: int, width: int = 3) -> list[tuple[float, dict[str, Any]]]:
+    """Ten random changes a second; returns what the state was when."""
+    rng, sheet, told = random.Random(4), Sheet(), []
+    for tick in range(seconds * 10):
+        at_s = 100 + tick / 10
+        sheet.put(f"topic/{rng.randrange(width)}", rng.random())
+        if rng.random() < 0.2:
+            sheet.drop(f"topic/{rng.randrange(width)}")
+        delta = sheet.take()
+        history.note(at_s, delta, sheet.rows)
+        told.append((at_s, dict(sheet.rows)))
+    return told
+
+
+def test_each_moment_is_as_it_was() -> None:
+    history = History()
+    told = dict(filled(history, 200))
+    assert history.begin_s == 100
+    for at_s in (100, 100.05, 131.3, 159.95, 160.0, 177.7, 299.9, 1000.0):
+        found = history.at(at_s)
+        assert found is not None
+        since_s, rows = found
+        assert min(at_s, 299.9) - GRAIN_S - 0.11 <= since_s <= at_s
+        assert rows == told[since_s]
+    assert history.at(99.9) is None
+
+
+def test_the_oldest_goes_when_it_is_old() -> None:
+    history = History(span_s=120)
+    filled(history, 400)
+    assert history.begin_s is not None
+    assert 180 <= history.begin_s - 100 <= 280
+    assert history.at(150) is None
+
+
+def test_the_oldest_goes_when_it_is_too_much() -> None:
+    history = History(bytes_max=20_000)
+    filled(history, 600, width=50)
+    assert history.size_bytes < 60_000  # the present minute is kept
+    assert history.begin_s is not None
+    assert history.begin_s > 400
+
+
+def test_nothing_was_seen() -> None:
+    history = History()
+    assert history.begin_s is None
+    assert history.at(5) is None

@@ -1,0 +1,44 @@
+"""Goal: requests are timed while somebody looks; afterwards each node has the dispatcher that it had."""
+
+from __future__ import annotations
+
+import asyncio
+
+from anabranch import Admin, Cluster, NewTopic, Producer
+from anabranch.dashboard.traffic import TimedDispatcher, Traffic
+from anabranch.faults.rule import Rule
+
+
+async def test_requests_are_summed_up_and_nodes_left_as_they_were() -> None:
+    async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        node = cluster.nodes[1]
+        plain = node.server.dispatcher
+        traffic = Traffic(asyncio.get_running_loop().time)
+        traffic.watch(node)
+        await admin.create_topics([NewTopic(name="t", partitions=1)])
+        with cluster.faults(Rule(api=("Produce",), delay_ms=(30.0,))):  # which stands inside of it
+            async with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+                await producer.send_and_wait("t", b"x")
+            taken = traffic.take()
+            assert isinstance(node.server.dispatcher, TimedDispatcher)
+        count, mean_ms, work_ms, longest_ms = taken["apis"]["Produce"]
+        assert count == 1
+        assert 30 <= mean_ms == longest_ms
+        assert work_ms < mean_ms
+        assert taken["nodes"][1] == sum(one[0] for one in taken["apis"].values())
+        assert "Produce" not in traffic.take()["apis"]
+        traffic.stop()
+        assert node.server.dispatcher is plain
+
+
+async def test_what_came_around_it_later_stays() -> None:
+    async with Cluster(1) as cluster:
+        node = cluster.nodes[1]
+        plain = node.server.dispatcher
+        inner, outer = Traffic(asyncio.get_running_loop().time), Traffic(asyncio.get_running_loop().time)
+        inner.watch(node)
+        outer.watch(node)
+        inner.stop()
+        assert node.server.dispatcher.inner is plain
+        outer.stop()
+        assert node.server.dispatcher is plain
