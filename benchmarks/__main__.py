@@ -17,7 +17,7 @@ from typing import Final
 from benchmarks.report import Figure, console, summary
 
 NAMES: Final = (
-    *("startup", "codec", "request_path", "inspection", "log", "latency", "throughput", "security"),
+    *("startup", "codec", "request_path", "inspection", "log", "latency", "throughput", "consume", "security"),
     *("failover", "resize", "scale", "beside_idle", "handoff", "streams", "streams_sizes", "audit", "audit_cost"),
 )
 MUST_HOLD: Final = frozenset({"codec"})

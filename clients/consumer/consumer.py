@@ -23,8 +23,8 @@ from anabranch.clients.clock import follow_loop_ms
 from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.consumer.assignors import ASSIGNORS, make_assignors
 from anabranch.clients.consumer.consumer_partition_assignor import PartitionAssignor
+from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.consumer.core import ConsumerCore
-from anabranch.clients.consumer.delivery import ConsumerRecord
 from anabranch.clients.consumer.delivery_audit import DeliveryAudit
 from anabranch.clients.consumer.fetcher import Fetcher
 from anabranch.clients.consumer.gatekeeper import Gatekeeper

@@ -14,33 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from anabranch.clients.consumer.consumer_record import NO_GENERATION, ConsumerRecord
 from anabranch.clients.consumer.gate import TopicGate
 from anabranch.clients.consumer.progress import UNKNOWN, Assignment, PartitionProgress
 from anabranch.clients.consumer.topic_gates import Gates
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.lineage import Lineage, Segment
 from anabranch.protocol.topic_partition import TopicPartition
-
-NO_GENERATION = -1
-
-
-class ConsumerRecord(NamedTuple):
-    """A record as the application gets it."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    """In milliseconds since 1970; set by the producer or, if the topic says so, by the broker."""
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-    """(name, value) pairs."""
-    generation: int
-    """Which resize of the topic the record was partitioned by, 0 before the first.
-
-    -1 in a topic that is not ordered.
-    """
 
 
 class Boundary(NamedTuple):
@@ -83,14 +63,9 @@ class Deliveries:
             for progress in self._assignment.in_turn():
                 rows = taken.setdefault(progress.partition, [])
                 while limit > 0 and (segment := self._deliverable(progress, now_s)) is not None:
-                    records = progress.take(limit)
+                    records = progress.take(limit, segment.generation)
                     limit -= len(records)
-                    topic, index = progress.partition
-                    generation = segment.generation
-                    rows.extend(
-                        ConsumerRecord(topic, index, offset, timestamp, key, value, headers, generation)
-                        for offset, timestamp, key, value, headers in records
-                    )
+                    rows += records
                 if not any(taken.values()):
                     progress.check_damage()
         except KafkaError:
@@ -105,13 +80,11 @@ class Deliveries:
         The caller makes sure that nothing has happened meanwhile, except that a partition was paused or sought.
         """
         for progress in self._assignment.in_turn():
-            topic, index = progress.partition
             while limit > 0 and (segment := self._deliverable(progress, now_s)) is not None:
                 generation, batch = segment.generation, progress.buffered[0]
-                while limit > 0 and progress.next_is_of(batch) and (records := progress.take(1)):
+                while limit > 0 and progress.next_is_of(batch) and (records := progress.take(1, generation)):
                     limit -= 1
-                    offset, timestamp, key, value, headers = records[0]
-                    yield ConsumerRecord(topic, index, offset, timestamp, key, value, headers, generation)
+                    yield records[0]
             if limit > 0:
                 progress.check_damage()
 
@@ -240,6 +213,6 @@ class Deliveries:
 
     def _reached(self, progress: PartitionProgress) -> int:
         """The position, or beyond it the first offset that still exists: compaction leaves gaps."""
-        if progress.buffered and progress.buffered[0].records is None:
+        if progress.buffered and progress.buffered[0].unread is None:
             return max(progress.position, progress.buffered[0].header.base_offset)
         return progress.position

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Final, Self
 
 from anabranch.clients.config import NetworkConfig
-from anabranch.clients.consumer.delivery import ConsumerRecord
+from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.consumer.runs import EventRuns
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.clients.producer.producer import Producer

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from anabranch.clients.clock import elapsed_clock
+from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.consumer.core import ConsumerCore
-from anabranch.clients.consumer.delivery import ConsumerRecord
 from anabranch.clients.consumer.fetcher import Fetcher
 from anabranch.clients.consumer.gatekeeper import Gatekeeper
 from anabranch.clients.consumer.group_session import GroupSession

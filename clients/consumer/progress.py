@@ -15,32 +15,39 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from anabranch.clients.consumer.consumer_record import NO_GENERATION, ConsumerRecord, consumer_records
 from anabranch.protocol.apis.fetch import AbortedTransaction
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.lineage import Segment
 from anabranch.protocol.records.batch import BatchHeader, check_crc, iter_batches
 from anabranch.protocol.records.control import ControlType, read_control
-from anabranch.protocol.records.record import Record, iter_records
+from anabranch.protocol.records.record import RecordReader
 from anabranch.protocol.topic_partition import TopicPartition
 
 UNKNOWN: Final = -1
 BUFFERED_BYTES_MAX: Final = 512 * 1024
 """A partition with this much waiting is not fetched further."""
+READ_AHEAD: Final = 500
+"""How many records are read at once where they are handed out one by one: `max_poll_records` is as many."""
 
 
 @dataclass(slots=True)
 class FetchedBatch:
-    """One batch as it came, and the records of it that are still to be handed out, once it has been looked into."""
+    """One batch as it came, and what of it is still to be handed out, once it has been looked into."""
 
     header: BatchHeader
     data: bytes | bytearray | memoryview
     aborted: bool = False
     """It belongs to a transaction that was aborted, and only committed records are wanted."""
-    records: Iterator[Record] | None = None
+    unread: RecordReader | None = None
+    ready: Iterator[ConsumerRecord] = iter(())
+    """Records that were read already."""
+    generation: int = NO_GENERATION
+    """What they bear."""
 
     @property
     def next_offset(self) -> int:
@@ -204,34 +211,50 @@ class PartitionProgress:
         """Whether the next record to hand out is one of this batch."""
         return not self.paused and bool(self.buffered) and self.buffered[0] is batch
 
-    def take(self, limit: int) -> list[Record]:
-        """Up to `limit` records of the first waiting batch, moving the position; control batches give none."""
+    def take(self, limit: int, generation: int = NO_GENERATION) -> list[ConsumerRecord]:
+        """Up to `limit` records of the first waiting batch, moving the position; control batches give none.
+
+        `generation` is what they bear: that of the batch's segment.
+        """
         batch = self.buffered[0]
-        if batch.records is None:
-            if not check_crc(batch.data, 0, batch.header):
-                raise self._corrupt(f"batch at offset {batch.header.base_offset}", f"to offset {batch.next_offset}")
-            skip = self.position
-            hidden = batch.header.is_control or batch.aborted
-            try:
-                visible: Iterable[Record] = () if hidden else iter_records(batch.data)
-                records = [record for record in visible if record.offset >= skip]
-                if records and records[-1].offset >= batch.next_offset:
-                    raise DecodeError(f"a record at offset {records[-1].offset}")
-            except DecodeError as reason:
+        taken: list[ConsumerRecord] = []
+        try:
+            if batch.unread is None or batch.generation != generation:
+                self._look_into(batch, generation)
+            taken += itertools.islice(batch.ready, limit)
+            while len(taken) < limit and batch.unread is not None and batch.unread.left:
+                batch.ready = iter(self._read(batch, batch.unread))
+                taken += itertools.islice(batch.ready, limit - len(taken))
+        except DecodeError as reason:
+            if not taken:  # else the next call meets it again
                 what = f"batch at offset {batch.header.base_offset} ({reason})"
                 raise self._corrupt(what, f"to offset {batch.next_offset}") from None
-            batch.records = iter(records)
-        taken = list(itertools.islice(batch.records, limit))
+        else:
+            if len(taken) < limit:
+                self._finish(batch)
         if taken:
             self.handed_out = taken[-1].offset + 1
             self.unflushed = True
-        if len(taken) < limit:
-            self._finish(batch)
-        elif taken:
-            self.position = taken[-1].offset + 1
-            if self.position == batch.next_offset:
-                self._finish(batch)
+            if self.buffered and self.buffered[0] is batch:
+                self.position = self.handed_out
+                if self.position == batch.next_offset:
+                    self._finish(batch)
         return taken
+
+    def _look_into(self, batch: FetchedBatch, generation: int) -> None:
+        if not check_crc(batch.data, 0, batch.header):
+            raise self._corrupt(f"batch at offset {batch.header.base_offset}", f"to offset {batch.next_offset}")
+        batch.unread, batch.ready, batch.generation = RecordReader(batch.data), iter(()), generation
+        if batch.header.is_control or batch.aborted:
+            batch.unread.left = 0
+
+    def _read(self, batch: FetchedBatch, unread: RecordReader) -> list[ConsumerRecord]:
+        columns = unread.read(READ_AHEAD, before=batch.next_offset)
+        offsets = columns.offsets
+        if offsets and offsets[0] < self.position:
+            first = sum(offset < self.position for offset in offsets)
+            columns = columns.without(first)
+        return consumer_records(columns, self.partition, batch.generation)
 
     def check_damage(self) -> None:
         """Tell the application that the record it waits for is damaged where it is stored; then ask for it again.

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from anabranch.clients.consumer.delivery import ConsumerRecord
+from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.protocol import audit
 from anabranch.protocol.audit import Key, Place, Sender

@@ -12,12 +12,12 @@ import random
 from collections.abc import Callable, Collection, Mapping
 
 from anabranch.clients.config import NetworkConfig
+from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.consumer.fetcher import Fetcher
 from anabranch.clients.consumer.offset_lookup import READ_COMMITTED, READ_UNCOMMITTED, OffsetResets
 from anabranch.clients.consumer.progress import Assignment
 from anabranch.clients.metadata import ClusterMetadata
 from anabranch.clients.network import Network
-from anabranch.protocol.records.record import Record
 from anabranch.protocol.topic_partition import TopicPartition
 
 MAX_WAIT_MS = 100
@@ -81,10 +81,10 @@ class ChangelogReader:
             self._assignment[partition].begin(offset)
             self._poke()
 
-    def take(self, partition: TopicPartition, limit: int) -> tuple[list[Record], int]:
+    def take(self, partition: TopicPartition, limit: int) -> tuple[list[ConsumerRecord], int]:
         """Up to `limit` committed records that have come, and the offset that is next after them. Raises KafkaError."""
         progress = self._assignment[partition]
-        taken: list[Record] = []
+        taken: list[ConsumerRecord] = []
         while progress.buffered and len(taken) < limit:
             taken += progress.take(limit - len(taken))
         if not taken:

@@ -16,7 +16,7 @@ import logging
 import traceback
 from typing import Final
 
-from anabranch.clients.consumer.delivery import ConsumerRecord
+from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.streams.serdes import Undecodable
 from anabranch.protocol.records.record import Headers
 

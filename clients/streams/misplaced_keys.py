@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from anabranch.clients.consumer.delivery import ConsumerRecord
+from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.streams.changelog import Marks
 from anabranch.clients.streams.streams_errors import StreamsError
 from anabranch.clients.streams.task_id import TaskId

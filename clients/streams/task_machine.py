@@ -22,7 +22,7 @@ import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from anabranch.clients.consumer.delivery import ConsumerRecord
+from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.streams.assignment_info import AssignorError
 from anabranch.clients.streams.changelog import changelog_topic
 from anabranch.clients.streams.config import StreamsConfig

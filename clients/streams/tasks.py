@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from anabranch.clients.consumer.delivery import ConsumerRecord
+from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.streams.changelog import MISPLACED, Checkpoint, Marks, is_mark
 from anabranch.clients.streams.failures import Failures, place_of
 from anabranch.clients.streams.misplaced_keys import KeyPlaces, MisplacedKey
@@ -27,7 +27,7 @@ from anabranch.clients.streams.task_disk import TaskDisk, Write
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.topology_graph import INTERNAL, Subtopology, internal_name
 from anabranch.protocol.lineage import Lineage
-from anabranch.protocol.records.record import Headers, Record
+from anabranch.protocol.records.record import Headers
 from anabranch.protocol.topic_partition import TopicPartition
 
 
@@ -284,7 +284,7 @@ class Task:
         self.state = State.STANDBY
         self.targets = None
 
-    def restore(self, store: str, records: Iterable[Record], position: int) -> int:
+    def restore(self, store: str, records: Iterable[ConsumerRecord], position: int) -> int:
         """Store records of a changelog, all that stand below `position`; returns how many, marks not counted."""
         changes: dict[bytes, bytes | None] = {}
         kept = self.stores[store]

@@ -7,7 +7,8 @@ KIP-98, `DefaultRecord` of Kafka.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from itertools import repeat
+from typing import Any, Final, NamedTuple
 
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.records.batch import CODEC_MASK, HEADER_BYTES, LOG_OVERHEAD_BYTES, Buffer, read_header
@@ -27,106 +28,170 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
+class Columns(NamedTuple):
+    """Some records of a batch, field by field: whoever needs rows makes them once, in the shape that he needs."""
+
+    offsets: list[int]
+    timestamps_ms: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    headers: list[tuple[tuple[str, bytes | None], ...]]
+
+    def without(self, first: int) -> Columns:
+        """All but the first ones."""
+        return Columns._make(column[first:] for column in self)
+
+
+FIELDS: Final = len(Columns._fields)
+AT_ONCE: Final = 500
+"""How many records `iter_records` reads ahead: what was just read is used while the processor's caches have it, and
+the garbage collector never meets a whole batch of them."""
+_new: Final = tuple.__new__
+
+
 def iter_records(batch: Buffer, position: int = 0) -> Iterator[Record]:
     """The records of one batch, oldest first. Raises DecodeError where the bytes stop making sense.
 
     Control batches iterate too: a caller that hands records to an application looks at the header first.
     """
-    header = read_header(batch, position)
-    view = memoryview(batch)[position + HEADER_BYTES : position + header.size_bytes]
-    if len(view) != header.batch_length + LOG_OVERHEAD_BYTES - HEADER_BYTES:
-        raise DecodeError("the record batch is cut off", buffer=batch, position=position)
-    codec = header.attributes & CODEC_MASK
-    data = bytes(view) if codec == Compression.NONE else decompress(codec, view)
-    fixed_timestamp = header.max_timestamp if header.is_log_append_time else None
-    return _records(data, header.record_count, header.base_offset, header.base_timestamp, fixed_timestamp)
+    return _rows(RecordReader(batch, position))
 
 
-def _records(  # noqa: PLR0915 -- one flat loop: a call per field would halve the rate
-    data: bytes, count: int, base_offset: int, base_timestamp: int, fixed_timestamp: int | None
-) -> Iterator[Record]:
-    """Consumers spend their time here: one-byte varints, nearly all of them, are read in line."""
-    position = 0
-    make = Record._make
-    try:
-        for _ in range(count):
-            # A varint: one byte; or two, put together by adding the second, shifted, and dropping the first one's flag;
-            # or more, which `decode_varint` reads. Then the zigzag: the lowest bit is the sign.
-            number = data[position]
+def _rows(reader: RecordReader) -> Iterator[Record]:
+    while reader.left:
+        yield from map(_new, repeat(Record), zip(*reader.read(AT_ONCE), strict=True))
+
+
+class RecordReader:
+    """Reads the records of one batch, oldest first, some at a time."""
+
+    __slots__ = ("_base_offset", "_base_timestamp", "_data", "_fixed_timestamp", "_position", "left")
+
+    def __init__(self, batch: Buffer, position: int = 0) -> None:
+        """Raises DecodeError if the batch is cut off, or cannot be decompressed."""
+        header = read_header(batch, position)
+        view = memoryview(batch)[position + HEADER_BYTES : position + header.size_bytes]
+        if len(view) != header.batch_length + LOG_OVERHEAD_BYTES - HEADER_BYTES:
+            raise DecodeError("the record batch is cut off", buffer=batch, position=position)
+        codec = header.attributes & CODEC_MASK
+        self._data = bytes(view) if codec == Compression.NONE else decompress(codec, view)
+        self._position = 0
+        self._base_offset = header.base_offset
+        self._base_timestamp = header.base_timestamp
+        self._fixed_timestamp = header.max_timestamp if header.is_log_append_time else None
+        self.left = max(0, header.record_count)
+        """How many records were not read yet."""
+        if not self.left:
+            self._check_end(0)
+
+    def read(self, limit: int, *, before: int | None = None) -> Columns:
+        """The next ones, up to `limit`, none of which ought to have the offset `before` or a later one.
+
+        Raises DecodeError, and stays where it is, if one of them makes no sense.
+        """
+        count = min(limit, self.left)
+        data = self._data
+        try:
+            fields, position = _read_records(data, self._position, count, self._base_offset, self._base_timestamp)
+        except IndexError:
+            raise DecodeError("the records are cut off", buffer=data, position=len(data)) from None
+        if count == self.left:
+            self._check_end(position)
+        if count and before is not None and fields[-FIELDS] >= before:
+            raise DecodeError(f"a record at offset {fields[-FIELDS]}")
+        self._position = position
+        self.left -= count
+        columns = Columns(*(fields[column::FIELDS] for column in range(FIELDS)))
+        if self._fixed_timestamp is not None:
+            columns.timestamps_ms[:] = [self._fixed_timestamp] * count
+        return columns
+
+    def _check_end(self, position: int) -> None:
+        if surplus := len(self._data) - position:
+            raise DecodeError(f"{surplus} bytes after the last record", buffer=self._data, position=position)
+
+
+def _read_records(  # noqa: PLR0915 -- one flat loop: a call per field would halve the rate
+    data: bytes, position: int, count: int, base_offset: int, base_timestamp: int
+) -> tuple[list[Any], int]:
+    """The fields of `count` records, one after the other as in `Columns`, and the position behind the last record.
+
+    Consumers spend their time here: one-byte varints, nearly all of them, are read in line.
+    """
+    fields: list[Any] = []
+    for _ in range(count):
+        # A varint: one byte; or two, put together by adding the second, shifted, and dropping the first one's flag;
+        # or more, which `decode_varint` reads. Then the zigzag: the lowest bit is the sign.
+        number = data[position]
+        if number < 128:
             position += 1
-            if number > 127:
-                if (second := data[position]) < 128:
-                    number += (second << 7) - 128
-                    position += 1
-                    end = position + (number >> 1)
-                else:
-                    number, position = decode_varint(data, position - 1)
-                    end = position + number
-            else:
-                end = position + (number >> 1)
-            position += 1  # attributes, of which no bit is in use
-            number = data[position]
+            end = position + (number >> 1)
+        elif (second := data[position + 1]) < 128:
+            position += 2
+            end = position + (number + (second << 7) - 128 >> 1)
+        else:
+            number, position = decode_varint(data, position)
+            end = position + number
+        position += 1  # attributes, of which no bit is in use
+        number = data[position]
+        if number < 128:
             position += 1
-            if number > 127:
-                if (second := data[position]) < 128:
-                    number += (second << 7) - 128
-                    position += 1
-                    timestamp = base_timestamp + (number >> 1 ^ -(number & 1))
-                else:
-                    number, position = decode_varlong(data, position - 1)
-                    timestamp = base_timestamp + number
-            else:
-                timestamp = base_timestamp + (number >> 1 ^ -(number & 1))
-            number = data[position]
+            timestamp = base_timestamp + (number >> 1 ^ -(number & 1))
+        elif (second := data[position + 1]) < 128:
+            position += 2
+            number += (second << 7) - 128
+            timestamp = base_timestamp + (number >> 1 ^ -(number & 1))
+        else:
+            number, position = decode_varlong(data, position)
+            timestamp = base_timestamp + number
+        number = data[position]
+        if number < 128:
             position += 1
-            if number > 127:
-                if (second := data[position]) < 128:
-                    number += (second << 7) - 128
-                    position += 1
-                    offset = base_offset + (number >> 1)
-                else:
-                    number, position = decode_varint(data, position - 1)
-                    offset = base_offset + number
-            else:
-                offset = base_offset + (number >> 1)
-            length = data[position]
-            position += 1
-            if length < 128:
-                length = length >> 1 ^ -(length & 1)
-            else:
-                length, position = decode_varint(data, position - 1)
-            key = None
+            offset = base_offset + (number >> 1)
+        elif (second := data[position + 1]) < 128:
+            position += 2
+            offset = base_offset + (number + (second << 7) - 128 >> 1)
+        else:
+            number, position = decode_varint(data, position)
+            offset = base_offset + number
+        # A length is even, or negative: then there is nothing.
+        key = value = None
+        length = data[position]
+        if length > 127:
+            length, position = decode_varint(data, position)
             if length >= 0:
-                key = data[position : position + length]
-                position += length
-            length = data[position]
+                key = data[position : (position := position + length)]
+        elif length & 1:
             position += 1
-            if length < 128:
-                length = length >> 1 ^ -(length & 1)
-            elif (second := data[position]) < 128:
-                length += (second << 7) - 128
-                position += 1
-                length = length >> 1 ^ -(length & 1)
+        else:
+            start = position + 1
+            position = start + (length >> 1)
+            key = data[start:position]
+        length = data[position]
+        if length < 128:
+            start = position + 1
+            if length & 1:
+                position = start
             else:
-                length, position = decode_varint(data, position - 1)
-            value = None
+                position = start + (length >> 1)
+                value = data[start:position]
+        elif (second := data[position + 1]) < 128 and not length & 1:
+            start = position + 2
+            position = start + (length + (second << 7) - 128 >> 1)
+            value = data[start:position]
+        else:
+            length, position = decode_varint(data, position)
             if length >= 0:
-                value = data[position : position + length]
-                position += length
-            headers: tuple[tuple[str, bytes | None], ...] = ()
-            if data[position]:
-                headers, position = _read_headers(data, position)
-            else:
-                position += 1
-            if position != end:
-                raise DecodeError(f"a record ends {position - end} bytes late", buffer=data, position=end)
-            if fixed_timestamp is not None:
-                timestamp = fixed_timestamp
-            yield make((offset, timestamp, key, value, headers))
-    except IndexError:
-        raise DecodeError("the records are cut off", buffer=data, position=len(data)) from None
-    if position != len(data):
-        raise DecodeError(f"{len(data) - position} bytes after the last record", buffer=data, position=position)
+                value = data[position : (position := position + length)]
+        headers: tuple[tuple[str, bytes | None], ...] = ()
+        if data[position]:
+            headers, position = _read_headers(data, position)
+        else:
+            position += 1
+        if position != end:
+            raise DecodeError(f"a record ends {position - end} bytes late", buffer=data, position=end)
+        fields += (offset, timestamp, key, value, headers)
+    return fields, position
 
 
 def _read_headers(data: bytes, position: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:

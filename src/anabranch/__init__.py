@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from anabranch.clients.admin import Admin, NewTopic
     from anabranch.clients.consumer.consumer import Consumer
-    from anabranch.clients.consumer.delivery import ConsumerRecord
+    from anabranch.clients.consumer.consumer_record import ConsumerRecord
     from anabranch.clients.consumer.listener import PartitionKeyRebalanceListener
     from anabranch.clients.consumer.metrics import ConsumerMetrics
     from anabranch.clients.group_metadata import ConsumerGroupMetadata

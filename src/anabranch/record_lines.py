@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from anabranch.clients.consumer.delivery import ConsumerRecord
+    from anabranch.clients.consumer.consumer_record import ConsumerRecord
 
 FIELDS: Final = {"key", "value", "headers", "partition", "timestamp"}
 PLACE: Final = {"topic", "offset"}

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from anabranch import AbortableError, Consumer, FatalError, Producer
 from anabranch.chaos.checkers.transactions import COPIERS
-from anabranch.clients.consumer.delivery import ConsumerRecord
+from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.protocol.topic_partition import TopicPartition
 from tests.sim.clients import CLIENT_FAILURES, EAGER, TOPIC, Application

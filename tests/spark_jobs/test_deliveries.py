@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from anabranch import Consumer, Producer
-from anabranch.clients.consumer.delivery import ConsumerRecord
+from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.protocol import audit as wire
 from anabranch.protocol.errors import KafkaError
 from anabranch.spark_jobs import events

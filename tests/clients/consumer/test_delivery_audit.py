@@ -9,7 +9,7 @@ import pytest
 
 from anabranch import Consumer, Producer
 from anabranch.clients.consumer import delivery_audit as written
-from anabranch.clients.consumer.delivery import ConsumerRecord
+from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.consumer.delivery_audit import DeliveryAudit
 from anabranch.clients.consumer.group_session import GroupSession
 from anabranch.clients.group_metadata import ConsumerGroupMetadata

@@ -4,11 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.clients.consumer.progress import UNKNOWN, Assignment, PartitionProgress
+from anabranch.clients.consumer.consumer_record import NO_GENERATION
+from anabranch.clients.consumer.progress import READ_AHEAD, UNKNOWN, Assignment, PartitionProgress
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import Segment
-from anabranch.protocol.records.batch import stamp
+from anabranch.protocol.records.batch import ATTRIBUTES_POSITION, CRC_POSITION, stamp
 from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.records.crc32c import crc32c
 from anabranch.protocol.topic_partition import TopicPartition
 
 WHERE = TopicPartition("t", 0)
@@ -141,3 +143,43 @@ def test_an_assignment_is_replaced_adjusted_and_taken_in_turn() -> None:
     assert len(assignment) == 0
     assert assignment.get(a) is None
     assert a not in assignment
+
+
+def test_what_was_read_ahead_is_taken_once_in_pieces_of_any_size() -> None:
+    values = [b"%d" % number for number in range(2 * READ_AHEAD + 7)]
+    progress = begun(3)
+    progress.receive(batch(0, values), 3)
+    taken = []
+    for limit in (1, READ_AHEAD - 1, 2, READ_AHEAD, 1, READ_AHEAD):
+        some = progress.take(limit, 4)
+        taken += some
+        assert progress.position == taken[-1].offset + 1 == progress.handed_out
+    assert [(one.offset, one.value, one.generation) for one in taken] == [
+        (number, values[number], 4) for number in range(3, len(values))
+    ]
+    assert not progress.buffered
+
+
+def test_what_was_read_ahead_bears_the_generation_that_it_is_taken_with() -> None:
+    """A topic is found to be ordered while a batch of it is handed out record by record."""
+    progress = begun()
+    progress.receive(batch(0, [b"a", b"b", b"c"]), 0)
+    [first] = progress.take(1)
+    assert first.generation == NO_GENERATION
+    assert [(one.value, one.generation) for one in progress.take(1, 0) + progress.take(5, 0)] == [(b"b", 0), (b"c", 0)]
+
+
+def test_nonsense_after_sound_records_of_a_batch_is_told_after_these_and_not_skipped() -> None:
+    count = READ_AHEAD + 20
+    data = bytearray(batch(0, [b"v"] * count))
+    data[-2] ^= 1  # the last record's value is another one's length
+    data[-3] = 60
+    crc = crc32c(memoryview(data)[ATTRIBUTES_POSITION:])
+    data[CRC_POSITION : CRC_POSITION + 4] = crc.to_bytes(4, "big")
+    progress = begun()
+    progress.receive(bytes(data), 0)
+    assert len(progress.take(count)) == READ_AHEAD
+    for _ in range(2):
+        with pytest.raises(KafkaError, match=f"offset 0 .* seek to offset {count} "):
+            progress.take(5)
+        assert progress.position == READ_AHEAD

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.clients.consumer import runs
-from anabranch.clients.consumer.delivery import ConsumerRecord
+from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.consumer.runs import EventRuns
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.protocol import audit

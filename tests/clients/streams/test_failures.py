@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.clients.consumer.delivery import ConsumerRecord
+from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.streams.failures import DEAD_LETTER, KEY_LENGTH_MAX, SKIP, Failures, RecordFailed, place_of
 from anabranch.clients.streams.serdes import Undecodable
 

@@ -14,7 +14,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import PolicyViolationError
 
-from anabranch.clients.consumer.delivery import ConsumerRecord
+from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.streams.config import AT_LEAST_ONCE, EXACTLY_ONCE
 from anabranch.clients.streams.failures import SKIP, RecordFailed
 from anabranch.clients.streams.misplaced_keys import KeyPlaces

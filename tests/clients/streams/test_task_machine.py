@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.clients.consumer.delivery import ConsumerRecord
+from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.streams.assignment_info import AssignorError
 from anabranch.clients.streams.changelog import MARK_HEADERS, arrived_mark
 from anabranch.clients.streams.config import AT_LEAST_ONCE, StreamsConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.clients.consumer.delivery import ConsumerRecord
+from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.streams.changelog import MARK_HEADERS, Marks, arrived_mark
 from anabranch.clients.streams.failures import SKIP, Failures, RecordFailed
 from anabranch.clients.streams.serdes import BYTES
