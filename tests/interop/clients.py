@@ -44,6 +44,8 @@ class Client:
     sees_acks: bool = True
     """Whether its producer tells of single records."""
     aborts: bool = True
+    doors: bool = False
+    """Whether its driver tries the ways into a secured cluster."""
 
     def run(self, command: str, **arguments: object) -> Driver:
         """Start a driver."""
@@ -79,14 +81,15 @@ def _franz() -> str:
 NO_OLD = {OLD_FORMATS: "speaks no version before record batches"}
 
 CLIENTS: tuple[Client, ...] = (
-    Client("confluent-kafka", _python("confluent"), python=True),
+    Client("confluent-kafka", _python("confluent"), python=True, doors=True),
     Client(
         "aiokafka",
         _python("aio"),
         lacks={COOPERATIVE: "has eager assignors only", **NO_OLD},
         python=True,
+        doors=True,
     ),
-    Client("kafka-python", _python("kafka_python"), python=True),
+    Client("kafka-python", _python("kafka_python"), python=True, doors=True),
     Client(
         "kcat",
         _python("kcat"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -12,11 +13,12 @@ from aiokafka import (
     ConsumerRebalanceListener,
     TopicPartition,
 )
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
 
-from tests.interop.drivers.common import Arguments, drive, emit, record, text
+from tests.interop.drivers.common import Arguments, Door, doors, drive, emit, record, text
 
 
 async def produce(asked: Arguments) -> None:
@@ -152,6 +154,41 @@ async def admin(asked: Arguments) -> None:
     await client.close()
 
 
+class Token(AbstractTokenProvider):  # type: ignore[misc]
+    """One that was made before."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    async def token(self) -> str:
+        """As it is."""
+        return self._token
+
+
+def through(door: Door, topic: str) -> None:
+    """A record out and back."""
+    settings: dict[str, Any] = {"bootstrap_servers": door.servers, "security_protocol": door.protocol}
+    if door.ca:
+        settings["ssl_context"] = ssl.create_default_context(cafile=door.ca)
+    if door.identity:
+        settings["ssl_context"].load_cert_chain(door.identity)
+    if door.sasl:
+        settings |= {"sasl_mechanism": door.mechanism}
+        settings |= {"sasl_plain_username": door.user, "sasl_plain_password": door.password}
+
+    async def main() -> None:
+        if door.token:
+            settings["sasl_oauth_token_provider"] = Token(door.token)
+        async with AIOKafkaProducer(**settings) as producer:
+            await producer.send_and_wait(topic, door.value)
+        asked = {"group_id": door.name, "auto_offset_reset": "earliest", **settings}
+        async with AIOKafkaConsumer(topic, **asked) as consumer:
+            while (await consumer.getone()).value != door.value:
+                pass
+
+    asyncio.run(asyncio.wait_for(main(), door.patience_s))
+
+
 def blocking(command: Callable[[Arguments], Awaitable[None]]) -> Callable[[Arguments], None]:
     """In a loop of its own."""
 
@@ -166,4 +203,4 @@ def blocking(command: Callable[[Arguments], Awaitable[None]]) -> Callable[[Argum
 
 if __name__ == "__main__":
     commands = {"produce": produce, "consume": consume, "transact": transact, "admin": admin}
-    drive({name: blocking(command) for name, command in commands.items()})
+    drive({**{name: blocking(command) for name, command in commands.items()}, "doors": doors(through)})

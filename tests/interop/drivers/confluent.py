@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -15,7 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.interop.drivers.common import Arguments, drive, emit, record, text
+from tests.interop.drivers.common import Arguments, Door, doors, drive, emit, record, text
 
 OLD = {"api.version.request": False, "broker.version.fallback": "0.9.0"}
 COPIER = {
@@ -238,5 +240,46 @@ def admin(asked: Arguments) -> None:
     emit("step", name="delete", seen=None)
 
 
+def through(door: Door, topic: str) -> None:
+    """A record out and back."""
+    errors: list[KafkaError] = []
+    log = logging.getLogger("librdkafka")
+    settings: dict[str, Any] = {
+        "bootstrap.servers": door.servers,
+        "security.protocol": door.protocol,
+        "error_cb": errors.append,
+    }
+    if door.ca:
+        settings["ssl.ca.location"] = door.ca
+    if door.identity:
+        settings |= {"ssl.certificate.location": door.identity, "ssl.key.location": door.identity}
+    if door.sasl:
+        settings |= {"sasl.mechanism": door.mechanism, "sasl.username": door.user, "sasl.password": door.password}
+    if door.token:
+        settings |= {"sasl.mechanism": door.mechanism, "oauth_cb": lambda _: (door.token, time.time() + 3600)}
+    until = time.monotonic() + door.patience_s
+    producer = Producer({name: value for name, value in settings.items() if value is not None}, logger=log)
+    producer.produce(topic, door.value)
+    while producer.flush(0.1):
+        refused = any(one.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL) for one in errors)
+        if refused or time.monotonic() > until:
+            raise PermissionError([one.str() for one in errors])
+    consumer = Consumer({**settings, "group.id": door.name, "auto.offset.reset": "earliest"}, logger=log)
+    consumer.subscribe([topic])
+    while (found := consumer.poll(1)) is None or found.value() != door.value:
+        if time.monotonic() > until:
+            raise TimeoutError([one.str() for one in errors])
+    consumer.close()
+
+
 if __name__ == "__main__":
-    drive({"produce": produce, "consume": consume, "transact": transact, "copy": copy, "admin": admin})
+    drive(
+        {
+            "produce": produce,
+            "consume": consume,
+            "transact": transact,
+            "copy": copy,
+            "admin": admin,
+            "doors": doors(through),
+        }
+    )

@@ -9,8 +9,9 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, Ne
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import KafkaError
+from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from tests.interop.drivers.common import Arguments, drive, emit, record, text
+from tests.interop.drivers.common import Arguments, Door, doors, drive, emit, record, text
 
 WAIT_S = 60
 
@@ -154,5 +155,40 @@ def low_watermark(answer: Any) -> Any:
     return answer["low_watermark"] if isinstance(answer, dict) else getattr(answer, "low_watermark", answer)
 
 
+class Token(AbstractTokenProvider):  # type: ignore[misc]
+    """One that was made before."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self._token = token
+
+    def token(self) -> str:
+        """As it is."""
+        return self._token
+
+
+def through(door: Door, topic: str) -> None:
+    """A record out and back."""
+    settings: dict[str, Any] = {
+        "bootstrap_servers": door.servers.split(","),
+        "security_protocol": door.protocol,
+        "ssl_cafile": door.ca,
+        "ssl_certfile": door.identity,
+        "bootstrap_timeout_ms": int(door.patience_s * 1000),
+    }
+    if door.sasl:
+        settings |= {"sasl_mechanism": door.mechanism}
+        settings |= {"sasl_plain_username": door.user, "sasl_plain_password": door.password}
+    if door.token:
+        settings["sasl_oauth_token_provider"] = Token(door.token)
+    producer = KafkaProducer(**settings)
+    producer.send(topic, door.value).get(door.patience_s)
+    producer.close()
+    consumer = KafkaConsumer(topic, group_id=door.name, auto_offset_reset="earliest", **settings)
+    while next(consumer).value != door.value:
+        pass
+    consumer.close()
+
+
 if __name__ == "__main__":
-    drive({"produce": produce, "consume": consume, "transact": transact, "admin": admin})
+    drive({"produce": produce, "consume": consume, "transact": transact, "admin": admin, "doors": doors(through)})
