@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from anabranch.clients.consumer.gate import UNKNOWN, PartitionView, TopicGate
+from anabranch.clients.consumer.gate import PartitionView, TopicGate
 from anabranch.clients.group_admin import Group, Member
 from anabranch.clients.metadata import NO_LEADER, Topic
 from anabranch.clients.network import Network
@@ -23,6 +23,7 @@ from anabranch.protocol.apis.offset_for_leader_epoch import (
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import Segment
+from anabranch.protocol.order_gates import UNKNOWN
 from anabranch.protocol.records.batch import read_header
 from anabranch.protocol.topic_partition import TopicPartition
 

@@ -16,6 +16,7 @@ merged into it. The graph is acyclic because every edge leads from a lower gener
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -36,7 +37,7 @@ class Segment:
 class Lineage:
     """The history of one topic's partition count. Immutable; equal histories are equal lineages."""
 
-    __slots__ = ("_class_generations", "_kept", "_predecessors", "base", "history")
+    __slots__ = ("_class_generations", "_kept", "_predecessors", "_sources", "base", "history")
 
     def __init__(self, base: int, history: Sequence[tuple[int, int]]) -> None:
         generations = [generation for generation, _ in history]
@@ -47,6 +48,7 @@ class Lineage:
         self._class_generations: dict[int, tuple[int, ...]] = {}
         self._predecessors: dict[Segment, tuple[Segment, ...]] = {}
         self._kept: dict[int, dict[int, list[int]]] = {}
+        self._sources: dict[Segment, tuple[Segment, ...]] = {}
 
     @property
     def generation(self) -> int:
@@ -114,6 +116,27 @@ class Lineage:
         known = self._predecessors.get(segment)
         if known is None:
             known = self._predecessors[segment] = tuple(self._find_predecessors(segment))
+        return known
+
+    def sources(self, segment: Segment) -> tuple[Segment, ...]:
+        """The segments that must be done before this one opens: the recursion of R9, unrolled, nearest first.
+
+        Earlier ones of its own partition are not among them: its reader has read those, and a crash replays both.
+        """
+        known = self._sources.get(segment)
+        if known is not None:
+            return known
+        sources: dict[Segment, None] = {}
+        seen, open_before = {segment}, deque([segment])
+        while open_before:
+            one = open_before.popleft()
+            before, others = self.previous(one), self.predecessors(one)
+            sources.update(dict.fromkeys(other for other in others if other.partition != segment.partition))
+            for earlier in (before, *others):
+                if earlier is not None and earlier not in seen:
+                    seen.add(earlier)
+                    open_before.append(earlier)
+        known = self._sources[segment] = tuple(sources)
         return known
 
     def _find_predecessors(self, segment: Segment) -> Iterator[Segment]:

@@ -5,20 +5,18 @@ and itself open. The rule is recursive, so a chain through an empty partition st
 end, and it rests on committed offsets, which survive the crash of their owner; positions would not. The segment before
 it in the same partition need only be open: a crash replays both, in order.
 
-The gate is arithmetic over what it is told: lineage and leader epochs (metadata), where segments end (asked of their
-leaders), how far the group has committed. It decides nothing about time and asks nothing: `waits` says what is unknown.
+The rule itself is `protocol.order_gates`, which coordinators and models share. Here is what a consumer knows for it:
+lineage and leader epochs (metadata), where segments end (asked of their leaders), how far the group has committed.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
+from anabranch.protocol import order_gates
 from anabranch.protocol.lineage import Lineage, Segment
-
-UNKNOWN: Final = -1
+from anabranch.protocol.order_gates import UNKNOWN, Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +27,6 @@ class PartitionView:
     gen_start: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """One reason why a segment is closed: `segment` is committed to `committed`, but ends at `end` (UNKNOWN: ask)."""
-
-    segment: Segment
-    end: int
-    committed: int
-
-    def __str__(self) -> str:
-        end = "an end not yet known" if self.end == UNKNOWN else f"offset {self.end}"
-        done = "nothing" if self.committed == UNKNOWN else str(self.committed)
-        return f"{self.segment} to reach {end} (committed: {done})"
-
-
 class TopicGate:
     """The gates of one topic, for one group. An ungated topic (no resize yet) has every segment open."""
 
@@ -51,7 +35,6 @@ class TopicGate:
         self._partitions = dict(partitions)
         self._ends: dict[Segment, tuple[int, int]] = {}
         self._committed: dict[int, int] = {}
-        self._sources_of: dict[Segment, tuple[Segment, ...]] = {}
         self._boundaries_of: dict[int, list[Segment]] = {}
         self._waits_of: dict[Segment, tuple[Wait, ...]] = {}
         """What was found since anything was last noted: asked for with every batch."""
@@ -61,7 +44,6 @@ class TopicGate:
         if lineage.generation >= self.lineage.generation:
             self.lineage = lineage
             self._partitions = dict(partitions)
-            self._sources_of.clear()
             self._boundaries_of.clear()
             self._waits_of.clear()
 
@@ -114,7 +96,9 @@ class TopicGate:
         """Everything, however far up the lineage, that keeps the segment closed."""
         known = self._waits_of.get(segment)
         if known is None:
-            known = self._waits_of[segment] = tuple(self._waits(segment))
+            known = self._waits_of[segment] = tuple(
+                order_gates.waits(self.lineage, segment, there=self._partitions, end=self.end, committed=self.committed)
+            )
         return known
 
     def boundaries(self, partition: int) -> Sequence[Segment]:
@@ -123,33 +107,4 @@ class TopicGate:
         if known is None:
             known = [one for one in self.lineage.segments(partition) if self.cut(one) is not None]
             self._boundaries_of[partition] = known
-        return known
-
-    def _waits(self, segment: Segment) -> Iterator[Wait]:
-        for source in self._sources(segment):
-            # A partition that is gone was drained before it was removed; what came before it still counts (K613, K411).
-            if source.partition in self._partitions:
-                end, committed = self.end(source), self.committed(source.partition)
-                if end == UNKNOWN or committed < end:
-                    yield Wait(source, end, committed)
-
-    def _sources(self, segment: Segment) -> Sequence[Segment]:
-        """The segments that must be done before this one opens: the recursion of R9, unrolled, nearest first.
-
-        Earlier ones of its own partition are not among them: its reader has read those, and a crash replays both.
-        """
-        known = self._sources_of.get(segment)
-        if known is not None:
-            return known
-        sources: dict[Segment, None] = {}
-        seen, open_before = {segment}, deque([segment])
-        while open_before:
-            one = open_before.popleft()
-            before, others = self.lineage.previous(one), self.lineage.predecessors(one)
-            sources.update(dict.fromkeys(other for other in others if other.partition != segment.partition))
-            for earlier in (before, *others):
-                if earlier is not None and earlier not in seen:
-                    seen.add(earlier)
-                    open_before.append(earlier)
-        known = self._sources_of[segment] = tuple(sources)
         return known

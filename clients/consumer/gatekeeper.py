@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from anabranch.clients.consumer.gate import UNKNOWN
 from anabranch.clients.consumer.group_session import GroupSession
 from anabranch.clients.consumer.progress_watch import ProgressWatch
 from anabranch.clients.consumer.topic_gates import Gates
@@ -27,6 +26,7 @@ from anabranch.protocol.apis.offset_for_leader_epoch import (
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import Segment
+from anabranch.protocol.order_gates import UNKNOWN
 from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)

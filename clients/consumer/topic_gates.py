@@ -17,10 +17,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from anabranch.clients.consumer.gate import UNKNOWN, PartitionView, TopicGate, Wait
+from anabranch.clients.consumer.gate import PartitionView, TopicGate
 from anabranch.clients.durations import Durations
 from anabranch.clients.metadata import ClusterMetadata
 from anabranch.protocol.lineage import Segment
+from anabranch.protocol.order_gates import UNKNOWN, Wait
 from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)

@@ -7,74 +7,22 @@ is expected to go wrong names what must be found: rules that nothing can break a
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.linear_hashing import base_of
 from tests.model import delivery
+from tests.model.assigning_runs import ASSIGNING
 from tests.model.delivery import Delivery, Logs, in_transactions, logs_of, spread, with_tail
 from tests.model.explorer import Outcome, explore
 from tests.model.production import Load, Production, without
 from tests.model.resizing import Procedure, Resizing
+from tests.model.run import Explore, Produced, Run, Script
 from tests.model.stamping import Rules as StampingRules
 from tests.model.stamping import Stamping
 from tests.model.verifying import Verifying
-
-Script = tuple[tuple[int, ...], tuple[int, ...]]
-"""The partition counts in turn, and the hashes of the keys that are watched. The odd part of the first is the base."""
-Produced = tuple[tuple[int, int], ...]
-Explore = Callable[[], Iterator[Outcome]]
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One line of the table."""
-
-    name: str
-    explore: Explore
-    finds: str = "OK"
-    """The invariant that has to be broken in at least one instance, or OK for none."""
-    slow: bool = False
-
-    def result(self) -> Result:
-        """Explore every instance; keep the shortest story of what went wrong."""
-        begun = time.perf_counter()
-        instances = states = wrong = 0
-        worst: Outcome | None = None
-        for outcome in self.explore():
-            instances += 1
-            states += outcome.states
-            if outcome.violation is not None:
-                wrong += 1
-                if worst is None or len(outcome.story) < len(worst.story):
-                    worst = outcome
-        return Result(self, instances, states, wrong, worst, time.perf_counter() - begun)
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What exploring a run found."""
-
-    run: Run
-    instances: int
-    states: int
-    wrong: int
-    worst: Outcome | None
-    seconds: float
-
-    @property
-    def as_expected(self) -> bool:
-        """Whether the rules held, or the defect was found."""
-        return self.found == self.run.finds
-
-    @property
-    def found(self) -> str:
-        """What the shortest story shows."""
-        return self.worst.kind if self.worst else "OK"
-
 
 # -- which scripts
 
@@ -363,4 +311,10 @@ LEGACY: Final = (
 )
 
 
-RUNS: Final = {"production": PRODUCTION, "delivery": DELIVERY, "resizing": RESIZING, "legacy": LEGACY}
+RUNS: Final = {
+    "production": PRODUCTION,
+    "delivery": DELIVERY,
+    "assigning": ASSIGNING,
+    "resizing": RESIZING,
+    "legacy": LEGACY,
+}

@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 import pytest
 
-from anabranch.clients.consumer.gate import TopicGate
-from anabranch.protocol.lineage import Segment
+from anabranch.protocol import order_gates
+from anabranch.protocol.lineage import Lineage
+from tests.model.assigning_runs import FROM_THE_START, ONE_SPLIT, assign
 from tests.model.explorer import Forbidden, explore
-from tests.model.runs import ONE_KEY, RUNS, Run, deliver
+from tests.model.run import Run
+from tests.model.runs import ONE_KEY, RUNS, deliver
 
 QUICK = [pytest.param(run, id=f"{model}: {run.name}") for model, runs in RUNS.items() for run in runs if not run.slow]
 
@@ -24,11 +26,17 @@ def test_a_run_finds_what_it_has_to(run: Run) -> None:
 def test_the_products_gate_is_held_against_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted (K601): only the next segment up the lineage counts."""
 
-    def nearest(gate: TopicGate, segment: Segment) -> list[Segment]:
-        return list(gate.lineage.predecessors(segment))
-
-    monkeypatch.setattr(TopicGate, "_sources", nearest)
+    monkeypatch.setattr(Lineage, "sources", Lineage.predecessors)
     found = Run("planted", deliver((((1, 2, 4), (3,)),), 2)).result()
+    assert found.worst is not None
+    assert "gates disagree" in str(found.worst.violation)
+
+
+def test_the_function_of_all_gates_is_held_against_what_the_broker_assigns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: what has expired is waited for."""
+    product = order_gates.waits
+    monkeypatch.setattr(order_gates, "waits", lambda *args, start, **known: product(*args, **known))
+    found = Run("planted", assign(ONE_SPLIT, 2, FROM_THE_START, shape="expired")).result()
     assert found.worst is not None
     assert "gates disagree" in str(found.worst.violation)
 

@@ -54,9 +54,9 @@ def positions(planter: Planter) -> None:
     aim="keys pass through a partition that nobody wrote to, and readers are behind",
 )
 def not_recursive(planter: Planter) -> None:
-    from anabranch.clients.consumer.gate import TopicGate
+    from anabranch.protocol.lineage import Lineage
 
-    planter.replace(TopicGate, "_sources", lambda gate, segment: list(gate.lineage.predecessors(segment)))
+    planter.replace(Lineage, "sources", Lineage.predecessors)
 
 
 @defect("K607", "a gate is asked only at the start of a partition", aim=BEHIND)
@@ -132,7 +132,8 @@ def not_adopted(planter: Planter) -> None:
     aim="who told an end dies with records before it that nobody else has",
 )
 def kept_ends(planter: Planter) -> None:
-    from anabranch.clients.consumer.gate import UNKNOWN, TopicGate
+    from anabranch.clients.consumer.gate import TopicGate
+    from anabranch.protocol.order_gates import UNKNOWN
 
     planter.replace(TopicGate, "end", lambda gate, segment: gate._ends.get(segment, (UNKNOWN, UNKNOWN))[0])
 

@@ -1,7 +1,8 @@
 """The order gate, rule by rule: R7, R9, R10, R11. `tests/model` takes it through every small instance."""
 
-from anabranch.clients.consumer.gate import UNKNOWN, PartitionView, TopicGate
+from anabranch.clients.consumer.gate import PartitionView, TopicGate
 from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.order_gates import UNKNOWN
 
 
 def gate(*counts: int, epochs: dict[int, int] | None = None) -> TopicGate:

@@ -10,12 +10,13 @@ import pytest
 
 from anabranch import NewTopic, Producer
 from anabranch.clients.config import NetworkConfig, parse_servers
-from anabranch.clients.consumer.gate import UNKNOWN, TopicGate
+from anabranch.clients.consumer.gate import TopicGate
 from anabranch.clients.consumer.gatekeeper import Gatekeeper
 from anabranch.clients.consumer.topic_gates import Gates
 from anabranch.clients.network import Network, make_rng
 from anabranch.cluster import Cluster
 from anabranch.protocol.lineage import Segment
+from anabranch.protocol.order_gates import UNKNOWN
 from tests.clients.consumer.groups import TOPIC, History, Reader, cluster_and_admin, make_topic, readers, resize, send
 
 

@@ -1,0 +1,83 @@
+"""Which segments are open to a group: one function for all who hold gates (rules R9, R11).
+
+A consumer of ours asks it before it hands out a batch, a coordinator before it assigns a partition to somebody who
+holds no gates of his own, and the models in each of their states. It is told the lineage of a topic, where its segments
+end, where its logs begin, and how far the group has committed; it decides nothing about time and asks nothing. What a
+segment waits for is answered with reasons, because somebody will want to know why nothing comes.
+
+    Open(s)  when every source of s is done: the segments of other partitions that held its keys at any time before
+    Done(q)  when the group has committed its end, or its log begins behind it: nothing is left that could be delivered
+
+Sources are the whole way up (`Lineage.sources`), so that a chain through an empty partition waits for its far end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from anabranch.protocol.lineage import Lineage, Segment
+
+UNKNOWN: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One reason why a segment is closed: `segment` is committed to `committed`, but ends at `end` (UNKNOWN: ask)."""
+
+    segment: Segment
+    end: int
+    committed: int
+
+    def __str__(self) -> str:
+        end = "an end not yet known" if self.end == UNKNOWN else f"offset {self.end}"
+        done = "nothing" if self.committed == UNKNOWN else str(self.committed)
+        return f"{self.segment} to reach {end} (committed: {done})"
+
+
+def _no_start(_partition: int) -> int:
+    return UNKNOWN
+
+
+def waits(
+    lineage: Lineage,
+    segment: Segment,
+    *,
+    there: Container[int],
+    end: Callable[[Segment], int],
+    committed: Callable[[int], int],
+    start: Callable[[int], int] = _no_start,
+) -> Iterator[Wait]:
+    """Everything, however far up the lineage, that keeps the segment closed; nothing when it is open.
+
+    `there` has the partitions of the topic, `end` tells exclusive ends of segments, `start` where a partition's log
+    begins, for those who can ask for it, and `committed` the group's stable offset in a partition.
+    """
+    for source in lineage.sources(segment):
+        # A partition that is gone was drained before it was removed; what came before it still counts (K613, K411).
+        if source.partition in there:
+            ends_at, reached = end(source), committed(source.partition)
+            if ends_at == UNKNOWN or max(reached, start(source.partition)) < ends_at:
+                yield Wait(source, ends_at, reached)
+
+
+def next_closed(
+    lineage: Lineage,
+    partition: int,
+    position: int,
+    *,
+    is_open: Callable[[Segment], bool],
+    cut: Callable[[Segment], int],
+) -> Segment | None:
+    """The closed segment that a reader at `position` reads next, if there is one: who holds no gates is not let in.
+
+    Open segments come first in a partition. Before the end of the last of them (`cut` tells the offset) there is
+    something to read, and a reader who holds no gates reads on behind it, too: only survivors of merges have that.
+    """
+    segments: Sequence[Segment] = lineage.segments(partition)
+    for place, segment in enumerate(segments):
+        if not is_open(segment):
+            ended = cut(segments[place - 1]) if place else 0
+            return segment if ended == UNKNOWN or position >= ended else None
+    return None

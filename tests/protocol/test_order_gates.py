@@ -1,0 +1,72 @@
+"""The one function of all gates. `tests/model` holds it against every small instance; here is what each input means."""
+
+from collections.abc import Mapping
+
+from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.order_gates import UNKNOWN, next_closed, waits
+
+SPLIT = Lineage(1, [(0, 1), (1, 2)])
+PARENT, CHILD = Segment(0, 0), Segment(1, 1)
+
+
+def reasons(
+    lineage: Lineage,
+    segment: Segment,
+    ends: Mapping[Segment, int],
+    committed: Mapping[int, int],
+    starts: Mapping[int, int] | None = None,
+    there: range = range(8),
+) -> list[str]:
+    found = waits(
+        lineage,
+        segment,
+        there=there,
+        end=lambda one: ends.get(one, UNKNOWN),
+        committed=lambda partition: committed.get(partition, UNKNOWN),
+        start=lambda partition: (starts or {}).get(partition, UNKNOWN),
+    )
+    return [str(wait) for wait in found]
+
+
+def test_what_nobody_split_off_is_open() -> None:
+    assert reasons(SPLIT, PARENT, {}, {}) == []
+    assert reasons(SPLIT, Segment(0, 1), {}, {}) == []
+
+
+def test_a_child_waits_for_the_commit_of_its_parents_end() -> None:
+    assert reasons(SPLIT, CHILD, {}, {0: 99}) == ["0@0 to reach an end not yet known (committed: 99)"]
+    assert reasons(SPLIT, CHILD, {PARENT: 10}, {}) == ["0@0 to reach offset 10 (committed: nothing)"]
+    assert reasons(SPLIT, CHILD, {PARENT: 10}, {0: 9}) == ["0@0 to reach offset 10 (committed: 9)"]
+    assert reasons(SPLIT, CHILD, {PARENT: 10}, {0: 10}) == []
+
+
+def test_what_has_expired_is_done_without_a_commit() -> None:
+    assert reasons(SPLIT, CHILD, {PARENT: 10}, {}, {0: 9}) != []
+    assert reasons(SPLIT, CHILD, {PARENT: 10}, {}, {0: 10}) == []
+    assert reasons(SPLIT, CHILD, {PARENT: 0}, {}, {0: 0}) == [], "nothing was ever in it"
+
+
+def test_a_partition_that_is_gone_is_done_and_what_came_before_it_counts() -> None:
+    lineage = Lineage(1, [(0, 1), (1, 2), (2, 4)])
+    assert reasons(lineage, Segment(3, 2), {PARENT: 5}, {0: 4}, there=range(1)) == [
+        "0@0 to reach offset 5 (committed: 4)"
+    ]
+    assert reasons(lineage, Segment(3, 2), {PARENT: 5}, {0: 5}, there=range(1)) == []
+
+
+def closed_before(lineage: Lineage, partition: int, position: int, closed: set[Segment], cut: int) -> Segment | None:
+    return next_closed(lineage, partition, position, is_open=lambda one: one not in closed, cut=lambda _: cut)
+
+
+def test_who_holds_no_gates_is_not_let_into_a_closed_partition() -> None:
+    assert closed_before(SPLIT, 1, 0, set(), 5) is None
+    assert closed_before(SPLIT, 1, 0, {CHILD}, 5) == CHILD
+    assert closed_before(SPLIT, 0, 0, set(), 5) is None
+
+
+def test_a_survivor_is_read_up_to_its_cut() -> None:
+    merge = Lineage(1, [(0, 2), (1, 1)])
+    behind = Segment(0, 1)
+    assert closed_before(merge, 0, 4, {behind}, 5) is None
+    assert closed_before(merge, 0, 5, {behind}, 5) == behind
+    assert closed_before(merge, 0, 4, {behind}, UNKNOWN) == behind, "it is not known how far it may be read"
