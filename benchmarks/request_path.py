@@ -131,7 +131,7 @@ class Path:
     def frame_and_decode_us(self, count: int) -> float:
         """Frame and decode alone: the connection's core, with the answer left out."""
         frame = self.frame
-        core = ServerConnection(self.node.server.dispatcher.served)
+        core = ServerConnection(self.node.server.dispatcher.audiences.others.accepted)
 
         def one() -> None:
             receive(core, frame)
@@ -143,7 +143,7 @@ class Path:
     async def handled_us(self, count: int) -> float:
         """Dispatcher, handler and log."""
         dispatcher = self.node.server.dispatcher
-        request = decode_request(self.frame[4:], dispatcher.served)
+        request = decode_request(self.frame[4:], dispatcher.audiences.others.accepted)
         answer: Callable[..., Awaitable[Any]] = dispatcher.answer
         start_s = time.thread_time()
         for _ in range(count):
@@ -165,14 +165,14 @@ class Path:
     async def encode_us(self, count: int) -> float:
         """The answer's bytes."""
         dispatcher = self.node.server.dispatcher
-        request = decode_request(self.frame[4:], dispatcher.served)
+        request = decode_request(self.frame[4:], dispatcher.audiences.others.accepted)
         response = await dispatcher.answer(request, self.peer)
         return each_us(lambda: encode_response(request, response), count)
 
     async def floor_us(self, count: int) -> float:
         """The generated codec alone on the same request and the same answer: nobody can do with less."""
         dispatcher = self.node.server.dispatcher
-        request = decode_request(self.frame[4:], dispatcher.served)
+        request = decode_request(self.frame[4:], dispatcher.audiences.others.accepted)
         response = await dispatcher.answer(request, self.peer)
         body = codec.encode(self.message, self.version)
         cls, version = type(self.message), self.version

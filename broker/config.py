@@ -151,6 +151,9 @@ class BrokerSettings:
     transaction_state_log_replication_factor: int = 3
     transaction_state_log_min_isr: int = 2
     transaction_state_log_segment_bytes: int = 104857600
+    # what clients see
+    kafka_version: str = "3.9"
+    """Which Kafka the node shows to its clients (D19); no property of Kafka's."""
     # failure injection
     crash_at: str = ""
     """A step of controller or coordinator at which this process exits hard, such as "resize:after-plan"; for tests."""

@@ -74,7 +74,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._listener = listener
         self._protection = protection
         self._gate: Gate | None = None
-        self._core = ServerConnection(server.dispatcher.served, server.frame_bytes_max, server.entries_max)
+        audiences = server.dispatcher.audiences
+        self._core = ServerConnection(
+            audiences.others.accepted, server.frame_bytes_max, server.entries_max, audiences.accepted_of
+        )
         if protection is not None and listener.sasl:
             self._gate = protection.gate(self, lambda: server.dispatcher)
         self._transport: asyncio.Transport | None = None

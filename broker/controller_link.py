@@ -16,6 +16,7 @@ from anabranch.clients.connection import Connection
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.body import MalformedZnode
 from anabranch.controller.zk.session import NoNode, ZkError
+from anabranch.protocol.connection import NODE_SOFTWARE
 
 if TYPE_CHECKING:
     from anabranch.clients.security import Security
@@ -111,7 +112,9 @@ class ControllerLink:
             return self._connection
 
     async def _open(self, active: ControllerBody) -> Connection:
-        return await Connection.open(active.host, active.port, client_id=self._client_id, security=self._security)
+        return await Connection.open(
+            active.host, active.port, client_id=self._client_id, security=self._security, software_name=NODE_SOFTWARE
+        )
 
     def _changed(self, event: WatchEvent) -> None:
         self._active = None

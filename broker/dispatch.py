@@ -1,7 +1,8 @@
 """Finds the handler of each request, and turns its failures into answers.
 
-The list below is all that this broker serves; ApiVersions and the tests are made from it. A handler module is
-imported when its first request comes, so a node that never commits an offset never pays for the code that does.
+The list below is all that this broker can serve; what it does serve, and tells in ApiVersions, is that part of it which
+its persona shows (`audiences`). A handler module is imported when its first request comes, so a node that never commits
+an offset never pays for the code that does.
 
 Failures have fates: a KafkaError that leaves a handler becomes the top-level error code of an empty answer, where
 the response has one, and a ZooKeeper that does not answer becomes REQUEST_TIMED_OUT there; anything else is a bug: it
@@ -11,13 +12,16 @@ these can reach another connection.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any, Final
 
-from anabranch.broker.api import CloseConnection, RequestContext, version_range
+from anabranch.broker.api import CloseConnection, RequestContext
+from anabranch.broker.audiences import Audiences
+from anabranch.broker.personas.persona import persona
 from anabranch.controller.zk.session import ConnectionLoss, SessionExpired
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.registry import BY_NAME
@@ -129,6 +133,14 @@ HANDLERS: Final[tuple[Served, ...]] = (
 )
 
 
+@functools.cache
+def audiences(kafka_version: str, is_broker: bool) -> Audiences:
+    """What a node of this persona serves, and to whom."""
+    return Audiences(
+        persona(kafka_version), {row.name: row.versions for row in HANDLERS if is_broker or row.by_controllers}
+    )
+
+
 class Dispatcher:
     """Finds the handler of a request and turns its outcome into an answer."""
 
@@ -142,8 +154,8 @@ class Dispatcher:
         self._services = services
         self._rows = {row.api.key: row for row in mine}
         self._handlers: dict[int, Handler] = {}
-        self.served: dict[int, tuple[int, int]] = {row.api.key: version_range(row.versions) for row in mine}
-        """API key -> the version range that ApiVersions tells."""
+        self.audiences = Audiences(services.persona, {row.name: row.versions for row in mine})
+        """What is served to whom."""
         self.requests: dict[int, int] = dict.fromkeys(self._rows, 0)
         """API key -> how many requests were taken up."""
         self.throttling = services.throttling

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from anabranch.broker.config_changes import ConfigChanges
 from anabranch.broker.controller_fence import ControllerFence
 from anabranch.broker.features import FinalizedFeatures
+from anabranch.broker.personas.persona import persona
 from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from anabranch.broker.dynamic_config import DynamicConfig
     from anabranch.broker.metadata_cache import MetadataCache
     from anabranch.broker.on_demand import OnDemand
+    from anabranch.broker.personas.persona import Persona
     from anabranch.broker.producer_ids import ProducerIds
     from anabranch.broker.replication.fetch_sessions import FetchSessionCache
     from anabranch.broker.replication.replica_manager import ReplicaManager
@@ -85,6 +87,11 @@ class Services:
     def settings(self) -> BrokerSettings:
         """The settings as they are now: replaced as a whole when one of them is changed."""
         return self.dynamic.current
+
+    @property
+    def persona(self) -> Persona:
+        """Which Kafka this node shows to its clients."""
+        return persona(self.dynamic.static.kafka_version)
 
     @property
     def session(self) -> ZkSession:

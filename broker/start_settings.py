@@ -24,6 +24,7 @@ from anabranch.broker.broker_properties import broker_properties, has_effect
 from anabranch.broker.config import BrokerSettings, ConfigError
 from anabranch.broker.effective_config import with_properties
 from anabranch.broker.listeners import PREFIX, Listener, base_name
+from anabranch.broker.personas.persona import persona
 from anabranch.broker.properties import ConfigKey, Kind
 from anabranch.controller.zk.access import FORM, SASL, Login, login_in
 
@@ -53,6 +54,10 @@ def start_settings(settings: BrokerSettings, properties: Mapping[str, str]) -> B
         log.warning("these properties have no effect here: %s", ", ".join(without_effect))
     _refuse_unused_security(changed)
     authorizer_of(changed)
+    try:
+        persona(changed.kafka_version)
+    except ValueError as error:
+        raise ConfigError(f"kafka.version: {error}") from None
     zookeeper_login(changed)
     ids = {properties[name].strip() for name in IDS if name in properties}
     if len(ids) > 1:

@@ -1,6 +1,6 @@
 """SUPPORT.md, written by `python -m anabranch.broker.support`: what a broker serves, and where it is not like Kafka.
 
-The table is made of the dispatcher's rows, the registry and the first sentence of each handler. A difference names the
+The table is made of the dispatcher's rows, the personas and the first sentence of each handler. A difference names the
 test that shows it, so that the page cannot promise what is not checked. How many answers are Kafka's own, and why the
 others are not, comes from the last comparison with Kafka itself (`python -m tests.differential --keep`).
 """
@@ -13,11 +13,10 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from anabranch.broker.dispatch import HANDLERS, Served
-from anabranch.protocol.registry import APIS
+from anabranch.broker.dispatch import HANDLERS, Served, audiences
+from anabranch.broker.personas.persona import VERSIONS, persona
 from anabranch.protocol.values import value
 
-FIRST_OWN_KEY: Final = 2530
 COMPARED: Final = Path(__file__).with_name("compared.json")
 """The outcome of the last whole comparison with Kafka that was kept (`python -m tests.differential --keep`)."""
 
@@ -119,28 +118,31 @@ DIFFERENCES: Final = (
 
 def page() -> str:
     """The whole of SUPPORT.md."""
-    kafkas = [row for row in HANDLERS if row.api.key < FIRST_OWN_KEY]
-    whole = sum(is_whole(row) for row in kafkas)
-    keys = sum(api.key < FIRST_OWN_KEY for api in APIS)
     compared = json.loads(COMPARED.read_text())
     asked, equal = (sum(one[what] for one in compared["apis"].values()) for what in ("answers", "equal"))
+    missing = [f"- {version}: {', '.join(gaps(version))}." for version in VERSIONS if gaps(version)]
     return "\n".join(
         [
             "# Supported APIs",
             "",
-            "Written by `make docs` out of the code; do not edit. The measure is a Kafka 3.9 broker with ZooKeeper.",
+            "Written by `make docs` out of the code; do not edit. A node shows its clients one version of Kafka: 3.9 "
+            "with ZooKeeper, or [another one](docs/personas.md) that is asked for by `--kafka`.",
             "",
-            f"**{len(kafkas)} of {keys} API keys are served, {whole} of them in the whole range of their versions.**",
+            *(summary(version) for version in VERSIONS),
             "",
             f"The same {asked} requests were put to Apache Kafka 3.9.0 and to Anabranch, at every version and with "
             "every edge we could think of (`tests/differential`): "
             f"**{equal / asked:.1%} of the answers are equal**, field by field but for ids, times, addresses, the "
             "order of hash maps and the wording of messages. The last column counts them.",
             "",
-            "| key | API | versions | Kafka 3.9 | what it does | equal answers |",
-            "|---:|---|---|---|---|---:|",
+            "What clients are told of each API, by the version of Kafka that a node shows. Where a Kafka has newer "
+            "versions than are served, both stand there.",
+            "",
+            f"| key | API | {' | '.join(VERSIONS)} | what it does | equal answers |",
+            f"|---:|---|{'---|' * len(VERSIONS)}---|---:|",
             *(line(row, compared["apis"]) for row in HANDLERS),
             "",
+            *(["Not served, of what these versions of Kafka have:", "", *missing, ""] if missing else []),
             "## Known differences",
             "",
             *(f"- {difference.what}" for difference in DIFFERENCES),
@@ -155,29 +157,44 @@ def page() -> str:
     )
 
 
-def is_whole(row: Served) -> bool:
-    """Whether all versions that Kafka knows are served."""
-    return row.versions == span(row.api.last_version)
+def summary(version: str) -> str:
+    """How much of one version of Kafka is served."""
+    theirs = persona(version).ranges
+    served = [row for row in HANDLERS if row.name in theirs]
+    whole = sum(told(version, row) == theirs[row.name] for row in served)
+    return f"- Kafka {version}: {len(served)} of {len(theirs)} API keys, {whole} of them in the whole range."
+
+
+def gaps(version: str) -> list[str]:
+    """The APIs that a version of Kafka has and that are not served at all."""
+    served = {row.name for row in HANDLERS}
+    return [name for name in persona(version).ranges if name not in served]
+
+
+def told(version: str, row: Served) -> str:
+    """The versions of an API that clients of a broker are told of: "0-11"; empty for none."""
+    span = audiences(version, True).others.told.get(row.api.key)
+    return "" if span is None else f"{span[0]}-{span[1]}" if span[0] != span[1] else f"{span[0]}"
+
+
+def cell(version: str, row: Served) -> str:
+    """What stands in the column of a version."""
+    theirs, shown = persona(version).ranges.get(row.name, ""), told(version, row)
+    return f"{shown} of {theirs}" if theirs and theirs != shown else shown or "-"
 
 
 def line(row: Served, compared: dict[str, Any]) -> str:
     """The row of one API."""
-    api = row.api
-    counts = compared.get(api.name)
+    counts = compared.get(row.name)
     equal = f"{counts['equal']} of {counts['answers']}" if counts else ""
-    theirs = span(api.last_version) if api.key < FIRST_OWN_KEY else "ours"
-    return f"| {api.key} | {api.name} | {row.versions} | {theirs} | {headline(row)} | {equal} |"
+    cells = " | ".join(cell(version, row) for version in VERSIONS)
+    return f"| {row.api.key} | {row.name} | {cells} | {headline(row)} | {equal} |"
 
 
 def headline(row: Served) -> str:
     """The first sentence of the handler, without the name."""
     text = inspect.cleandoc(importlib.import_module(row.module).__doc__ or "").partition("\n\n")[0]
     return " ".join(text.partition(": ")[2].split()).rstrip(".")
-
-
-def span(last_version: int) -> str:
-    """The versions from 0 to this one as text: `0-11`."""
-    return f"0-{last_version}" if last_version else "0"
 
 
 def main(arguments: list[str]) -> int:

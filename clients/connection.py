@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from anabranch.clients.authentication import NotAuthenticated, log_in
 from anabranch.clients.timer import Timer
 from anabranch.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from anabranch.protocol.connection import ClientConnection
+from anabranch.protocol.connection import CLIENT_SOFTWARE, ClientConnection
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.registry import Api, api_of
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SOFTWARE_NAME: Final = "anabranch"
 SOFTWARE_VERSION: Final = "0.1.0"
 
 RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
@@ -66,10 +65,11 @@ class _Call:
 class Connection(asyncio.BufferedProtocol):
     """A connection to one node, with the versions both sides speak. Make it with `Connection.open`."""
 
-    def __init__(self, *, client_id: str | None, request_timeout_ms: int) -> None:
+    def __init__(self, *, client_id: str | None, request_timeout_ms: int, software_name: str = CLIENT_SOFTWARE) -> None:
         self._loop = asyncio.get_running_loop()
         self._core = ClientConnection(client_id)
         self._request_timeout_s = request_timeout_ms / 1000
+        self._software_name = software_name
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, _Call] = {}
         self._timer = Timer(self._expire)
@@ -92,8 +92,11 @@ class Connection(asyncio.BufferedProtocol):
         request_timeout_ms: int = 30000,
         connect_timeout_ms: int = 10000,
         security: Security | None = None,
+        software_name: str = CLIENT_SOFTWARE,
     ) -> Connection:
         """Connect to a node, by TLS if `security` says so, agree on versions, and log in.
+
+        A node that is connected to by NODE_SOFTWARE serves what is for nodes, whatever it shows to clients.
 
         Raises ConnectionError if no process listens there, TimeoutError if it does not answer within the two times,
         NotAuthenticated if it does not let us in, or is not who it should be.
@@ -103,7 +106,9 @@ class Connection(asyncio.BufferedProtocol):
         try:
             async with asyncio.timeout(connect_timeout_ms / 1000):
                 _, connection = await loop.create_connection(
-                    lambda: cls(client_id=client_id, request_timeout_ms=request_timeout_ms),
+                    lambda: cls(
+                        client_id=client_id, request_timeout_ms=request_timeout_ms, software_name=software_name
+                    ),
                     host,
                     port,
                     **_tls_options(security, host),
@@ -141,14 +146,14 @@ class Connection(asyncio.BufferedProtocol):
         """The newest version that both sides speak; `KafkaError(UNSUPPORTED_VERSION)` if there is none."""
         api = _api_of(request_class)
         served = self._versions.get(api.key)
-        if served is None or served[0] > api.last_version:
+        if served is None or served[0] > api.newest_sent:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{self.peer} does not serve {api.name}")
-        return min(api.last_version, served[1])
+        return min(api.newest_sent, served[1])
 
     def speaks(self, request_class: type[Any]) -> bool:
         """Whether the peer serves any version of this API that we know."""
         served = self._versions.get(_api_of(request_class).key)
-        return served is not None and served[0] <= _api_of(request_class).last_version
+        return served is not None and served[0] <= _api_of(request_class).newest_sent
 
     async def call(self, request: Any, *, version: int | None = None, timeout_ms: float | None = None) -> Any:
         """Send a request and wait for its response."""
@@ -304,7 +309,7 @@ class Connection(asyncio.BufferedProtocol):
     async def _negotiate(self) -> None:
         """ApiVersions, newest version first; a peer that only knows older ones answers v0 and says which (KIP-511)."""
         api = _api_of(ApiVersionsRequest)
-        request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
+        request = ApiVersionsRequest(client_software_name=self._software_name, client_software_version=SOFTWARE_VERSION)
         response: ApiVersionsResponse = await self.call(request, version=api.last_version)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             advertised = next((one.max_version for one in response.api_keys if one.api_key == api.key), 0)

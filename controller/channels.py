@@ -16,6 +16,7 @@ from anabranch.clients.connection import Connection
 from anabranch.controller.events import Answered
 from anabranch.controller.model import Broker
 from anabranch.controller.settings import ControllerSettings
+from anabranch.protocol.connection import NODE_SOFTWARE
 from anabranch.protocol.errors import KafkaError
 
 log = logging.getLogger(__name__)
@@ -113,5 +114,6 @@ class Channel:
                 endpoint.port,
                 client_id=f"controller-{self._settings.node_id}",
                 security=self._settings.security,
+                software_name=NODE_SOFTWARE,
             )
         return self._connection

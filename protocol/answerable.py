@@ -1,6 +1,6 @@
 """The error codes that each API may answer, since which version: what clients of Kafka are prepared for.
 
-Clients know what to do about the codes that an API may give, and give up on others. The lists are those of Kafka 3.9's
+Clients know what to do about the codes that an API may give, and give up on others. The lists are those of Kafka's
 response classes and of what its broker gives besides (`KafkaApis`, `ReplicaManager`, the coordinators), without quotas
 and authorization. KIP-253 adds INVALID_PARTITION_METADATA to Produce. This project's own are the API
 ConsumerGroupPosition, OFFSET_NOT_AVAILABLE of OffsetForLeaderEpoch (the end of a segment that is not known yet), and
@@ -171,6 +171,17 @@ _SECURED_LISTS: Final[Mapping[str, str]] = {
         "UNSUPPORTED_ASSIGNOR UNRELEASED_INSTANCE_ID GROUP_MAX_SIZE_REACHED UNSUPPORTED_VERSION"
     ),
     "ConsumerGroupDescribe": f"{_LOADING} INVALID_GROUP_ID GROUP_ID_NOT_FOUND",
+    "DescribeQuorum": "INVALID_REQUEST UNKNOWN_TOPIC_OR_PARTITION",
+    "UnregisterBroker": "BROKER_ID_NOT_REGISTERED NOT_CONTROLLER",
+    "GetTelemetrySubscriptions": "INVALID_REQUEST UNSUPPORTED_VERSION THROTTLING_QUOTA_EXCEEDED",
+    "PushTelemetry": (
+        "INVALID_REQUEST INVALID_RECORD UNKNOWN_SUBSCRIPTION_ID UNSUPPORTED_COMPRESSION_TYPE TELEMETRY_TOO_LARGE "
+        "THROTTLING_QUOTA_EXCEEDED"
+    ),
+    "ListConfigResources": "UNSUPPORTED_VERSION",
+    "DescribeTopicPartitions": "INVALID_REQUEST INVALID_TOPIC_EXCEPTION UNKNOWN_TOPIC_OR_PARTITION",
+    "AddRaftVoter": "UNSUPPORTED_VERSION DUPLICATE_VOTER INVALID_REQUEST",
+    "RemoveRaftVoter": "UNSUPPORTED_VERSION VOTER_NOT_FOUND INVALID_REQUEST",
     "PartitionLeaderEpochsForPartitions": "UNKNOWN_TOPIC_OR_PARTITION",
     **dict.fromkeys(("CreateTopics", "DeleteTopics", "CreatePartitions"), "THROTTLING_QUOTA_EXCEEDED"),
 }

@@ -43,6 +43,9 @@ BARE_TOKEN: Final = -1
 UNREAD: Final = object()
 """The body of a request that was not read, as its peer has not logged in."""
 FIRST_FLEXIBLE_API_VERSIONS: Final = 3
+CLIENT_SOFTWARE: Final = "anabranch"
+NODE_SOFTWARE: Final = "anabranch-node"
+"""How this project's clients, and its nodes among each other, introduce themselves in ApiVersions."""
 ENTRIES_MAX: Final = 131_072
 """`max.request.partition.size.limit`: what one request may name. A topic of 100,000 partitions can be read whole."""
 ORDERS: Final = frozenset({4, 5, 6, 56})
@@ -63,15 +66,18 @@ _pack_length = struct.Struct(">i").pack
 class ServerConnection:
     """The server side of one client connection."""
 
-    __slots__ = ("_decode", "_entries_max", "_frames", "_open", "_open_bytes", "_served")
+    __slots__ = ("_decode", "_entries_max", "_frames", "_open", "_open_bytes", "_served", "_served_to")
 
     def __init__(
         self,
         served: Mapping[int, tuple[int, int]],
         frame_bytes_max: int = FRAME_BYTES_MAX,
         entries_max: int = ENTRIES_MAX,
+        served_to: Callable[[str], Mapping[int, tuple[int, int]]] | None = None,
     ) -> None:
+        """`served_to` tells what is served to the software that introduces itself by this name."""
         self._served = served
+        self._served_to = served_to
         self._entries_max = entries_max
         self._frames = FrameReader(frame_bytes_max)
         self._open: Request | None = None
@@ -142,11 +148,19 @@ class ServerConnection:
         """The bytes that close the open request; none at all for None, the answer to Produce with acks=0."""
         request, self._open, self._open_bytes = self._open, None, 0
         assert request is not None, "an answer without a request"
-        if request.body is None:
-            response = self._unsupported_version()
+        if request.api.key == API_VERSIONS:
+            response = self._introduced(request, response)
         elif is_token(request):
             return [] if response is None else [_pack_length(len(response)) + response]
         return [] if response is None else encode_response(request, response)
+
+    def _introduced(self, request: Request, response: Any) -> Any:
+        """From here on, what is served to who has told its name; nothing changes for one that is refused."""
+        if request.body is None:
+            return self._unsupported_version()
+        if self._served_to is not None and getattr(response, "error_code", None) == ErrorCode.NONE:
+            self._served = self._served_to(request.body.client_software_name)
+        return response
 
     def _unsupported_version(self) -> Any:
         """The ApiVersions v0 answer that tells a newer client which versions of ApiVersions it may use."""

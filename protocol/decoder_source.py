@@ -93,13 +93,31 @@ class _Decoder:
         if field.is_array:
             self.array(field, target, nullable)
         elif field.struct is not None:
-            assert not nullable, "no API of ours has a nullable struct"
-            name = self.out.fresh(field.name)
-            self.out.line(f"{target} = {name} = new({self.out.bind(field.struct.__name__, field.struct)})")
-            self.fields(field.struct, name)
+            if nullable:
+                self.nullable_struct(field, target)
+            else:
+                self.nested(field, target)
         else:
             assert field.kind is not None
             self.primitive(field.kind, target, nullable)
+
+    def nested(self, field: WireField, target: str) -> None:
+        """A struct within its parent."""
+        assert field.struct is not None
+        name = self.out.fresh(field.name)
+        self.out.line(f"{target} = {name} = new({self.out.bind(field.struct.__name__, field.struct)})")
+        self.fields(field.struct, name)
+
+    def nullable_struct(self, field: WireField, target: str) -> None:
+        """A byte says whether there is one: negative is null (KIP-893)."""
+        present = self.out.fresh(f"{field.name}_present")
+        self.fixed(present, "b")
+        self.flush()
+        with self.out.block(f"if {present} < 0:"):
+            self.out.line(f"{target} = None")
+        with self.out.block("else:"):
+            self.nested(field, target)
+            self.flush()
 
     def primitive(self, kind: Kind, target: str, nullable: bool) -> None:
         if kind.fixed:

@@ -19,6 +19,7 @@ from anabranch.protocol.wire import Kind, WireField, fields_of
 
 COPIED_RECORDS_BYTES: Final = 2048
 """Up to here a copy is cheaper than a chunk of its own."""
+NO_STRUCT: Final = b"\xff"
 
 
 def write_encoder(message: type[Any], version: int, flexible: bool) -> Emitter:
@@ -65,13 +66,25 @@ class _Encoder:
         if field.is_array:
             self.array(field, source, nullable)
         elif field.struct is not None:
-            assert not nullable, "no API of ours has a nullable struct"
             name = self.out.fresh(field.name)
             self.out.line(f"{name} = {source}")
-            self.fields(field.struct, name)
+            if nullable:
+                self.nullable_struct(field.struct, name)
+            else:
+                self.fields(field.struct, name)
         else:
             assert field.kind is not None
             self.primitive(field.kind, source, nullable)
+
+    def nullable_struct(self, cls: type[Any], source: str) -> None:
+        """A byte says whether there is one: -1 or 1 (KIP-893)."""
+        self.flush()
+        with self.out.block(f"if {source} is None:"):
+            self.out.line(f"{self.add}({NO_STRUCT!r})")
+        with self.out.block("else:"):
+            self.run.append(("1", "b"))
+            self.fields(cls, source)
+            self.flush()
 
     def primitive(self, kind: Kind, source: str, nullable: bool) -> None:
         if kind.fixed:

@@ -4,7 +4,7 @@
     KafkaError    a request is refused: the handler turns it into an error code at the level where Kafka puts it
 
 Any other exception is a fault outside (retried by the shell that owns it) or a bug (which ends loudly). The flags
-of a code follow the exception classes of Kafka's Java client 3.9: `RetriableException`, and below it
+of a code follow the exception classes of Kafka's Java client 4.2: `RetriableException`, and below it
 `InvalidMetadataException`, which also asks for fresh metadata. Code 2530 belongs to KIP-253, numbered privately (D3).
 """
 
@@ -15,7 +15,7 @@ from typing import Final
 
 
 class ErrorCode(enum.IntEnum):
-    """Every error code of Kafka 3.9, and INVALID_PARTITION_METADATA of KIP-253."""
+    """Every error code of Kafka 4.2, and INVALID_PARTITION_METADATA of KIP-253."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -146,6 +146,12 @@ class ErrorCode(enum.IntEnum):
     INVALID_VOTER_KEY = 125
     DUPLICATE_VOTER = 126
     VOTER_NOT_FOUND = 127
+    INVALID_REGULAR_EXPRESSION = 128
+    REBOOTSTRAP_REQUIRED = 129
+    STREAMS_INVALID_TOPOLOGY = 130
+    STREAMS_INVALID_TOPOLOGY_EPOCH = 131
+    STREAMS_TOPOLOGY_FENCED = 132
+    SHARE_SESSION_LIMIT_REACHED = 133
     INVALID_PARTITION_METADATA = 2530
 
     @property
@@ -203,6 +209,7 @@ _RETRIABLE: Final = _INVALID_METADATA | frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
         ErrorCode.SHARE_SESSION_NOT_FOUND,
         ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+        ErrorCode.SHARE_SESSION_LIMIT_REACHED,
     }
 )
 

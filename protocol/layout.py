@@ -85,13 +85,22 @@ class _Layouts:
     def element(self, field: WireField, nullable: bool) -> c.Construct:
         """A struct or a primitive."""
         if field.struct is not None:
-            return self.structure(field.struct)
+            structure = self.structure(field.struct)
+            return self.optional(structure) if nullable else structure
         assert field.kind is not None
         if field.kind in _FIXED:
             return _FIXED[field.kind]
         if field.kind is Kind.TEXT:
             return _Text(self.sized(c.Int16sb, nullable))
         return self.sized(c.Int32sb, nullable)
+
+    def optional(self, structure: c.Construct) -> c.Construct:
+        """A struct that may be null: a byte that says so, 1 or -1, in front of it (KIP-893)."""
+        return c.FocusedSeq(
+            "item",
+            "present" / c.Rebuild(c.Int8sb, lambda ctx: -1 if ctx.item is None else 1),
+            "item" / c.IfThenElse(lambda ctx: ctx.present < 0, c.Pass, structure),
+        )
 
     def sized(self, classic: c.Construct, nullable: bool) -> c.Construct:
         """A length and that many bytes; no bytes at all for null."""

@@ -1,7 +1,8 @@
-"""Every API that a Kafka 3.9 broker in ZooKeeper mode speaks, and the two that KIP-253 adds (decisions D1, D3).
+"""Every API that a Kafka broker of 2.8 to 4.2 speaks, and the two that KIP-253 adds (decisions D1, D3, D19).
 
 A row says what the wire needs: key, name, last version (the first is always 0) and the first flexible version. Which
-versions *this* broker serves is decided by its handlers (`broker.dispatch`), not here. Message classes are imported
+versions *this* broker serves is decided by its handlers (`broker.dispatch`) and its persona (`broker.personas`), not
+here. Message classes are imported
 when first asked for: a client that speaks five APIs does not pay for sixty.
 """
 
@@ -22,6 +23,13 @@ class Api:
     name: str
     last_version: int
     flexible_from: int | None
+    sent: int | None = None
+    """The newest version that this project's own clients send, where they leave newer ones to others."""
+
+    @property
+    def newest_sent(self) -> int:
+        """The newest version that this project's own clients send."""
+        return self.last_version if self.sent is None else self.sent
 
     @property
     def module(self) -> str:
@@ -59,22 +67,22 @@ def _load(module: str, name: str) -> type[Any]:
 
 
 APIS: Final[tuple[Api, ...]] = (
-    Api(0, "Produce", 11, 9),
-    Api(1, "Fetch", 17, 12),
-    Api(2, "ListOffsets", 9, 6),
-    Api(3, "Metadata", 12, 9),
+    Api(0, "Produce", 13, 9, sent=11),
+    Api(1, "Fetch", 18, 12),
+    Api(2, "ListOffsets", 11, 6),
+    Api(3, "Metadata", 13, 9),
     Api(4, "LeaderAndIsr", 7, 4),
     Api(5, "StopReplica", 4, 2),
     Api(6, "UpdateMetadata", 8, 6),
     Api(7, "ControlledShutdown", 3, 3),
-    Api(8, "OffsetCommit", 9, 8),
-    Api(9, "OffsetFetch", 9, 6),
+    Api(8, "OffsetCommit", 10, 8, sent=9),
+    Api(9, "OffsetFetch", 10, 6, sent=9),
     Api(10, "FindCoordinator", 6, 3),
     Api(11, "JoinGroup", 9, 6),
     Api(12, "Heartbeat", 4, 4),
     Api(13, "LeaveGroup", 5, 4),
     Api(14, "SyncGroup", 5, 4),
-    Api(15, "DescribeGroups", 5, 5),
+    Api(15, "DescribeGroups", 6, 5),
     Api(16, "ListGroups", 5, 3),
     Api(17, "SaslHandshake", 1, None),
     Api(18, "ApiVersions", 4, 3),
@@ -85,9 +93,9 @@ APIS: Final[tuple[Api, ...]] = (
     Api(23, "OffsetForLeaderEpoch", 4, 4),
     Api(24, "AddPartitionsToTxn", 5, 3),
     Api(25, "AddOffsetsToTxn", 4, 3),
-    Api(26, "EndTxn", 4, 3),
-    Api(27, "WriteTxnMarkers", 1, 1),
-    Api(28, "TxnOffsetCommit", 4, 3),
+    Api(26, "EndTxn", 5, 3, sent=4),
+    Api(27, "WriteTxnMarkers", 2, 1),
+    Api(28, "TxnOffsetCommit", 5, 3, sent=4),
     Api(29, "DescribeAcls", 3, 2),
     Api(30, "CreateAcls", 3, 2),
     Api(31, "DeleteAcls", 3, 2),
@@ -104,23 +112,31 @@ APIS: Final[tuple[Api, ...]] = (
     Api(42, "DeleteGroups", 2, 2),
     Api(43, "ElectLeaders", 2, 2),
     Api(44, "IncrementalAlterConfigs", 1, 1),
-    Api(45, "AlterPartitionReassignments", 0, 0),
+    Api(45, "AlterPartitionReassignments", 1, 0),
     Api(46, "ListPartitionReassignments", 0, 0),
     Api(47, "OffsetDelete", 0, None),
     Api(48, "DescribeClientQuotas", 1, 1),
     Api(49, "AlterClientQuotas", 1, 1),
     Api(50, "DescribeUserScramCredentials", 0, 0),
     Api(51, "AlterUserScramCredentials", 0, 0),
+    Api(55, "DescribeQuorum", 2, 0),
     Api(56, "AlterPartition", 3, 0),
-    Api(57, "UpdateFeatures", 1, 0),
+    Api(57, "UpdateFeatures", 2, 0),
     Api(58, "Envelope", 0, 0),
-    Api(60, "DescribeCluster", 1, 0),
+    Api(60, "DescribeCluster", 2, 0),
     Api(61, "DescribeProducers", 0, 0),
+    Api(64, "UnregisterBroker", 0, 0),
     Api(65, "DescribeTransactions", 0, 0),
-    Api(66, "ListTransactions", 1, 0),
+    Api(66, "ListTransactions", 2, 0),
     Api(67, "AllocateProducerIds", 0, 0),
-    Api(68, "ConsumerGroupHeartbeat", 0, 0),
-    Api(69, "ConsumerGroupDescribe", 0, 0),
+    Api(68, "ConsumerGroupHeartbeat", 1, 0),
+    Api(69, "ConsumerGroupDescribe", 1, 0),
+    Api(71, "GetTelemetrySubscriptions", 0, 0),
+    Api(72, "PushTelemetry", 0, 0),
+    Api(74, "ListConfigResources", 1, 0),
+    Api(75, "DescribeTopicPartitions", 0, 0),
+    Api(80, "AddRaftVoter", 1, 0),
+    Api(81, "RemoveRaftVoter", 0, 0),
     Api(2530, "ConsumerGroupPosition", 1, 1),
     Api(2531, "PartitionLeaderEpochsForPartitions", 1, 1),
 )

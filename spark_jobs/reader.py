@@ -68,7 +68,7 @@ class _Link:
 
     def call(self, request: Any, version: int | None = None) -> Any:
         api = api_of(type(request))
-        chosen = min(api.last_version, self._versions[api.key]) if version is None else version
+        chosen = min(api.newest_sent, self._versions[api.key]) if version is None else version
         expected, chunks = self._core.request(request, chosen)
         self._socket.sendall(b"".join(chunks))
         while True:

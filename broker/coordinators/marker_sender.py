@@ -29,6 +29,7 @@ from anabranch.clients.backoff import Backoff
 from anabranch.clients.connection import Connection
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.session import NoNode, ZkError
+from anabranch.protocol.connection import NODE_SOFTWARE
 from anabranch.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -205,5 +206,6 @@ class MarkerSender:
             broker.port,
             client_id=f"transaction-coordinator-{self._config.current.node_id}",
             security=self._config.current.security,
+            software_name=NODE_SOFTWARE,
         )
         return connection

@@ -1,4 +1,4 @@
-"""ApiVersions: which APIs and versions this node serves (KIP-35, KIP-511).
+"""ApiVersions: which APIs and versions this node serves to the one who asks (KIP-35, KIP-511, D19).
 
 Versions 0 to 4. The fallback for a client that asks in a version we do not know (KIP-511) is made by the connection
 itself, before any handler: such a body cannot be parsed. From v3 on it tells the cluster's features (KIP-584).
@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from anabranch.broker.api import RequestContext, handles, version_range
-from anabranch.broker.dispatch import HANDLERS
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.dispatch import audiences
 from anabranch.protocol.apis.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -30,15 +30,14 @@ async def api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiV
     named = (request.client_software_name, request.client_software_version)
     if ctx.version >= 3 and not all(_SOFTWARE.fullmatch(name) for name in named):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    keys = []
-    for row in HANDLERS:
-        if ctx.services.settings.is_broker or row.by_controllers:
-            first, last = version_range(row.versions)
-            keys.append(ApiVersion(api_key=row.api.key, min_version=first, max_version=last))
+    settings = ctx.services.settings
+    told = audiences(settings.kafka_version, settings.is_broker).of(request.client_software_name).told
     finalized = ctx.services.features.present
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
-        api_keys=sorted(keys, key=lambda key: key.api_key),
+        api_keys=[
+            ApiVersion(api_key=key, min_version=first, max_version=last) for key, (first, last) in sorted(told.items())
+        ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=least, max_version=most)
             for name, (least, most) in ctx.services.features.supported.items()

@@ -65,7 +65,7 @@ class MeasuringDispatcher(Dispatcher):
         self._measured = measured
         self._figures = figures
         self._clock_s = clock_s
-        self.served = measured.served
+        self.audiences = measured.audiences
         self.requests = measured.requests
         self.throttling = measured.throttling
         self.long_polls = measured.long_polls

@@ -29,6 +29,7 @@ from anabranch.broker.replication.partition import Partition, Role
 from anabranch.clients.connection import Connection
 from anabranch.protocol.apis.fetch import FetchRequest
 from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from anabranch.protocol.connection import NODE_SOFTWARE
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -390,6 +391,7 @@ class Fetcher:
                 client_id=f"broker-{self._settings.node_id}-fetcher",
                 request_timeout_ms=30000,
                 security=self._settings.security,
+                software_name=NODE_SOFTWARE,
             )
         return self._connection
 

@@ -24,6 +24,7 @@ from anabranch.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from anabranch.protocol.connection import NODE_SOFTWARE
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.hashing import partition_of_group
 from anabranch.protocol.internal_topics import TRANSACTION_STATE_TOPIC
@@ -174,6 +175,7 @@ class Lane:
             client_id=f"broker-{self._settings.node_id}",
             request_timeout_ms=self._settings.request_timeout_ms,
             security=self._settings.security,
+            software_name=NODE_SOFTWARE,
         )
         self._connected_to = broker
         return self._connection

@@ -1,8 +1,11 @@
-"""AlterPartitionReassignments (key 45), v0, flexible from v0."""
+"""AlterPartitionReassignments (key 45), v0-v1, flexible from v0.
+
+v1   whether the number of replicas may change                           KIP-860
+"""
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Int16, Int32, Text, always, message
+from anabranch.protocol.wire import Boolean, Int16, Int32, Text, always, message, since
 
 
 @message
@@ -20,6 +23,7 @@ class ReassignableTopic:
 @message
 class AlterPartitionReassignmentsRequest:
     timeout_ms: Int32 = always(absent=60000)
+    allow_replication_factor_change: Boolean = since(1, absent=True)
     topics: list[ReassignableTopic]
 
 
@@ -39,6 +43,7 @@ class ReassignableTopicResponse:
 @message
 class AlterPartitionReassignmentsResponse:
     throttle_time_ms: Int32 = always(absent=0)
+    allow_replication_factor_change: Boolean = since(1, absent=True)
     error_code: Int16
     error_message: Text | None
     responses: list[ReassignableTopicResponse]

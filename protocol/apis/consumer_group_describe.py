@@ -1,8 +1,11 @@
-"""ConsumerGroupDescribe (key 69), v0, flexible from v0: groups of KIP-848, which brokers with ZooKeeper do not have."""
+"""ConsumerGroupDescribe (key 69), v0-v1, flexible from v0: groups whose broker assigns (KIP-848).
+
+v1   of which protocol a member is
+"""
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Boolean, Int16, Int32, Text, Uuid, always, message
+from anabranch.protocol.wire import Boolean, Int8, Int16, Int32, Text, Uuid, always, message, since
 
 
 @message
@@ -35,6 +38,8 @@ class Member:
     subscribed_topic_regex: Text | None = always(absent=None)
     assignment: Assignment
     target_assignment: Assignment
+    member_type: Int8 = since(1, absent=-1)
+    """0: of the classic protocol, 1: of this one; -1: not known."""
 
 
 @message

@@ -1,8 +1,13 @@
-"""ConsumerGroupHeartbeat (key 68), v0, flexible from v0: what brokers with ZooKeeper refuse of KIP-848."""
+"""ConsumerGroupHeartbeat (key 68), v0-v1, flexible from v0: be a member of a group whose broker assigns (KIP-848).
+
+v1   topics by a regular expression; the member makes its own id            KIP-848, KIP-1082
+
+What is null in a request has not changed since the last one.
+"""
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Int8, Int16, Int32, Text, Uuid, always, message
+from anabranch.protocol.wire import Int16, Int32, Text, Uuid, always, message, since
 
 
 @message
@@ -16,12 +21,20 @@ class ConsumerGroupHeartbeatRequest:
     group_id: Text
     member_id: Text
     member_epoch: Int32
+    """0: join, or join again; -1: leave; -2: a static member leaves for a while; else the epoch that it knows."""
     instance_id: Text | None = always(absent=None)
     rack_id: Text | None = always(absent=None)
     rebalance_timeout_ms: Int32 = always(absent=-1)
     subscribed_topic_names: list[Text] | None = always(absent=None)
+    subscribed_topic_regex: Text | None = since(1, absent=None)
     server_assignor: Text | None = always(absent=None)
     topic_partitions: list[TopicPartitions] | None = always(absent=None)
+    """What the member owns."""
+
+
+@message
+class Assignment:
+    topic_partitions: list[TopicPartitions]
 
 
 @message
@@ -32,5 +45,5 @@ class ConsumerGroupHeartbeatResponse:
     member_id: Text | None = always(absent=None)
     member_epoch: Int32
     heartbeat_interval_ms: Int32
-    assignment: Int8 = always(absent=-1)
-    """In Kafka a struct that may be null (KIP-893): -1 is null, and nothing else is said here."""
+    assignment: Assignment | None = always(absent=None)
+    """The whole of it, where the member does not know it yet."""

@@ -1,6 +1,7 @@
-"""DescribeCluster (key 60), v0-v1, flexible from v0: brokers, controller and cluster id (KIP-700).
+"""DescribeCluster (key 60), v0-v2, flexible from v0: brokers, controller and cluster id (KIP-700).
 
 v1   whether brokers or controllers are asked for                        KIP-919
+v2   brokers that are fenced, too                                        KIP-1073
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ class DescribeClusterRequest:
     include_cluster_authorized_operations: Boolean
     endpoint_type: Int8 = since(1, absent=1)
     """1: brokers; 2: controllers."""
+    include_fenced_brokers: Boolean = since(2, absent=False)
 
 
 @message
@@ -21,6 +23,7 @@ class DescribeClusterBroker:
     host: Text
     port: Int32
     rack: Text | None = always(absent=None)
+    is_fenced: Boolean = since(2, absent=False)
 
 
 @message

@@ -1,4 +1,9 @@
-"""DescribeGroups (key 15), v0-v5, flexible from v5."""
+"""DescribeGroups (key 15), v0-v6, flexible from v5.
+
+v3   authorized operations                                               KIP-430
+v4   static members                                                      KIP-345
+v6   GROUP_ID_NOT_FOUND, with a message                                  KIP-1043
+"""
 
 from __future__ import annotations
 
@@ -24,6 +29,7 @@ class DescribedGroupMember:
 @message
 class DescribedGroup:
     error_code: Int16
+    error_message: Text | None = since(6, absent=None)
     group_id: Text
     group_state: Text
     protocol_type: Text

@@ -1,8 +1,12 @@
-"""EndTxn (key 26), v0-v4, flexible from v3."""
+"""EndTxn (key 26), v0-v5, flexible from v3.
+
+v4   TRANSACTION_ABORTABLE may be answered                               KIP-890
+v5   each end of a transaction takes the next producer epoch, which is in the answer  KIP-890
+"""
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Boolean, Int16, Int32, Int64, Text, always, message
+from anabranch.protocol.wire import Boolean, Int16, Int32, Int64, Text, always, message, since
 
 
 @message
@@ -17,3 +21,5 @@ class EndTxnRequest:
 class EndTxnResponse:
     throttle_time_ms: Int32 = always(absent=0)
     error_code: Int16
+    producer_id: Int64 = since(5, absent=-1)
+    producer_epoch: Int16 = since(5, absent=-1)

@@ -1,4 +1,4 @@
-"""Fetch (key 1), v0-v17, flexible from v12: read record batches, as a consumer or as a follower.
+"""Fetch (key 1), v0-v18, flexible from v12: read record batches, as a consumer or as a follower.
 
 v1   throttle time in the answer
 v2   magic 1 may be answered
@@ -17,6 +17,7 @@ v14  OFFSET_MOVED_TO_TIERED_STORAGE may be answered to followers                
 v15  a follower names its incarnation (broker epoch) in a tagged field                KIP-903
 v16  the answer of a broker that does not lead names the leader                       KIP-951
 v17  a KRaft voter names its log directory                                            KIP-853
+v18  a KRaft follower tells the high watermark that it knows                          KIP-1166
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class FetchPartition:
     """Only followers say it: how far their log was trimmed."""
     partition_max_bytes: Int32
     replica_directory_id: Uuid = tagged(0, since=17, absent=ZERO_UUID)
+    high_watermark: Int64 = tagged(1, since=18, absent=9223372036854775807)
 
 
 @message

@@ -1,4 +1,4 @@
-"""ListOffsets (key 2), v0-v9, flexible from v6: the offset that belongs to a timestamp.
+"""ListOffsets (key 2), v0-v11, flexible from v6: the offset that belongs to a timestamp.
 
 v0   several offsets per partition, newest first
 v1   one offset and its timestamp                                       KIP-79
@@ -9,6 +9,8 @@ v5   OFFSET_NOT_AVAILABLE: a new leader does not know its high watermark yet  KI
 v7   timestamp -3: the record with the largest timestamp                KIP-734
 v8   timestamp -4: where the local log starts                           KIP-405
 v9   timestamp -5: the last offset in tiered storage                    KIP-1005
+v10  how long the broker may look in tiered storage                     KIP-1075
+v11  timestamp -6: what is to go to tiered storage next                 KIP-1023
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ class ListOffsetsRequest:
     replica_id: Int32
     isolation_level: Int8 = since(2, absent=0)
     topics: list[ListOffsetsTopic]
+    timeout_ms: Int32 = since(10, absent=0)
 
 
 @message

@@ -1,4 +1,8 @@
-"""ListTransactions (key 66), v0-v1, flexible from v0."""
+"""ListTransactions (key 66), v0-v2, flexible from v0.
+
+v1   those that have been open for so long                               KIP-994
+v2   those whose transactional id matches a regular expression           KIP-1152
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ class ListTransactionsRequest:
     state_filters: list[Text]
     producer_id_filters: list[Int64]
     duration_filter: Int64 = since(1, absent=-1)
+    transactional_id_pattern: Text | None = since(2, absent=None)
 
 
 @message

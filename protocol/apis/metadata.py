@@ -1,4 +1,4 @@
-"""Metadata (key 3), v0-v12, flexible from v9: who the brokers are and who leads what.
+"""Metadata (key 3), v0-v13, flexible from v9: who the brokers are and who leads what.
 
 v0   an empty list of topics means all
 v1   null means all, an empty list none; controller id, racks, internal topics
@@ -12,6 +12,7 @@ v9   flexible; ours: the lineage of resized topics in tagged fields      KIP-253
 v10  topic ids in the answer                                             KIP-516
 v11  authorized operations of the cluster move to DescribeCluster        KIP-700
 v12  topics may be asked by id, with a null name                         KIP-516
+v13  an error for the whole answer: begin again from the bootstrap servers  KIP-1102
 """
 
 from __future__ import annotations
@@ -103,5 +104,7 @@ class MetadataResponse:
     """The active controller while it is a broker, otherwise one that forwards to it."""
     topics: list[MetadataResponseTopic]
     cluster_authorized_operations: Int32 = since(8, absent=-2147483648, until=10)
+    error_code: Int16 = since(13, absent=0)
+    """REBOOTSTRAP_REQUIRED, or nothing."""
     max_partition_epoch: Int32 = tagged(2540, since=9, absent=-1)
     """The latest change that this answer includes, to tell old answers from new ones."""

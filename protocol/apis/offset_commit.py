@@ -1,4 +1,4 @@
-"""OffsetCommit (key 8), v0-v9, flexible from v8: a group remembers how far it has read.
+"""OffsetCommit (key 8), v0-v10, flexible from v8: a group remembers how far it has read.
 
 v0   kept in ZooKeeper; sent by no client in use
 v1   kept by the group coordinator; generation and member; a timestamp per partition
@@ -8,11 +8,12 @@ v5   retention belongs to the broker                                     KIP-211
 v6   leader epoch of the committed position                              KIP-320
 v7   static members                                                      KIP-345
 v9   the new group protocol reads the generation as a member epoch       KIP-848
+v10  topics by id                                                        KIP-848
 """
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Int16, Int32, Int64, Text, message, since
+from anabranch.protocol.wire import ZERO_UUID, Int16, Int32, Int64, Text, Uuid, message, since, until
 
 
 @message
@@ -27,7 +28,8 @@ class OffsetCommitRequestPartition:
 
 @message
 class OffsetCommitRequestTopic:
-    name: Text
+    name: Text = until(9, absent="")
+    topic_id: Uuid = since(10, absent=ZERO_UUID)
     partitions: list[OffsetCommitRequestPartition]
 
 
@@ -51,7 +53,8 @@ class OffsetCommitResponsePartition:
 
 @message
 class OffsetCommitResponseTopic:
-    name: Text
+    name: Text = until(9, absent="")
+    topic_id: Uuid = since(10, absent=ZERO_UUID)
     partitions: list[OffsetCommitResponsePartition]
 
 

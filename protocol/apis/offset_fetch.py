@@ -1,4 +1,4 @@
-"""OffsetFetch (key 9), v0-v9, flexible from v6: where a group left off.
+"""OffsetFetch (key 9), v0-v10, flexible from v6: where a group left off.
 
 v0   from ZooKeeper; sent by no client in use
 v1   from the group coordinator
@@ -8,11 +8,12 @@ v5   leader epoch of the committed position                              KIP-320
 v7   wait for open transactions instead of answering what may vanish     KIP-447
 v8   many groups at once                                                 KIP-709
 v9   member id and epoch, for the new group protocol                     KIP-848
+v10  topics by id                                                        KIP-848
 """
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Boolean, Int16, Int32, Int64, Text, always, message, since, until
+from anabranch.protocol.wire import ZERO_UUID, Boolean, Int16, Int32, Int64, Text, Uuid, always, message, since, until
 
 
 @message
@@ -23,7 +24,8 @@ class OffsetFetchRequestTopic:
 
 @message
 class OffsetFetchRequestTopics:
-    name: Text
+    name: Text = until(9, absent="")
+    topic_id: Uuid = since(10, absent=ZERO_UUID)
     partition_indexes: list[Int32]
 
 
@@ -71,7 +73,8 @@ class OffsetFetchResponsePartitions:
 
 @message
 class OffsetFetchResponseTopics:
-    name: Text
+    name: Text = until(9, absent="")
+    topic_id: Uuid = since(10, absent=ZERO_UUID)
     partitions: list[OffsetFetchResponsePartitions]
 
 

@@ -1,4 +1,4 @@
-"""Produce (key 0), v0-v11, flexible from v9: append record batches to partitions this broker leads.
+"""Produce (key 0), v0-v13, flexible from v9: append record batches to partitions this broker leads.
 
 v1   throttle time in the answer
 v2   timestamps in the records, so the time of a log append goes back to the producer
@@ -11,13 +11,28 @@ v8   which records were refused, and why                                        
 v9   flexible; ours: generation and undeleted partition count as tagged fields      KIP-253, D3
 v10  the answer of a broker that does not lead names the leader                     KIP-951
 v11  TRANSACTION_ABORTABLE may be answered                                          KIP-890
+v12  the leader itself adds the partition to the transaction                        KIP-890
+v13  topics by id                                                                   KIP-516
 
 With acks=0 there is no answer at all.
 """
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Int16, Int32, Int64, Records, Text, always, message, since, tagged
+from anabranch.protocol.wire import (
+    ZERO_UUID,
+    Int16,
+    Int32,
+    Int64,
+    Records,
+    Text,
+    Uuid,
+    always,
+    message,
+    since,
+    tagged,
+    until,
+)
 
 
 @message
@@ -31,7 +46,8 @@ class PartitionProduceData:
 
 @message
 class TopicProduceData:
-    name: Text
+    name: Text = until(12, absent="")
+    topic_id: Uuid = since(13, absent=ZERO_UUID)
     partition_data: list[PartitionProduceData]
     undeleted_partition_count: Int32 = tagged(2530, since=9, absent=-1)
     """How many partitions the producer hashes over."""
@@ -76,7 +92,8 @@ class PartitionProduceResponse:
 
 @message
 class TopicProduceResponse:
-    name: Text
+    name: Text = until(12, absent="")
+    topic_id: Uuid = since(13, absent=ZERO_UUID)
     partition_responses: list[PartitionProduceResponse]
 
 

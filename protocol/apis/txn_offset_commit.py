@@ -1,4 +1,9 @@
-"""TxnOffsetCommit (key 28), v0-v4, flexible from v3."""
+"""TxnOffsetCommit (key 28), v0-v5, flexible from v3.
+
+v3   member and generation of the group                                  KIP-447
+v4   TRANSACTION_ABORTABLE may be answered                               KIP-890
+v5   the coordinator itself adds the group to the transaction            KIP-890
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""UpdateFeatures (key 57), v0-v1, flexible from v0."""
+"""UpdateFeatures (key 57), v0-v2, flexible from v0.
+
+v1   the kind of a downgrade, and only to ask                            KIP-778
+v2   all updates or none: the answer has no result for each              KIP-1022
+"""
 
 from __future__ import annotations
 
@@ -32,4 +36,4 @@ class UpdateFeaturesResponse:
     throttle_time_ms: Int32 = always(absent=0)
     error_code: Int16
     error_message: Text | None
-    results: list[UpdatableFeatureResult]
+    results: list[UpdatableFeatureResult] = until(1, absent=list)

@@ -1,8 +1,11 @@
-"""WriteTxnMarkers (key 27), v0-v1, flexible from v1."""
+"""WriteTxnMarkers (key 27), v0-v2, flexible from v1.
+
+v2   which version of transactions a marker ends                         KIP-1228
+"""
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Boolean, Int16, Int32, Int64, Text, message
+from anabranch.protocol.wire import Boolean, Int8, Int16, Int32, Int64, Text, message, since
 
 
 @message
@@ -18,6 +21,8 @@ class WritableTxnMarker:
     transaction_result: Boolean
     topics: list[WritableTxnMarkerTopic]
     coordinator_epoch: Int32
+    transaction_version: Int8 = since(2, absent=0)
+    """2: the epoch is newer than that of the records."""
 
 
 @message

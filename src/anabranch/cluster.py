@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.broker.app import Node
 from anabranch.broker.config import BrokerSettings
 from anabranch.broker.effective_config import with_properties
+from anabranch.broker.personas.choice import versions_of
 from anabranch.broker.start_settings import check_reachable, refuse_twice, start_settings, warn_of_open_doors
 from anabranch.broker.storage.os_files import files_of
 from anabranch.clients.clock import follow_loop_ms
@@ -80,6 +81,7 @@ class Cluster(Startable):
         racks: The racks that the brokers stand in, by turns.
         seed: Makes random choices, such as ids of topics, the same in each run; None for the system's.
         snapshot: What it holds when it starts, as another cluster held it.
+        kafka: Which Kafka clients see: "4.1", or {1: "3.9", 2: "4.1"} in the middle of an upgrade; 3.9 if not said.
 
     Raises:
         ConfigError: A property does not exist, has an impossible value, or is set by an argument here.
@@ -99,6 +101,7 @@ class Cluster(Startable):
         racks: Sequence[str] = ("",),
         seed: int | None = None,
         snapshot: Snapshot | None = None,
+        kafka: str | Mapping[int, str] = "",
     ) -> None:
         refuse_twice(properties or {}, OPTIONS)
         named = {"listeners": ",".join(listeners)} if listeners else {}
@@ -121,12 +124,14 @@ class Cluster(Startable):
         """What ends brokers, as rules have said."""
         self._failure: asyncio.Future[None] | None = None
         self._seed = seed
+        versions = versions_of(kafka, range(first, first + brokers), settings.kafka_version)
         self._rng = random.Random(seed)
         self._given = {
             node_id: dataclasses.replace(
                 settings.bound({one.name: one.port + node_id - first if one.port else 0 for one in settings.listening}),
                 node_id=node_id,
                 rack=rack,
+                kafka_version=versions[node_id],
                 data_dir=str(Path(data_dir) / f"broker-{node_id}") if data_dir else "",
             )
             for node_id, rack in zip(range(first, first + brokers), itertools.cycle(racks), strict=False)

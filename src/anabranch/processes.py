@@ -190,6 +190,7 @@ class ProcessCluster(Startable):
         log_level: Of the nodes' log files.
         metrics_port: The first node's port for metrics; None for none.
         first_id: The first broker's id.
+        kafka: Node id -> which Kafka its clients see; 3.9 for those of which nothing is said.
     """
 
     def __init__(
@@ -206,6 +207,7 @@ class ProcessCluster(Startable):
         log_level: str = "info",
         metrics_port: int | None = None,
         first_id: int = 1,
+        kafka: Mapping[int, str] | None = None,
     ) -> None:
         self._first_start = first_start or {}
         """Node id -> properties for its first start alone: how a planned crash is asked for."""
@@ -218,6 +220,7 @@ class ProcessCluster(Startable):
             "transaction.state.log.min.isr": str(min(2, brokers)),
             **(properties or {}),
         }
+        self._kafka = kafka or {}
         self._temporary = None if directory else tempfile.TemporaryDirectory(prefix="anabranch-")
         self.directory = Path(self._temporary.name if self._temporary is not None else directory or "")
         self.nodes: dict[int, NodeProcess] = {}
@@ -268,7 +271,7 @@ class ProcessCluster(Startable):
                 port=ports[place] if ports else self._port + place,
                 directory=self.directory,
                 zookeeper=self.zookeeper,
-                properties=self._properties,
+                properties=self._properties_of(node_id),
                 log_level=self._log_level,
                 metrics_port=None if self._metrics_port is None else self._metrics_port + place,
             )
@@ -280,6 +283,10 @@ class ProcessCluster(Startable):
             for node in group:
                 await node.wait_ready()
         await self.wait_brokers(len(self.brokers))
+
+    def _properties_of(self, node_id: int) -> Mapping[str, str]:
+        version = self._kafka.get(node_id)
+        return self._properties if version is None else {**self._properties, "kafka.version": version}
 
     async def zookeeper_ended(self) -> None:
         """Wait until the ZooKeeper that this cluster started ends by itself, and raise its error; for ever if none."""

@@ -28,7 +28,8 @@ Rules fail, hold, delay or damage what its brokers answer, for a block or for a 
 When a test fails, the last rules, events and exchanges of its cluster stand in the report. Tests share
 `anabranch_cluster`: give each its own topics, and leave it whole.
 
-In pytest.ini: `anabranch_brokers = 3`, `anabranch_journal = 1000`, and `anabranch_properties` with one broker property
+In pytest.ini: `anabranch_brokers = 3`, `anabranch_journal = 1000`, `anabranch_kafka = 4.1` (which Kafka clients see;
+`1=3.9,2=4.1` in the middle of an upgrade), and `anabranch_properties` with one broker property
 per line; for both fixtures, unless the marker says otherwise.
 """
 
@@ -57,6 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the settings of pytest.ini; pytest calls it."""
     parser.addini("anabranch_brokers", "brokers of the clusters behind the fixtures", default="1")
     parser.addini("anabranch_journal", "how many exchanges their journals keep", default="0")
+    parser.addini("anabranch_kafka", "which Kafka their clients see; 3.9 if not said", default="")
     parser.addini("anabranch_properties", "their properties, one NAME=VALUE per line", type="linelist", default=[])
 
 
@@ -64,8 +66,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker; pytest calls it."""
     config.addinivalue_line(
         "markers",
-        "anabranch(rules, brokers, config, listeners, journal, frames): the rules that its cluster follows; "
-        "its size, properties, listeners and journal, if it is its own",
+        "anabranch(rules, brokers, config, listeners, journal, frames, kafka): the rules that its cluster follows; "
+        "its size, properties, listeners, journal and version of Kafka, if it is its own",
     )
 
 
@@ -122,8 +124,8 @@ def anabranch_clusters() -> Iterator[Clusters]:
 def anabranch(request: pytest.FixtureRequest, anabranch_clusters: Clusters) -> Iterator[RunningCluster]:
     """A cluster as new, for one test.
 
-    Its size, properties, listeners and journal are what `@pytest.mark.anabranch(brokers=, config=, ...)` says, or else
-    the settings of pytest.ini.
+    Its size, properties, listeners, journal and version of Kafka are what `@pytest.mark.anabranch(brokers=, ...)` says,
+    or else the settings of pytest.ini.
 
     Returns:
         The cluster, with `bootstrap_servers` for any Kafka client.
@@ -136,7 +138,7 @@ def anabranch(request: pytest.FixtureRequest, anabranch_clusters: Clusters) -> I
     if marker is not None:
         said = marker.kwargs
         wish["properties"] |= {name: str(value) for name, value in said.get("config", {}).items()}
-        wish |= {name: said[name] for name in ("brokers", "journal", "frames", "listeners") if name in said}
+        wish |= {name: said[name] for name in ("brokers", "journal", "frames", "listeners", "kafka") if name in said}
     with anabranch_clusters.running(**wish) as cluster:
         yield cluster
 
@@ -146,6 +148,7 @@ def _settings(config: pytest.Config) -> dict[str, Any]:
     return {
         "brokers": int(config.getini("anabranch_brokers")),
         "journal": int(config.getini("anabranch_journal")),
+        "kafka": str(config.getini("anabranch_kafka")),
         "properties": {name.strip(): value.strip() for name, _, value in lines},
     }
 
@@ -165,6 +168,7 @@ def anabranch_cluster(request: pytest.FixtureRequest) -> Iterator[RunningCluster
     """
     words = [sys.executable, "-m", "anabranch.main", "up", "--port", "0"]
     words += ["--brokers", str(request.config.getini("anabranch_brokers"))]
+    words += ["--kafka", str(request.config.getini("anabranch_kafka"))]
     for line in request.config.getini("anabranch_properties"):
         words += ["--config", line]
     if controllable := importlib.util.find_spec("aiohttp") is not None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 
 from anabranch.broker.config import BrokerSettings, ConfigError
+from anabranch.broker.personas.choice import versions_of
 from anabranch.broker.start_settings import IDS, check_reachable, refuse_twice, start_settings
 from anabranch.cluster import OPTIONS
 from anabranch.data_directory import left_out, refuse_other_form
@@ -25,6 +26,7 @@ async def serve_processes(
     properties: Mapping[str, str],
     log_level: str,
     metrics_port: int | None = None,
+    kafka: str = "",
 ) -> None:
     """Run a cluster of processes until a signal. A node that ends is reported; `anabranch nodes` can start it again."""
     # A wrong property is told here, once, and not by every node.
@@ -33,6 +35,7 @@ async def serve_processes(
     check_reachable(settings)
     if zookeeper != "local" and ":" not in zookeeper:
         raise ConfigError(f"--zookeeper {zookeeper!r}: write local, or HOST:PORT of an ensemble")
+    versions = versions_of(kafka, range(settings.node_id, settings.node_id + brokers), settings.kafka_version)
     if data_dir is not None:
         refuse_other_form(data_dir, processes=True)
     cluster = ProcessCluster(
@@ -45,6 +48,7 @@ async def serve_processes(
         log_level=log_level,
         metrics_port=metrics_port,
         first_id=settings.node_id,
+        kafka=versions,
     )
     stop = StopSignal()
     async with cluster:

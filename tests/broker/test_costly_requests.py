@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from anabranch.broker.api import version_range
 from anabranch.broker.app import Node
 from anabranch.broker.connection import BrokerConnection
 from anabranch.broker.dispatch import HANDLERS, Served
@@ -61,7 +62,7 @@ class Case:
 
     @property
     def version(self) -> int:
-        return self.row.api.last_version
+        return version_range(self.row.versions)[1]
 
     def frame(self, count: int) -> bytes:
         message = crowded(self.row.api.request, self.version, self.path, count)
@@ -77,7 +78,7 @@ class Case:
 
 def cases() -> Iterator[Case]:
     for row in HANDLERS:
-        for path in arrays_of(row.api.request, row.api.last_version):
+        for path in arrays_of(row.api.request, version_range(row.versions)[1]):
             yield Case(row, path)
 
 
@@ -147,6 +148,7 @@ async def node() -> AsyncIterator[Node]:
 async def sent(one: Node, case: Case, frame: bytes) -> None:
     """A request on a connection of its own, until it is answered or refused."""
     wire, connection = Wire(), BrokerConnection(one.server, one.settings.first_listener)
+    connection._core._served = one.server.dispatcher.audiences.nodes.accepted  # whatever clients are shown
     connection.connection_made(wire)
     while frame:
         room = connection.get_buffer(-1)

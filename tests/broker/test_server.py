@@ -36,7 +36,7 @@ async def test_api_versions_tells_what_is_served_and_answers_every_version() -> 
         assert frame[:4] == struct.pack(">i", 1)
         response, _ = codec.decode(ApiVersionsResponse, 0, frame, 4)
         ranges = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
-        assert ranges == server.dispatcher.served
+        assert ranges == server.dispatcher.audiences.others.told
         one.send(request_frame(18, 3, b"\x07kafka-p\x041.0\x00"[:0] + b"\x06kafka\x041.0\x00", flexible=True))
         response, _ = codec.decode(ApiVersionsResponse, 3, await one.frame(), 4)
         assert response.error_code == ErrorCode.NONE

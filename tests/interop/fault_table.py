@@ -81,7 +81,7 @@ class Recording(Dispatcher):
     def __init__(self, inner: Dispatcher, asked: list[Asked]) -> None:
         self._inner = inner
         self._asked = asked
-        self.served, self.requests = inner.served, inner.requests
+        self.audiences, self.requests = inner.audiences, inner.requests
         self.throttling, self.long_polls = inner.throttling, inner.long_polls
 
     async def answer(self, request: Request, peer: Peer) -> Any:

@@ -132,7 +132,7 @@ HOSTILE = [
     (b"\0\1\0\0\0\0\0", "shorter than its header"),
     (b"\x7f\xff\0\0\0\0\0\1\0\0", "unknown API 32767 v0"),
     (b"\xff\xff\0\0\0\0\0\1\0\0", "unknown API -1 v0"),
-    (b"\0\1\0\x12\0\0\0\1\0\0", "Fetch v18, served are v0 to v17"),
+    (b"\0\1\0\x13\0\0\0\1\0\0", "Fetch v19, served are v0 to v18"),
     (b"\0\1\xff\xff\0\0\0\1\0\0", "Fetch v-1"),
     (b"\0\x12\xff\xff\0\0\0\1\0\0", "ApiVersions v-1"),
     (b"\0\1\0\4\0\0\0\1", "Fetch v4 header"),

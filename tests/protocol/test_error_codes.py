@@ -21,6 +21,6 @@ def test_codes_at_every_level() -> None:
         ],
     )
     metadata = MetadataResponse(brokers=[], topics=[topic])
-    assert list(error_codes(metadata, MetadataResponse)) == [3, 5]
+    assert list(error_codes(metadata, MetadataResponse)) == [3, 5, 0]
     assert list(error_codes(FetchResponse(error_code=70, responses=[]), FetchResponse)) == [70]
     assert list(error_codes(WriteTxnMarkersResponse(markers=[]), WriteTxnMarkersResponse)) == []

@@ -4,7 +4,7 @@ from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError, hex_ex
 
 
 def test_the_table_is_whole() -> None:
-    assert sorted(ErrorCode) == [*range(-1, 128), 2530]
+    assert sorted(ErrorCode) == [*range(-1, 134), 2530]
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_what_a_code_asks_of_the_client(code: ErrorCode, retriable: bool, invali
 
 def test_stale_metadata_is_always_retriable() -> None:
     assert all(code.retriable for code in ErrorCode if code.invalid_metadata)
-    assert sum(code.retriable for code in ErrorCode) == 32
+    assert sum(code.retriable for code in ErrorCode) == 33
     assert sum(code.invalid_metadata for code in ErrorCode) == 14
 
 

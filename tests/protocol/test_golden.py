@@ -186,4 +186,4 @@ def test_every_api_of_the_registry_has_its_messages() -> None:
     for api in APIS:
         assert api.request.__name__ == api.name + "Request"
         assert api.response.__name__ == api.name + "Response"
-    assert BY_NAME["Fetch"].last_version == 17
+    assert BY_NAME["Fetch"].last_version == 18

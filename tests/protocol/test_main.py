@@ -45,8 +45,8 @@ def test_bytes_that_make_no_sense_are_explained(capsys: pytest.CaptureFixture[st
     [
         (["dump", "xyz"], "the frame is not hex"),
         (["dump", "--response", "Fetsh", "1", "00"], "did you mean Fetch"),
-        (["dump", "--response", "Fetch", "x", "00"], "'x' is not a version; Fetch has 0 to 17"),
-        (["source", "Fetch", "18"], "Fetch has versions 0 to 17, not 18"),
+        (["dump", "--response", "Fetch", "x", "00"], "'x' is not a version; Fetch has 0 to 18"),
+        (["source", "Fetch", "19"], "Fetch has versions 0 to 18, not 19"),
         (["source", "Metadatta", "1"], "did you mean Metadata"),
         (["frobnicate"], "invalid choice"),
         ([], "required"),

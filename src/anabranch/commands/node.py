@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from anabranch.broker.config import BrokerSettings, ConfigError
+from anabranch.broker.personas.choice import versions_of
 from anabranch.broker.properties_file import properties_of
 from anabranch.broker.start_settings import (
     IDS,
@@ -44,6 +45,8 @@ Examples:
   anabranch node --id 1 --zookeeper 127.0.0.1:2181 --listen 127.0.0.1:9092 --data-dir ./data/1
   anabranch node --id 9 --roles controller --zookeeper 127.0.0.1:2181 --listen 127.0.0.1:9099
       a spare controller: holds no data, and can be killed without killing any
+  anabranch node --id 1 --zookeeper 127.0.0.1:2181 --kafka 4.1
+      a node that looks like Kafka 4.1
   anabranch node --id 1 --zookeeper 127.0.0.1:2181 --metrics-port 9464
       metrics at http://127.0.0.1:9464/metrics
 """,
@@ -70,6 +73,7 @@ Examples:
 @click.option(
     "--data-dir", type=click.Path(file_okay=False), help="For logs; a broker without one keeps them in memory."
 )
+@click.option("--kafka", metavar="VERSION", default="", help="Which Kafka clients see: 2.8 to 4.2; 3.9 if left out.")
 @click.option("--rack", default="", help="The rack that the node stands in; replicas are spread over racks.")
 @click.option("--config", "config", multiple=True, metavar="NAME=VALUE", help="A broker property; may be repeated.")
 @click.option(
@@ -94,6 +98,7 @@ def command(
     listeners: tuple[str, ...],
     advertised: tuple[str, ...],
     data_dir: str | None,
+    kafka: str,
     rack: str,
     config: tuple[str, ...],
     config_file: str | None,
@@ -123,6 +128,9 @@ def command(
             roles=named,
             rack=rack,
             data_dir=data_dir or "",
+        )
+        settings = dataclasses.replace(
+            settings, kafka_version=versions_of(kafka, [node_id], settings.kafka_version)[node_id]
         )
         check_reachable(settings)
         warn_of_open_doors(settings)

@@ -40,6 +40,7 @@ Examples:
   anabranch up --brokers 1 --port 0             one broker on a free port; the ready line tells which
   anabranch up --data-dir ./data                logs that outlive the process
   anabranch up --config num.partitions=4        any broker property; broker.id=0 counts the brokers from 0
+  anabranch up --kafka 4.1                      clients see a Kafka 4.1; --kafka 1=3.9,2=4.1 one in an upgrade
   anabranch up --racks a,b --config replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector
   anabranch up --metrics-port 9464              metrics at http://127.0.0.1:9464/metrics
   anabranch up --control 127.0.0.1:9190         kill nodes and look at everything, over HTTP
@@ -71,6 +72,12 @@ Examples:
     "--config-file",
     type=click.Path(dir_okay=False),
     help="Broker properties from a file, as server.properties has them; for passwords, which --config shows to all.",
+)
+@click.option(
+    "--kafka",
+    metavar="VERSION|ID=VERSION,...",
+    default="",
+    help="Which Kafka clients see: 2.8, 3.5, 3.9 (the default), 4.0, 4.1 or 4.2; 1=3.9,2=4.1 in an upgrade.",
 )
 @click.option(
     "--metrics-port",
@@ -133,6 +140,7 @@ def command(
     racks: str | None,
     config: tuple[str, ...],
     config_file: str | None,
+    kafka: str,
     metrics_port: int | None,
     control: str | None,
     control_token: str | None,
@@ -184,6 +192,7 @@ def command(
                 properties=properties,
                 log_level=log_level,
                 metrics_port=metrics_port,
+                kafka=kafka,
             )
         else:
             pace = clock_pace(clock, control)
@@ -200,6 +209,7 @@ def command(
                 properties=properties,
                 racks=(racks or "").split(","),
                 snapshot=held,
+                kafka=kafka,
             )
             if rules:
                 follow(cluster, rules)

@@ -29,7 +29,7 @@ class TimedDispatcher(Dispatcher):
 
     def __init__(self, inner: Dispatcher, clock_s: Callable[[], float]) -> None:
         self.inner = inner
-        self.served = inner.served
+        self.audiences = inner.audiences
         self.requests = inner.requests
         self.throttling = inner.throttling
         self.long_polls = inner.long_polls

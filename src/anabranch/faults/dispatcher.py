@@ -55,7 +55,7 @@ class FaultyDispatcher(Dispatcher):
 
     def __init__(self, inner: Dispatcher, services: Services) -> None:
         self.inner = inner
-        self.served = inner.served
+        self.audiences = inner.audiences
         self.requests = inner.requests
         self.throttling = inner.throttling
         self.long_polls = inner.long_polls

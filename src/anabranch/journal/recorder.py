@@ -33,7 +33,7 @@ class Recorder(Dispatcher):
 
     def __init__(self, inner: Dispatcher, book: Book, at: Surroundings) -> None:
         self.inner = inner
-        self.served = inner.served
+        self.audiences = inner.audiences
         self.requests = inner.requests
         self.throttling = inner.throttling
         self.long_polls = inner.long_polls

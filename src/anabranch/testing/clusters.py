@@ -40,6 +40,7 @@ class Clusters:
         journal: int = 0,
         frames: bool = False,
         listeners: Sequence[str] = (),
+        kafka: str = "",
     ) -> Iterator[RunningCluster]:
         """A cluster for the length of a block; there may be several at a time.
 
@@ -50,12 +51,13 @@ class Clusters:
             frames: Keep their bytes, too, for captures.
             listeners: Several ways in, on free ports: `["SASL_PLAINTEXT://127.0.0.1:0"]`, and what they ask for in the
                 properties.
+            kafka: Which Kafka clients see: "4.1", or "1=3.9,2=4.1" in the middle of an upgrade; 3.9 if not said.
 
         Raises:
             CannotStart: A property does not exist, or has an impossible value.
         """
         wish = {"brokers": brokers, "properties": dict(properties or {}), "journal": journal, "frames": frames}
-        wish["listeners"] = list(listeners)
+        wish |= {"listeners": list(listeners), "kafka": kafka}
         told = self._order({"start": wish})
         try:
             control = _client(told["control"]) if "control" in told else None

@@ -52,10 +52,12 @@ class Host:
         journal: int,
         frames: bool = False,
         listeners: Sequence[str] = (),
+        kafka: str = "",
     ) -> dict[str, Any]:
         number = next(self._numbers)
         async with contextlib.AsyncExitStack() as stack:
-            cluster, clock = Cluster(brokers, properties=properties, listeners=listeners), ClusterClock.new()
+            cluster = Cluster(brokers, properties=properties, listeners=listeners, kafka=kafka)
+            clock = ClusterClock.new()
             await stack.enter_async_context(cluster if clock is None else clock.running(cluster))
             told: dict[str, Any] = {"cluster": number, "bootstrap": cluster.bootstrap_servers}
             told["listeners"] = cluster.listeners

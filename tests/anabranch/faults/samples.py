@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any, cast
 
-from anabranch.broker.dispatch import HANDLERS, Dispatcher
+from anabranch.broker.dispatch import HANDLERS, Dispatcher, audiences
 from anabranch.broker.peer import Peer
 from anabranch.broker.services import Services
 from anabranch.faults.armed import ArmedRule
@@ -77,7 +77,7 @@ class Inner:
     requests = cast(Any, {})
 
     def __init__(self) -> None:
-        self.served = {one.api.key: version_span(one.versions) for one in HANDLERS}
+        self.audiences = audiences("3.9", True)
         self.asked: list[Request] = []
         self.response: Any = None
 

@@ -264,5 +264,5 @@ async def test_a_dispatcher_looks_like_the_one_it_stands_for() -> None:
     inner = Inner()
     made = faulty(inner)
     assert isinstance(made, Dispatcher)
-    for name in ("served", "requests", "throttling", "long_polls"):
+    for name in ("audiences", "requests", "throttling", "long_polls"):
         assert getattr(made, name) is getattr(inner, name)

@@ -50,7 +50,7 @@ async def test_an_answer_passes() -> None:
     made, book = recorder(inner)
     response = await made.answer(by_name("Heartbeat", 4), PEER)
     assert book.written == [("begin", "Heartbeat"), ("answered", response)]
-    assert made.served is inner.served and made.inner is cast(Any, inner)
+    assert made.audiences is inner.audiences and made.inner is cast(Any, inner)
 
 
 @pytest.mark.parametrize(

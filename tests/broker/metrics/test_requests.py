@@ -26,7 +26,7 @@ def request(client: str | None = "app") -> Request:
 class Measured:
     """A dispatcher whose requests take what they are told to."""
 
-    served = requests = cast(Any, {})
+    audiences = requests = cast(Any, {})
     throttling = None
     long_polls = frozenset[int]()
 

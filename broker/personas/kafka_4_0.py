@@ -1,0 +1,81 @@
+"""Kafka 4.0: no ZooKeeper to be seen, old versions gone (KIP-896), groups whose broker assigns, transactions version 2.
+
+Produce is shown from version 0 on although nothing below 3 is accepted: older librdkafka takes a broker that does not
+for one that cannot compress (KAFKA-18659).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from anabranch.broker.personas import kafka_3_9
+from anabranch.broker.personas.persona import Persona, changed
+
+RANGES: Final = changed(
+    kafka_3_9.RANGES,
+    """
+Produce 0-12
+Fetch 4-17
+ListOffsets 1-10
+Metadata 0-13
+LeaderAndIsr gone
+StopReplica gone
+UpdateMetadata gone
+ControlledShutdown gone
+OffsetCommit 2-9
+OffsetFetch 1-9
+JoinGroup 2-9
+DescribeGroups 0-6
+CreateTopics 2-7
+DeleteTopics 1-6
+OffsetForLeaderEpoch 2-4
+EndTxn 0-5
+WriteTxnMarkers 1
+TxnOffsetCommit 0-5
+DescribeAcls 1-3
+CreateAcls 1-3
+DeleteAcls 1-3
+DescribeConfigs 1-4
+AlterReplicaLogDirs 1-2
+DescribeLogDirs 1-4
+CreateDelegationToken 1-3
+RenewDelegationToken 1-2
+ExpireDelegationToken 1-2
+DescribeDelegationToken 1-3
+DescribeQuorum 0-2
+AlterPartition gone
+UpdateFeatures 0-2
+Envelope gone
+DescribeCluster 0-2
+UnregisterBroker 0
+AllocateProducerIds gone
+ConsumerGroupHeartbeat 0-1
+ConsumerGroupDescribe 0-1
+GetTelemetrySubscriptions 0
+PushTelemetry 0
+ListConfigResources 0
+DescribeTopicPartitions 0
+AddRaftVoter 0
+RemoveRaftVoter 0
+""",
+)
+
+PERSONA: Final = Persona(
+    version="4.0",
+    ranges=RANGES,
+    refused_below={"Produce": 3},
+    supported_features={
+        "eligible.leader.replicas.version": (0, 1),
+        "group.version": (0, 1),
+        "kraft.version": (0, 1),
+        "metadata.version": (7, 25),
+        "transaction.version": (0, 2),
+    },
+    finalized_features={
+        "eligible.leader.replicas.version": 0,
+        "group.version": 1,
+        "kraft.version": 0,
+        "metadata.version": 25,
+        "transaction.version": 2,
+    },
+)

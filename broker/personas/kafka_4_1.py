@@ -1,0 +1,48 @@
+"""Kafka 4.1: topics by their ids to produce to, share groups as a preview."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from anabranch.broker.personas import kafka_4_0
+from anabranch.broker.personas.persona import changed
+
+RANGES: Final = changed(
+    kafka_4_0.RANGES,
+    """
+Produce 0-13
+Fetch 4-18
+JoinGroup 0-9
+AlterPartitionReassignments 0-1
+ListTransactions 0-2
+ListConfigResources 0-1
+ShareGroupHeartbeat 1
+ShareGroupDescribe 1
+ShareFetch 1
+ShareAcknowledge 1
+InitializeShareGroupState 0
+ReadShareGroupState 0
+WriteShareGroupState 0
+DeleteShareGroupState 0
+ReadShareGroupStateSummary 0
+DescribeShareGroupOffsets 0
+AlterShareGroupOffsets 0
+DeleteShareGroupOffsets 0
+""",
+)
+
+PERSONA: Final = dataclasses.replace(
+    kafka_4_0.PERSONA,
+    version="4.1",
+    ranges=RANGES,
+    supported_features={
+        **kafka_4_0.PERSONA.supported_features,
+        "metadata.version": (7, 27),
+    },
+    finalized_features={
+        **kafka_4_0.PERSONA.finalized_features,
+        "eligible.leader.replicas.version": 1,
+        "metadata.version": 27,
+    },
+)

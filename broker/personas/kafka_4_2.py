@@ -1,0 +1,45 @@
+"""Kafka 4.2: share groups and streams groups, offsets of topics by their ids."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from anabranch.broker.personas import kafka_4_1
+from anabranch.broker.personas.persona import changed
+
+RANGES: Final = changed(
+    kafka_4_1.RANGES,
+    """
+ListOffsets 1-11
+OffsetCommit 2-10
+OffsetFetch 1-10
+WriteTxnMarkers 1-2
+ShareFetch 1-2
+ShareAcknowledge 1-2
+AddRaftVoter 0-1
+WriteShareGroupState 0-1
+ReadShareGroupStateSummary 0-1
+StreamsGroupHeartbeat 0
+StreamsGroupDescribe 0
+DescribeShareGroupOffsets 0-1
+""",
+)
+
+PERSONA: Final = dataclasses.replace(
+    kafka_4_1.PERSONA,
+    version="4.2",
+    ranges=RANGES,
+    supported_features={
+        **kafka_4_1.PERSONA.supported_features,
+        "metadata.version": (7, 29),
+        "share.version": (0, 1),
+        "streams.version": (0, 1),
+    },
+    finalized_features={
+        **kafka_4_1.PERSONA.finalized_features,
+        "metadata.version": 29,
+        "share.version": 1,
+        "streams.version": 1,
+    },
+)

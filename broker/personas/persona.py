@@ -1,0 +1,58 @@
+"""What makes a node look like one version of Kafka: the columns of that table, and how a version is found by its name.
+
+A persona is data. It says which versions of each API are shown and accepted, which features there are, and in which
+way the node differs where versions differ; a handler asks it in one place for each difference. What is underneath, the
+controller and ZooKeeper, is the same for all. Sources: `ApiKeys`, `Feature` and `ApiVersionManager` of each release.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Final
+
+from anabranch.protocol.values import value
+
+VERSIONS: Final = ("2.8", "3.5", "3.9", "4.0", "4.1", "4.2")
+DEFAULT: Final = "3.9"
+
+
+@value(kw_only=True)
+class Persona:
+    """One version of Kafka, as its clients see it."""
+
+    version: str
+    ranges: Mapping[str, str] = field(hash=False)
+    """API -> the versions that clients are told of: "0-11"."""
+    refused_below: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """API -> the first version that is accepted, where clients are told of older ones."""
+    shows_own_apis: bool = False
+    """Whether clients that are not this project's are told of the APIs of KIP-253."""
+    supported_features: Mapping[str, tuple[int, int]] = field(default_factory=dict, hash=False)
+    """Feature -> lowest and highest level."""
+    finalized_features: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """Feature -> the level with which a new cluster begins; 0 is not finalized."""
+
+
+@functools.cache
+def persona(version: str) -> Persona:
+    """The persona of a version. Raises ValueError, which says what there is."""
+    if version not in VERSIONS:
+        raise ValueError(f"{version!r} is no version of Kafka that can be shown: write one of {', '.join(VERSIONS)}")
+    module = importlib.import_module(f"anabranch.broker.personas.kafka_{version.replace('.', '_')}")
+    found: Persona = module.PERSONA
+    return found
+
+
+def table(text: str) -> dict[str, str]:
+    """The lines "NAME VALUE" of a table."""
+    lines = (line.split(None, 1) for line in text.strip().splitlines())
+    return {words[0]: words[1] for words in lines}
+
+
+def changed(before: Mapping[str, str], changes: str) -> dict[str, str]:
+    """A table with lines changed and added; "NAME gone" takes one away."""
+    after = {**before, **table(changes)}
+    return {name: rest for name, rest in after.items() if rest != "gone"}
