@@ -54,7 +54,12 @@ def send(servers: str, topic: str, file: Path, count: int) -> None:
 
 def receive(servers: str, topic: str, file: Path, count: int) -> None:
     """Receive as one of a group until the file has so many lines, and write down what was handed out."""
-    settings = {"bootstrap.servers": servers, "group.id": "readers", "auto.offset.reset": "earliest"}
+    settings = {
+        "bootstrap.servers": servers,
+        "group.id": "readers",
+        "auto.offset.reset": "earliest",
+        "session.timeout.ms": 6000,
+    }
     consumer = Consumer({**settings, "enable.auto.commit": False})
     consumer.subscribe([topic])
     lines = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

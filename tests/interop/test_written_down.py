@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from anabranch.audit import work
-from anabranch.spark_jobs import verdict
 from anabranch.spark_jobs.java import why_missing
-from anabranch.spark_jobs.session import AuditSpark
-from tests.spark_jobs.test_work import WISH
 
-pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.anabranch(brokers=3)]
+pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.processes, pytest.mark.anabranch(brokers=3)]
 
 EXAMPLE = Path(__file__).parents[2] / "examples/written_down.py"
 COUNT = 20_000
@@ -54,11 +47,14 @@ def test_a_killed_member_of_a_group_takes_nothing_with_it(anabranch: Any, tmp_pa
         for reader in readers:
             reader.kill()
             reader.wait()
-    wish = replace(WISH, deliveries=(handed,), sent=(stored,), out=tmp_path / "out")
-    with AuditSpark(tmp_path / "spark") as session:
-        findings = work.as_batch(session, work.copied(work.written_down(wish)), Console(file=io.StringIO()))
-    assert verdict.clean(findings.judgement), findings.judgement
-    assert (findings.judgement["delivered"], findings.judgement["keys"]) == (COUNT, 100)
+    words = ("--deliveries", str(handed), "--sent", str(stored), "--out", str(tmp_path / "out"))
+    audit = subprocess.run(
+        [sys.executable, "-m", "anabranch.main", "audit", *words], capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert audit.returncode == 0, audit.stdout + audit.stderr
+    (file,) = (tmp_path / "out").rglob("verdict.json")
+    verdict = json.loads(file.read_text())["verdict"]
+    assert (verdict["delivered"], verdict["keys"]) == (COUNT, 100)
 
 
 def partitions_read(file: Path) -> set[tuple[int, int]]:
