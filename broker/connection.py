@@ -277,7 +277,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         assert protection is not None, "a listener with TLS is protected"
         if transport is None:
             return
-        secured, self.peer = await protection.begin_tls(self._server.loop, transport, self, self.peer)
+        transport.resume_reading()  # `start_tls` pauses; uvloop, which reads all the same until then, only so
+        early = self._core.give_back()
+        secured, self.peer = await protection.begin_tls(self._server.loop, transport, self, self.peer, early)
         if self._transport is not None:
             self._transport = secured
             secured.set_write_buffer_limits(high=UNANSWERED_BYTES_MAX)

@@ -14,8 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import Final, TypeVar
 
+Context = TypeVar("Context", bound=ssl.SSLContext)
 VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 JKS_BEGINS: Final = b"\xfe\xed\xfe\xed"
@@ -46,9 +47,9 @@ class TlsSettings:
         return cls(**{name: get(f"ssl.{name.replace('_', '.')}") for name in cls.__dataclass_fields__})
 
 
-def server_context(settings: TlsSettings, client_auth: str) -> ssl.SSLContext:
+def server_context(settings: TlsSettings, client_auth: str, kind: type[Context]) -> Context:
     """The broker's side. `client_auth`: none, requested or required. Raises ValueError, OSError."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = kind(ssl.PROTOCOL_TLS_SERVER)
     if not load_identity(context, settings):
         raise ValueError("ssl.keystore.location: a listener with TLS needs a key and a certificate")
     context.verify_mode = CLIENT_AUTH[client_auth]

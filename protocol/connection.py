@@ -130,6 +130,10 @@ class ServerConnection:
         """The transport wrote `count` bytes."""
         self._frames.buffer_updated(count)
 
+    def give_back(self) -> bytes:
+        """All that was received and not handed out."""
+        return self._frames.give_back()
+
     def next_request(self) -> Request | None:
         """The next request; None while one is open or bytes are missing. Raises DecodeError.
 

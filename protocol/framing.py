@@ -80,6 +80,12 @@ class FrameReader:
         self._buffer[self._end : self._end + len(data)] = data
         self._end += len(data)
 
+    def give_back(self) -> bytes:
+        """All that has arrived and was not handed out: it was no frames, as the owner knows."""
+        unread = bytes(memoryview(self._buffer)[self._start : self._end])
+        self._start = self._end = 0
+        return unread
+
     def next_frame(self) -> bytes | None:
         """The next whole frame without its length, or None until more bytes arrive."""
         buffered = self._end - self._start

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import dataclasses
 import secrets
-import ssl
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -19,6 +18,7 @@ from anabranch.broker.api import NotBelieved
 from anabranch.broker.peer import ANONYMOUS, Peer
 from anabranch.broker.properties import ConfigError
 from anabranch.broker.security.gate import Answerer, Gate, Guarded
+from anabranch.broker.security.handshakes import NOT_TLS, TellingContext
 from anabranch.broker.security.listener_properties import ListenerProperties
 from anabranch.broker.security.oauthbearer import Bearer, OAuthBearerServer
 from anabranch.broker.security.plain import PlainServer
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from anabranch.broker.tokens import Tokens
 
 NONCE_BYTES: Final = 24
-NOT_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "RECORD_LAYER_FAILURE")
-"""What OpenSSL says of bytes that are no handshake."""
 HANDSHAKE_S: Final = 60.0
 """How long a client may take for the handshake of TLS."""
 MECHANISMS: Final = ("PLAIN", *DIGESTS, "OAUTHBEARER")
@@ -71,7 +69,7 @@ class Protection:
         self._clock_ms = clock_ms
         self._credentials = credentials
         self._tokens = tokens
-        self.tls: ssl.SSLContext | None = None
+        self.tls: TellingContext | None = None
         self.mechanisms: dict[str, Callable[[], Exchange]] = {}
         """Mechanism -> how an authentication by it begins."""
         self.failure_delay_s = int(properties.get("connection.failed.authentication.delay.ms")) / 1000
@@ -81,7 +79,7 @@ class Protection:
         self._key_sets: list[Jwks] = []
         if listener.tls:
             with _blamed(listener):
-                self.tls = server_context(TlsSettings.read(properties.get), properties.client_auth)
+                self.tls = server_context(TlsSettings.read(properties.get), properties.client_auth, TellingContext)
             self._rules = PrincipalRules(properties.get("ssl.principal.mapping.rules"))
         if listener.sasl:
             for mechanism in properties.get("sasl.enabled.mechanisms").split(","):
@@ -104,20 +102,30 @@ class Protection:
         return Gate(self, connection, answerer, self._clock_ms)
 
     async def begin_tls(
-        self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, protocol: asyncio.BaseProtocol, peer: Peer
+        self,
+        loop: asyncio.AbstractEventLoop,
+        transport: asyncio.Transport,
+        protocol: asyncio.BaseProtocol,
+        peer: Peer,
+        early: bytes = b"",
     ) -> tuple[asyncio.Transport, Peer]:
-        """The handshake of a new connection, and who its certificate says the peer is. Raises NotBelieved."""
+        """The handshake of a new connection, and who its certificate says the peer is. Raises NotBelieved.
+
+        `early` is what has arrived before.
+        """
         assert self.tls is not None, "only listeners with TLS shake hands"
-        try:
-            secured = await loop.start_tls(
-                transport, protocol, self.tls, server_side=True, ssl_handshake_timeout=HANDSHAKE_S
-            )
-            if secured is None:
-                raise ConnectionResetError
-            certificate = secured.get_extra_info("ssl_object").getpeercert(binary_form=True)
-            return secured, dataclasses.replace(peer, principal=self.principal_of(certificate))
-        except (OSError, NoRule) as error:
-            raise NotBelieved(f"no TLS at {peer.listener}: {_reason(error)}") from None
+        with self.tls.telling(loop, transport, early) as failures:
+            try:
+                secured = await loop.start_tls(
+                    transport, protocol, self.tls, server_side=True, ssl_handshake_timeout=HANDSHAKE_S
+                )
+                session = None if secured is None else secured.get_extra_info("ssl_object")
+                if secured is None or session is None:
+                    raise ConnectionResetError
+                certificate = session.getpeercert(binary_form=True)
+                return secured, dataclasses.replace(peer, principal=self.principal_of(certificate))
+            except (OSError, NoRule) as error:
+                raise NotBelieved(f"no TLS at {peer.listener}: {_reason(*failures, error)}") from None
 
     def reload(self, given: Mapping[str, str]) -> None:
         """Read the key store again, by these properties. Raises ConfigError, and goes on with what it had."""
@@ -191,8 +199,8 @@ class Protection:
         ).read
 
 
-def _reason(error: Exception) -> str:
-    """Why a handshake failed, in words."""
+def _reason(error: Exception, *consequences: Exception) -> str:
+    """Why a handshake failed, in words. `consequences` follow from that."""
     reason = str(getattr(error, "reason", None) or error)
     if reason in NOT_TLS:
         return f"what came is not TLS ({reason}); the client's security.protocol is another one"

@@ -36,7 +36,7 @@ def pem(**more: str) -> TlsSettings:
 
 
 def test_pem_files_are_read() -> None:
-    client, shown = shaken(server_context(pem(), "required"), client_context(pem()))
+    client, shown = shaken(server_context(pem(), "required", ssl.SSLContext), client_context(pem()))
     assert client.version() == "TLSv1.3"
     assert shown is not None
 
@@ -50,7 +50,7 @@ def test_pem_texts_are_read() -> None:
         truststore_location="",
         truststore_certificates=files().ca.read_text(),
     )
-    shaken(server_context(inline, "requested"), client_context(inline))
+    shaken(server_context(inline, "requested", ssl.SSLContext), client_context(inline))
     assert issued.key.decode() not in repr(inline)
 
 
@@ -59,13 +59,13 @@ def test_stores_of_pkcs12_are_read_also_under_javas_default_name(tmp_path: Path)
     store.write_bytes(files().issue("stored", HOSTS).store("changeit"))
     for kind in ("PKCS12", "JKS"):
         settings = pem(keystore_type=kind, keystore_location=str(store), keystore_password="changeit")
-        shaken(server_context(settings, "none"), client_context(pem()))
+        shaken(server_context(settings, "none", ssl.SSLContext), client_context(pem()))
     trusting = pem(truststore_type="PKCS12", truststore_location=str(store), truststore_password="changeit")
-    shaken(server_context(pem(), "none"), client_context(trusting))
+    shaken(server_context(pem(), "none", ssl.SSLContext), client_context(trusting))
 
 
 def test_the_host_is_checked_unless_the_algorithm_is_empty() -> None:
-    server = server_context(pem(), "none")
+    server = server_context(pem(), "none", ssl.SSLContext)
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
         shaken(server, client_context(pem()), "kafka.example")
     shaken(server, client_context(pem(endpoint_identification_algorithm="")), "kafka.example")
@@ -73,12 +73,14 @@ def test_the_host_is_checked_unless_the_algorithm_is_empty() -> None:
 
 def test_versions_and_cipher_suites_are_those_that_are_named() -> None:
     older = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"
-    client, _ = shaken(server_context(pem(cipher_suites=older), "none"), client_context(pem()))
+    client, _ = shaken(server_context(pem(cipher_suites=older), "none", ssl.SSLContext), client_context(pem()))
     assert client.cipher() == ("ECDHE-ECDSA-AES256-GCM-SHA384", "TLSv1.2", 256)
-    client, _ = shaken(server_context(pem(cipher_suites="TLS_AES_256_GCM_SHA384"), "none"), client_context(pem()))
+    client, _ = shaken(
+        server_context(pem(cipher_suites="TLS_AES_256_GCM_SHA384"), "none", ssl.SSLContext), client_context(pem())
+    )
     assert client.version() == "TLSv1.3"
     chacha = "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"
-    client, _ = shaken(server_context(pem(cipher_suites=chacha), "none"), client_context(pem()))
+    client, _ = shaken(server_context(pem(cipher_suites=chacha), "none", ssl.SSLContext), client_context(pem()))
     assert client.cipher() == ("ECDHE-ECDSA-CHACHA20-POLY1305", "TLSv1.2", 256)
 
 
@@ -119,6 +121,9 @@ def test_a_key_with_a_password_needs_it(tmp_path: Path) -> None:
     key, chain = pkcs12_identity(files().issue("sealed", HOSTS).store("changeit"), "changeit", "of the key")
     path = tmp_path / "sealed.pem"
     path.write_bytes(key + chain)
-    shaken(server_context(pem(keystore_location=str(path), key_password="of the key"), "none"), client_context(pem()))
+    shaken(
+        server_context(pem(keystore_location=str(path), key_password="of the key"), "none", ssl.SSLContext),
+        client_context(pem()),
+    )
     with pytest.raises(ValueError, match=r"another ssl\.key\.password"):
-        server_context(pem(keystore_location=str(path)), "none")
+        server_context(pem(keystore_location=str(path)), "none", ssl.SSLContext)

@@ -107,6 +107,7 @@ def shut(cluster: Cluster, token: str, stranger: Path) -> dict[str, dict[str, An
     open_ = doors(cluster, token)
     wrong = {
         "TLS of a stranger": {**open_["TLS"], "ca": str(stranger)},
+        "no certificate": {**open_["TLS with a certificate"], "identity": None},
         "PLAIN guessed": {**open_["PLAIN SASL_SSL"], "password": "guessed"},
         "SCRAM-SHA-256 guessed": {**open_["SCRAM-SHA-256 SASL_PLAINTEXT"], "password": "guessed"},
         "SCRAM-SHA-512 guessed": {**open_["SCRAM-SHA-512 SASL_SSL"], "password": "guessed"},

@@ -89,6 +89,16 @@ def test_other_protocols_are_named(begin: bytes, named: str) -> None:
         reader.next_frame()
 
 
+def test_what_was_no_frame_is_given_back_once() -> None:
+    reader = FrameReader()
+    reader.feed(struct.pack(">i", 3) + b"one" + b"\x16\x03\x01 hello")
+    assert reader.next_frame() == b"one"
+    assert reader.give_back() == b"\x16\x03\x01 hello"
+    assert reader.give_back() == b"" and reader.next_frame() is None
+    reader.feed(struct.pack(">i", 3) + b"two")
+    assert reader.next_frame() == b"two"
+
+
 def test_the_largest_allowed_frame_passes() -> None:
     reader = FrameReader(frame_bytes_max=100)
     reader.feed(framed(bytes(100)))

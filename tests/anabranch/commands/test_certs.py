@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -20,7 +21,7 @@ def test_the_files_are_what_brokers_and_clients_need(tmp_path: Path) -> None:
     store = {"keystore_type": "PKCS12", "keystore_password": "changeit"}
     p12 = TlsSettings(keystore_location=f"{where}/broker.p12", **store, **trust)
     alice = client_context(TlsSettings(keystore_type="PEM", keystore_location=f"{where}/alice.pem", **trust))
-    for server in (server_context(pem, "required"), server_context(p12, "required")):
+    for server in (server_context(pem, "required", ssl.SSLContext), server_context(p12, "required", ssl.SSLContext)):
         for host in ("localhost", "kafka.example"):
             assert shaken(server, alice, host)[1] is not None
     for name in ("broker.pem", "alice.pem", "broker.p12", "alice.p12"):
