@@ -55,8 +55,14 @@ def parse_json(line: bytes) -> LineRecord:
         record = json.loads(line)
     except ValueError as error:
         raise ValueError(f"not JSON: {error}") from None
+    return parsed(record)
+
+
+def parsed(record: object) -> LineRecord:
+    """The record that is meant by a JSON value, as `parse_json` reads it. ValueError says what is wrong."""
     if not isinstance(record, dict):
-        raise ValueError(f'a record is an object such as {{"key": "a", "value": "b"}}, not {shown(line)}')
+        said = shown(json.dumps(record).encode())
+        raise ValueError(f'a record is an object such as {{"key": "a", "value": "b"}}, not {said}')
     if unknown := record.keys() - FIELDS - PLACE:
         raise ValueError(f"a record has {', '.join(sorted(FIELDS))}, but no {', '.join(sorted(unknown))}")
     return LineRecord(
@@ -76,9 +82,9 @@ def to_json(record: ConsumerRecord) -> str:
             "partition": record.partition,
             "offset": record.offset,
             "timestamp": record.timestamp,
-            "key": _to_value(record.key),
-            "value": _to_value(record.value),
-            "headers": [[name, _to_value(value)] for name, value in record.headers],
+            "key": to_value(record.key),
+            "value": to_value(record.value),
+            "headers": [[name, to_value(value)] for name, value in record.headers],
         },
         ensure_ascii=False,
     )
@@ -110,7 +116,8 @@ def shown(content: bytes | None) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
-def _to_value(content: bytes | None) -> Any:
+def to_value(content: bytes | None) -> Any:
+    """Bytes as JSON has them."""
     if content is None:
         return None
     try:

@@ -43,7 +43,7 @@ Examples:
   anabranch up --kafka 4.1                      clients see a Kafka 4.1; --kafka 1=3.9,2=4.1 one in an upgrade
   anabranch up --racks a,b --config replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector
   anabranch up --metrics-port 9464              metrics at http://127.0.0.1:9464/metrics
-  anabranch up --control 127.0.0.1:9190         kill nodes and look at everything, over HTTP
+  anabranch up --control 127.0.0.1:9190         a dashboard there; nodes are killed, looked at, over HTTP
   anabranch up --from seeded.zip                what `anabranch state save` has written
   anabranch up --clock 10x                      ten seconds of the cluster in one
   anabranch up --rules faults.json              follow rules of faults from the start
@@ -338,5 +338,7 @@ async def serve(
             clock.run_at(pace)
         sys.stdout.write(f"ready bootstrap={cluster.bootstrap_servers}{metrics.ready}{controlled}\n")
         sys.stdout.flush()
+        if door is not None:
+            click.echo(f"the dashboard is at {door.url}/", err=True)
         async with contextlib.nullcontext() if door is None else door.open(cluster, clock):
             await stop.wait(cluster.failed())

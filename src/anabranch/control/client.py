@@ -155,6 +155,63 @@ class ControlClient:
         created: dict[str, Any] = self.ask("POST", "/v1/topics", body)
         return created
 
+    def resize(self, topic: str, partitions: int) -> dict[str, Any]:
+        """Give a topic another count of partitions, more or fewer, and return when that is published.
+
+        Args:
+            topic: Its name.
+            partitions: How many there are to be.
+
+        Returns:
+            The topic as the control plane tells of it.
+
+        Raises:
+            ControlError: The cluster refused it.
+        """
+        resized: dict[str, Any] = self.ask("POST", f"{_path_of(topic)}/partitions", {"partitions": partitions})
+        return resized
+
+    def produce(
+        self, topic: str, value: str, *, key: str | None = None, partition: int | None = None
+    ) -> dict[str, int]:
+        """Store a record, as a producer does that keeps keys in order.
+
+        Args:
+            topic: The topic.
+            value: The record's value.
+            key: Its key, which says where it belongs.
+            partition: Or where it goes, whatever its key.
+
+        Returns:
+            Its partition and offset.
+
+        Raises:
+            ControlError: The cluster refused it.
+        """
+        record = {"value": value, "key": key, "partition": partition}
+        stored: list[dict[str, int]] = self.ask("POST", f"{_path_of(topic)}/records", {"records": [record]})
+        return stored[0]
+
+    def records(self, topic: str, partition: int, offset: int | None = None, limit: int = 50) -> list[dict[str, Any]]:
+        """Records of a partition up to its high watermark.
+
+        Args:
+            topic: The topic.
+            partition: The partition.
+            offset: The first one; the last ones of all if left out.
+            limit: How many.
+
+        Returns:
+            Each with its `offset`, `key`, `value`, `headers`, `timestamp` and `epoch`.
+
+        Raises:
+            ControlError: There is no such partition, or nobody leads it.
+        """
+        words = {"partition": partition, "limit": limit} | ({} if offset is None else {"offset": offset})
+        found: dict[str, Any] = self.ask("GET", f"{_path_of(topic)}/records?{urllib.parse.urlencode(words)}")
+        rows: list[dict[str, Any]] = found["records"]
+        return rows
+
     def wait_for(self, *, timeout_s: float = 30.0, **condition: object) -> None:
         """Wait until all of a condition holds.
 
@@ -207,3 +264,7 @@ class ControlClient:
             raise ControlError(refused.code, reason) from None
         except urllib.error.URLError as error:
             raise ConnectionError(f"nobody answers at {self._url}: {error.reason}") from None
+
+
+def _path_of(topic: str) -> str:
+    return f"/v1/topics/{urllib.parse.quote(topic, safe='')}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from anabranch.clients.admin import Admin
+from anabranch.clients.producer.producer import Producer
 
 if TYPE_CHECKING:
     from anabranch.clients.security import SecurityArguments
@@ -46,6 +47,12 @@ class Controlled:
         servers, security = self.cluster.between_brokers
         secured: SecurityArguments = {} if security is None else {"security": security}
         return Admin(servers, **secured)
+
+    def producer(self) -> Producer:
+        """A producer that keeps keys in order, let in likewise."""
+        servers, security = self.cluster.between_brokers
+        secured: SecurityArguments = {} if security is None else {"security": security}
+        return Producer(servers, linger_ms=0, **secured)
 
     @property
     def faults(self) -> Faults:

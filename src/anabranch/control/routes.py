@@ -19,6 +19,7 @@ from anabranch.control.journal_routes import JOURNAL_ROUTES
 from anabranch.control.route import WAIT_S, Asked, GaveUp, Route, timeout_s
 from anabranch.control.sight_routes import SIGHT_ROUTES
 from anabranch.control.state_routes import STATE_ROUTES
+from anabranch.control.topic_routes import TOPIC_ROUTES
 from anabranch.control.waiting import WORDS, condition, wait
 
 
@@ -160,6 +161,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         get_events,
         query={"after": "only what came after this number"},
     ),
+    *TOPIC_ROUTES,
     *SIGHT_ROUTES,
     *STATE_ROUTES,
     *CLOCK_ROUTES,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hmac
+import ipaddress
 import json
 import logging
 import socket
@@ -21,6 +21,7 @@ from aiohttp import web
 from anabranch.control.actions import Impossible, Unknown
 from anabranch.control.controlled import Controlled
 from anabranch.control.openapi import document
+from anabranch.control.pages import Admission, page_file, policy
 from anabranch.control.route import Asked, GaveUp, Route
 from anabranch.control.routes import ROUTES
 from anabranch.dashboard.feed import Feed
@@ -32,6 +33,7 @@ BODY_BYTES_MAX: Final = 1 << 20
 SHUTDOWN_S: Final = 0.5
 """How long a stop waits for requests under way: those that follow events never end by themselves."""
 EVENT_STREAM: Final = "text/event-stream"
+INDEX: Final = "index.html"
 STATUS: Final[dict[type[Exception], int]] = {
     ValueError: 400,
     KafkaError: 400,
@@ -47,14 +49,18 @@ class ControlServer:
     """Answers on a socket that listens already."""
 
     def __init__(self, controlled: Controlled, listener: socket.socket, token: str = "") -> None:
-        feed = self._feed = Feed(controlled.cluster, controlled.clock)
+        feed = self._feed = Feed(controlled.cluster, controlled.clock, controlled.events.tell)
         controlled.events.on_event(feed.on_event)
         self._controlled = dataclasses.replace(controlled, feed=feed)
         self._listener = listener
-        self._token = token
+        host, port = listener.getsockname()[:2]
+        self._admission = Admission(token, local=ipaddress.ip_address(host).is_loopback, port=port)
         self._streams = {"/v1/events": self._follow, "/v1/watch": self._watch}
         app = web.Application(client_max_size=BODY_BYTES_MAX)
         app.router.add_get("/v1/openapi.json", self._openapi)
+        app.router.add_get("/", self._page)
+        app.router.add_get("/dashboard/{name:.+}", self._page)
+        app.router.add_post("/v1/login", self._log_in)
         for route in ROUTES:
             app.router.add_route(route.method, route.path, self._answering(route))
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S)
@@ -74,8 +80,8 @@ class ControlServer:
 
     def _answering(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def answer(request: web.Request) -> web.StreamResponse:
-            if not self._admits(request):
-                return _refusal(401, "write the header `Authorization: Bearer TOKEN`, as given by --control-token")
+            if (refused := self._admission.refusal(request.headers, request.cookies)) is not None:
+                return _refusal(*refused)
             try:
                 asked = await _asked(request, route)
                 if route.path in self._streams and EVENT_STREAM in request.headers.get("Accept", ""):
@@ -94,10 +100,28 @@ class ControlServer:
 
         return answer
 
-    def _admits(self, request: web.Request) -> bool:
-        if not self._token:
-            return True
-        return hmac.compare_digest(request.headers.get("Authorization", "").encode(), f"Bearer {self._token}".encode())
+    async def _page(self, request: web.Request) -> web.Response:
+        """A file of the dashboard, which holds nothing secret."""
+        found = page_file(request.match_info.get("name", INDEX))
+        if found is None:
+            return _refusal(404, "the dashboard has no such file")
+        content, kind = found
+        headers = {"Content-Type": kind, "Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
+        if kind.startswith("text/html"):
+            headers |= {"Content-Security-Policy": policy(content.decode()), "Referrer-Policy": "no-referrer"}
+        return web.Response(body=content, headers=headers)
+
+    async def _log_in(self, request: web.Request) -> web.Response:
+        """Give a browser a cookie for the token."""
+        try:
+            session = self._admission.log_in((await _body(request)).get("token"))
+        except ValueError as error:
+            return _refusal(400, str(error))
+        if session is None:
+            return _refusal(401, "that is not the token that was given by --control-token")
+        response = web.json_response({})
+        response.set_cookie(self._admission.cookie, session, httponly=True, samesite="Strict", path="/")
+        return response
 
     async def _follow(self, request: web.Request) -> web.StreamResponse:
         """Server-sent events, from the one on that the client has seen last."""

@@ -14,7 +14,7 @@ import contextlib
 import json
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from anabranch.dashboard.history import SPAN_S, History
@@ -58,15 +58,21 @@ class Feed:
     Args:
         cluster: The cluster.
         clock: Its time, if it has one of its own.
+        tell: Hears, as `tell(kind, **detail)`, of what is an event and shows only to who looks: rebalances, gates,
+            slow requests.
     """
 
-    def __init__(self, cluster: Cluster, clock: ClusterClock | None = None) -> None:
+    def __init__(
+        self, cluster: Cluster, clock: ClusterClock | None = None, tell: Callable[..., None] = lambda kind, **_: None
+    ) -> None:
         self._cluster = cluster
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._sheet = Sheet()
         self._topics = Topics(cluster)
-        self._groups = Groups(cluster, self._topics)
+        self._groups = Groups(cluster, self._topics, self._told)
+        self._tell_event = tell
+        self._untold: list[tuple[str, dict[str, Any]]] = []
         self.history = History()
         """What was seen."""
         self._traffic: Traffic | None = None
@@ -124,6 +130,9 @@ class Feed:
         rest.look_at_transactions(self._cluster, sheet)
         rest.look_at_rules(self._cluster, sheet)
         rest.look_at_clock(self._clock, sheet)
+        untold, self._untold = self._untold, []
+        for kind, detail in untold:
+            self._tell_event(kind, **detail)
         delta, at_s = sheet.take(), self.now_s()
         if delta:
             self.history.note(at_s, delta, sheet.rows)
@@ -131,6 +140,9 @@ class Feed:
             self._tell("delta", {"at": at_s, **delta.body(), "events": self._events})
             self._events = []
         return delta
+
+    def _told(self, kind: str, **detail: Any) -> None:
+        self._untold.append((kind, detail))
 
     @property
     def rows(self) -> dict[str, Any]:
@@ -167,14 +179,14 @@ class Feed:
         if not self._watchers:
             return
         self._number += 1
-        self._messages.append((kind, json.dumps(body, separators=(",", ":"))))
+        self._messages.append((kind, json.dumps(body, separators=(",", ":"), default=str)))
         if self._news is not None:
             self._news.set_result(None)
             self._news = None
 
     def _begin(self) -> None:
         self._left_s = None
-        self._traffic = Traffic(self._loop.time)
+        self._traffic = Traffic(self._loop.time, self._told)
         if not self._hooked:
             self._hooked = True
             self._cluster.on_node(self._on_node)

@@ -7,7 +7,7 @@ for other replicas, for records, for a quorum.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.broker.begun import Begun, begin
 from anabranch.broker.dispatch import Dispatcher
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 Sums = dict[int, list[float]]
 """API key -> how many, seconds in all, seconds of work, the longest."""
+SLOW_S: Final = 1.0
+PATIENT: Final = frozenset({"JoinGroup", "SyncGroup"})
+"""They wait for other members."""
 
 
 class TimedDispatcher(Dispatcher):
@@ -27,13 +30,15 @@ class TimedDispatcher(Dispatcher):
 
     outermost = True
 
-    def __init__(self, inner: Dispatcher, clock_s: Callable[[], float]) -> None:
+    def __init__(self, inner: Dispatcher, clock_s: Callable[[], float], slow: Callable[[Request, float], None]) -> None:
+        """`slow` hears of each request that took longer than `SLOW_S`, of those that are not there to wait."""
         self.inner = inner
         self.audiences = inner.audiences
         self.requests = inner.requests
         self.throttling = inner.throttling
         self.long_polls = inner.long_polls
         self._clock_s = clock_s
+        self._slow = slow
         self.sums: Sums = {}
 
     async def answer(self, request: Request, peer: Peer) -> Any:
@@ -50,22 +55,33 @@ class TimedDispatcher(Dispatcher):
         sums[1] += took_s
         sums[2] += worked_s - start_s
         sums[3] = max(sums[3], took_s)
+        if took_s > SLOW_S and request.api.key not in self.long_polls and request.api.name not in PATIENT:
+            self._slow(request, took_s)
         return response
 
 
 class Traffic:
     """The requests of all nodes, between two looks."""
 
-    def __init__(self, clock_s: Callable[[], float]) -> None:
+    def __init__(self, clock_s: Callable[[], float], tell: Callable[..., None]) -> None:
+        """`tell` hears of slow requests, with their details."""
         self._clock_s = clock_s
+        self._tell = tell
         self._timed: dict[int, tuple[Node, TimedDispatcher]] = {}
         self._since_s = clock_s()
 
     def watch(self, node: Node) -> None:
         """Sum up what a node is asked from now on."""
-        timed = TimedDispatcher(node.server.dispatcher, self._clock_s)
+        node_id = node.settings.node_id
+
+        def slow(request: Request, took_s: float) -> None:
+            self._tell(
+                "slow request", node=node_id, api=request.api.name, client=request.client_id, ms=round(took_s * 1000)
+            )
+
+        timed = TimedDispatcher(node.server.dispatcher, self._clock_s, slow)
         node.server.dispatcher = timed
-        self._timed[node.settings.node_id] = node, timed
+        self._timed[node_id] = node, timed
 
     def stop(self) -> None:
         """Leave all nodes as they were."""

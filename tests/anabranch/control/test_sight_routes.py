@@ -1,4 +1,4 @@
-"""Goal: whoever asks is told the rows of now and of before, and ZooKeeper's tree; a page is streamed what changes."""
+"""Goal: who asks is told the rows of now and of before, and the tree of ZooKeeper; a page is streamed what changes."""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ class Page:
     def __init__(self) -> None:
         self.rows: dict[str, Any] = {}
         self.events: list[dict[str, Any]] = []
+        self.told: list[tuple[str, dict[str, Any]]] = []
         self.snapshots = 0
         self.traffic: list[dict[str, Any]] = []
         self.seen = asyncio.Condition()
@@ -57,7 +58,8 @@ class Page:
 @contextlib.asynccontextmanager
 async def watched(brokers: int = 3) -> AsyncIterator[tuple[Cluster, Feed, Page]]:
     async with Cluster(brokers) as cluster:
-        feed, page = Feed(cluster), Page()
+        page = Page()
+        feed = Feed(cluster, tell=lambda kind, **detail: page.told.append((kind, detail)))
         reading = asyncio.create_task(page.read(feed))
         try:
             yield cluster, feed, page
@@ -91,6 +93,8 @@ async def test_a_resize_under_a_group_is_seen() -> None:
         assert (cut, generation, end) == (0, 0, rows[f"partition/orders/{cut}"]["hw"])
         assert rows["gate/billing/orders/2"]["waits"] == [[0, end, rows["commits/billing"]["orders"].get("0", -1)]]
         assert [one[1] for one in rows["partition/orders/1"]["replicas"]] == [0, 0, 0]
+        assert ("rebalance", {"group": "billing", "state": "Stable", "generation": 1, "members": 1}) in page.told
+        assert any(kind == "gate closed" and detail["partition"] == 2 for kind, detail in page.told)
         await page.until(lambda rows: page.traffic)
         assert all(one[0] > 0 for one in page.traffic[-1]["apis"].values())
 

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from anabranch import Admin, Cluster, NewTopic, Producer
+from anabranch.dashboard import traffic as module
 from anabranch.dashboard.traffic import TimedDispatcher, Traffic
 from anabranch.faults.rule import Rule
+
+
+def quiet(kind: str, **detail: object) -> None:
+    """Nobody listens."""
 
 
 async def test_requests_are_summed_up_and_nodes_left_as_they_were() -> None:
     async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
         node = cluster.nodes[1]
         plain = node.server.dispatcher
-        traffic = Traffic(asyncio.get_running_loop().time)
+        traffic = Traffic(asyncio.get_running_loop().time, quiet)
         traffic.watch(node)
         await admin.create_topics([NewTopic(name="t", partitions=1)])
         with cluster.faults(Rule(api=("Produce",), delay_ms=(30.0,))):  # which stands inside of it
@@ -35,10 +42,24 @@ async def test_what_came_around_it_later_stays() -> None:
     async with Cluster(1) as cluster:
         node = cluster.nodes[1]
         plain = node.server.dispatcher
-        inner, outer = Traffic(asyncio.get_running_loop().time), Traffic(asyncio.get_running_loop().time)
+        inner, outer = Traffic(asyncio.get_running_loop().time, quiet), Traffic(asyncio.get_running_loop().time, quiet)
         inner.watch(node)
         outer.watch(node)
         inner.stop()
         assert node.server.dispatcher.inner is plain
         outer.stop()
         assert node.server.dispatcher is plain
+
+
+async def test_slow_requests_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SLOW_S", 0.02)
+    told = []
+    async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        traffic = Traffic(asyncio.get_running_loop().time, lambda kind, **detail: told.append((kind, detail)))
+        traffic.watch(cluster.nodes[1])
+        with cluster.faults(Rule(api=("CreateTopics",), delay_ms=(40.0,))):
+            await admin.create_topics([NewTopic(name="t", partitions=1)])
+        traffic.stop()
+    kind, detail = next(one for one in told if one[1]["api"] == "CreateTopics")
+    assert (kind, detail["node"]) == ("slow request", 1)
+    assert detail["ms"] >= 40

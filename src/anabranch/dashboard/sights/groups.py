@@ -6,6 +6,7 @@ whose journal, state or topics have changed.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from anabranch.clients.group_gates import closed_gates
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from anabranch.dashboard.sheet import Sheet
     from anabranch.dashboard.sights.topics import Topics
 
+Tell = Callable[..., None]
 Mark = tuple[Any, ...]
 """What a group's rows are made of has not changed while this has not."""
 Sources = tuple[Any, ...]
@@ -30,9 +32,12 @@ Sources = tuple[Any, ...]
 class Groups:
     """What is known of groups, from one look to the next."""
 
-    def __init__(self, cluster: Cluster, topics: Topics) -> None:
+    def __init__(self, cluster: Cluster, topics: Topics, tell: Tell) -> None:
+        """`tell` hears of rebalances and gates, with their details."""
         self._cluster = cluster
         self._topics = topics
+        self._tell = tell
+        self._looked = False
         self._marks: dict[str, Mark] = {}
         self._gates: dict[str, tuple[Sources, dict[str, Any]]] = {}
 
@@ -59,6 +64,7 @@ class Groups:
             del self._gates[name]
         sheet.keep("gate", {key for _, gates in self._gates.values() for key in gates})
         self._marks = marks
+        self._looked = True
 
     def _put(self, sheet: Sheet, name: str, node_id: int, slot: Slot) -> None:
         group = slot.group
@@ -71,6 +77,10 @@ class Groups:
             "leader": group.members.leader_id,
             "members": [_member(one) for one in sorted(group.members, key=lambda one: one.member_id)],
         }
+        before = sheet.rows.get(f"group/{name}", {"state": "", "generation": -1})
+        if self._looked and (before["state"], before["generation"]) != (row["state"], row["generation"]):
+            told = {"state": row["state"], "generation": row["generation"], "members": len(group.members)}
+            self._tell("rebalance", group=name, **told)
         sheet.put(f"group/{name}", row)
         commits: dict[str, dict[str, int]] = {}
         for (topic, index), at in sorted(slot.offsets.committed.items()):
@@ -101,7 +111,17 @@ class Groups:
                 }
         for key, row in found.items():
             sheet.put(key, row)
+        before = {} if known is None else known[1]
+        self._tell_of_gates("gate closed", found, before)
+        self._tell_of_gates("gate opened", before, found)
         self._gates[name] = sources, found
+
+    def _tell_of_gates(self, kind: str, there: Mapping[str, Any], elsewhere: Mapping[str, Any]) -> None:
+        for key, row in there.items():
+            if key not in elsewhere:
+                self._tell(
+                    kind, **{name: row[name] for name in ("group", "topic", "partition", "generation", "offset")}
+                )
 
 
 def _member(one: Member) -> dict[str, Any]:

@@ -6,11 +6,13 @@ A look costs a comparison for each replica; a row is made of those that have cha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.clients import metadata as known
 from anabranch.clients.consumer.gate import TopicGate
 from anabranch.clients.group_gates import gate_of
+from anabranch.protocol import linear_hashing
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.lineage import Lineage, Segment
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 Place = tuple[str, int]
 Mark = tuple[Any, ...]
+DRAWN_MAX: Final = 128
+"""Partitions of a topic whose lineage is drawn."""
 
 
 class Topics:
@@ -152,11 +156,24 @@ class Topics:
             "stamped": image.stamped,
             "min_isr": image.min_insync_replicas,
             "cuts": [],
+            "river": _river(image.base, image.history),
         }
         topic = self.resized(image.name)
         if topic is not None:
             row["cuts"] = [[one.partition, one.generation, end] for one, end in sorted(self.ends(topic).items())]
         return row
+
+
+@lru_cache(maxsize=1024)
+def _river(base: int, history: tuple[tuple[int, int], ...]) -> dict[str, Any] | None:
+    """What a drawing of the lineage is made of: beside which partition each split off, and who holds how many keys."""
+    widest = max((count for _, count in history), default=0)
+    if base <= 0 or not 0 < widest <= DRAWN_MAX:
+        return None
+    return {
+        "parents": [-1, *(linear_hashing.parent(index, base) for index in range(1, widest))],
+        "shares": [[round(one, 6) for one in linear_hashing.shares(base, count)] for _, count in history],
+    }
 
 
 def _age(topic: TopicImage) -> tuple[int, int]:

@@ -1,0 +1,101 @@
+"""The files of the dashboard's page, and who may be shown what they ask for.
+
+The page itself holds nothing secret and is given to everybody; what it asks for needs the token. A browser that has
+shown the token once gets a cookie in its place, which no script can read and no other site can send; the token stands
+in no address, and so in no log and no history.
+
+A page of another site, open in the browser of somebody who also runs a cluster, may not do anything to it: requests
+that say they come from elsewhere are refused, and on loopback those, too, that were sent to a name which is not this
+machine's.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import ipaddress
+import re
+import secrets
+from collections.abc import Mapping
+from importlib import resources
+from typing import Final
+from urllib.parse import urlsplit
+
+KINDS: Final[Mapping[str, str]] = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "mjs": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+    "txt": "text/plain; charset=utf-8",
+}
+NAME: Final = re.compile(r"(?:[a-z]+/)?[A-Za-z_]+(?:\.[a-z]+)+")
+INLINE: Final = re.compile(r"<script type=\"importmap\">(.*?)</script>", re.DOTALL)
+
+
+def page_file(name: str) -> tuple[bytes, str] | None:
+    """A file of the page, and its kind; None if there is none of this name."""
+    kind = KINDS.get(name.rpartition(".")[2])
+    if kind is None or not NAME.fullmatch(name):
+        return None
+    found = resources.files("anabranch.dashboard").joinpath("page", name)
+    return (found.read_bytes(), kind) if found.is_file() else None
+
+
+def policy(index: str) -> str:
+    """What the page may load and run: its own files, and the one script that stands in it."""
+    inline = INLINE.search(index)
+    assert inline is not None, "the page says which module is where"
+    digest = base64.b64encode(hashlib.sha256(inline.group(1).encode()).digest()).decode()
+    return (
+        f"default-src 'self'; script-src 'self' 'sha256-{digest}'; style-src 'self' 'unsafe-inline'; "
+        "img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+    )
+
+
+class Admission:
+    """Whose requests are answered.
+
+    Args:
+        token: What they have to show; empty: nothing.
+        local: Whether only this machine reaches the address.
+        port: Where it is: cookies are not told apart by ports.
+    """
+
+    def __init__(self, token: str, *, local: bool, port: int) -> None:
+        self._token = token
+        self._local = local
+        self.cookie = f"anabranch_{port}"
+        """The name of the cookie that stands for the token."""
+        self._session = secrets.token_urlsafe(32)
+
+    def log_in(self, token: object) -> str | None:
+        """What the cookie is to hold; None if the token is another one."""
+        right = isinstance(token, str) and hmac.compare_digest(token.encode(), self._token.encode())
+        return self._session if right else None
+
+    def refusal(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> tuple[int, str] | None:
+        """Why a request is not answered, and its status; None if it is."""
+        host, origin = headers.get("Host", ""), headers.get("Origin")
+        if origin is not None and urlsplit(origin).netloc != host:
+            return 403, f"a page of {origin} may not ask this"
+        if self._local and not _is_here(host):
+            return 403, f"this is 127.0.0.1, not {host!r}"
+        if not self._token or self._shows_token(headers) or self._shows_cookie(cookies):
+            return None
+        return 401, "write the header `Authorization: Bearer TOKEN`, as given by --control-token"
+
+    def _shows_token(self, headers: Mapping[str, str]) -> bool:
+        return hmac.compare_digest(headers.get("Authorization", "").encode(), f"Bearer {self._token}".encode())
+
+    def _shows_cookie(self, cookies: Mapping[str, str]) -> bool:
+        return hmac.compare_digest(cookies.get(self.cookie, "").encode(), self._session.encode())
+
+
+def _is_here(host: str) -> bool:
+    name = urlsplit(f"//{host}").hostname or ""
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost" or name.endswith(".localhost")

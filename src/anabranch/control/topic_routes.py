@@ -1,0 +1,177 @@
+"""The doors to what is done with a topic: see what a resize would do, resize it, write to it, read what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from anabranch.clients.resharding import plan_resize
+from anabranch.control import state
+from anabranch.control.actions import Impossible, Unknown
+from anabranch.control.controlled import Controlled
+from anabranch.control.route import Asked, Route
+from anabranch.dashboard.sights.topics import DRAWN_MAX
+from anabranch.protocol.lineage import Lineage
+from anabranch.protocol.linear_hashing import parent
+from anabranch.protocol.records.batch import iter_batches
+from anabranch.protocol.records.record import iter_records
+from anabranch.record_lines import parsed, to_value
+
+if TYPE_CHECKING:
+    from anabranch.broker.metadata_cache import TopicImage
+    from anabranch.broker.replication.partition import Partition
+
+RECORDS_MAX: Final = 500
+READ_BYTES: Final = 1 << 20
+
+
+async def get_plan(on: Controlled, asked: Asked) -> Any:
+    """What a resize would do."""
+    topic = _topic(on, asked)
+    if topic.base <= 0:
+        raise Impossible(f"{topic.name} is not ordered: it grows as in Kafka, and keys do not keep their order")
+    plan = plan_resize(Lineage(topic.base, topic.history), _number(asked.query, "partitions"))
+    return {
+        "topic": topic.name,
+        "before": plan.before,
+        "after": plan.after,
+        "generation": plan.generation,
+        "moved_share": plan.moved_share,
+        "parents": [-1, *(parent(index, topic.base) for index in range(1, min(plan.after, DRAWN_MAX)))],
+        "shares": list(plan.shares_after),
+        "imbalance_before": plan.imbalance_before,
+        "imbalance_after": plan.imbalance_after,
+        "fenced": list(plan.fenced),
+        "waits": {str(partition): list(sources) for partition, sources in plan.waits.items()},
+    }
+
+
+async def resize_topic(on: Controlled, asked: Asked) -> Any:
+    """Give a topic another count of partitions, and answer when that is published."""
+    topic, count = _topic(on, asked), asked.body.get("partitions")
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise ValueError(f"partitions is a number, not {count!r}")
+    async with on.admin() as admin:
+        await admin.create_partitions(topic.name, count, allow_shrink=True)
+    return state.topic_row(on.cluster, _topic(on, asked))
+
+
+async def write_records(on: Controlled, asked: Asked) -> Any:
+    """Store records, as a producer does that keeps keys in order, and answer where they are."""
+    topic, said = _topic(on, asked), asked.body.get("records")
+    if not isinstance(said, list) or not 0 < len(said) <= RECORDS_MAX:
+        raise ValueError(f'say {{"records": [{{"key": "a", "value": "b"}}]}}, of 1 to {RECORDS_MAX} records')
+    records = [parsed(one) for one in said]
+    async with on.producer() as producer:
+        sent = [
+            await producer.send(
+                topic.name,
+                one.value,
+                one.key,
+                partition=one.partition,
+                timestamp_ms=one.timestamp_ms,
+                headers=list(one.headers),
+            )
+            for one in records
+        ]
+        stored = [await one for one in sent]
+    return [{"partition": one.partition, "offset": one.offset} for one in stored]
+
+
+async def read_records(on: Controlled, asked: Asked) -> Any:
+    """Records of one partition up to its high watermark: from an offset on, or the last ones."""
+    topic, index = _topic(on, asked), _number(asked.query, "partition")
+    limit = min(_number(asked.query, "limit", 50), RECORDS_MAX)
+    leader = _leader(on, topic, index)
+    log, end = leader.log, leader.high_watermark
+    first = _number(asked.query, "offset") if "offset" in asked.query else max(end - limit, 0)
+    offset = max(first, log.log_start_offset)
+    rows: list[dict[str, Any]] = []
+    while offset < end and len(rows) < limit:
+        content = bytes(log.read(offset, READ_BYTES, limit_offset=end, min_one_batch=True))
+        if not content:
+            break
+        for position, header in iter_batches(content):
+            offset = header.next_offset
+            kind = "control" if header.is_control else "transactional" if header.is_transactional else ""
+            batch = {"epoch": header.partition_leader_epoch, "producer_id": header.producer_id, "kind": kind}
+            rows += [
+                {
+                    "offset": one.offset,
+                    "timestamp": one.timestamp_ms,
+                    "key": None if header.is_control else to_value(one.key),
+                    "value": None if header.is_control else to_value(one.value),
+                    "headers": [[name, to_value(value)] for name, value in one.headers],
+                    **batch,
+                }
+                for one in iter_records(content, position)
+            ]
+    found = [one for one in rows if one["offset"] >= first]
+    return {"start": log.log_start_offset, "end": end, "records": found[:limit]}
+
+
+def _topic(on: Controlled, asked: Asked) -> TopicImage:
+    name = asked.words["topic"]
+    image = state.newest_image(on.cluster).get(name)
+    if image is None:
+        raise Unknown(f"there is no topic {name}")
+    return image
+
+
+def _leader(on: Controlled, topic: TopicImage, index: int) -> Partition:
+    image = topic.partitions.get(index)
+    if image is None:
+        raise Unknown(f"{topic.name} has no partition {index}")
+    node = on.cluster.nodes.get(image.leader)
+    leader = None if node is None else node.services.replicas.replica(topic.name, index)
+    if leader is None or not leader.is_leader:
+        raise Impossible(f"{topic.name}-{index} has no leader now")
+    return leader
+
+
+def _number(words: Mapping[str, str], word: str, absent: int = -1) -> int:
+    said = words.get(word, "")
+    if not said and absent >= 0:
+        return absent
+    if not said.isdecimal():
+        raise ValueError(f"{word} is a number from 0 on, not {said!r}")
+    return int(said)
+
+
+ONE: Final = "/v1/topics/{topic}"
+TOPIC_ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        "GET",
+        ONE + "/plan",
+        "What a resize would do: which keys move, what waits for what.",
+        get_plan,
+        query={"partitions": "how many there are to be"},
+    ),
+    Route(
+        "POST",
+        ONE + "/partitions",
+        "Resize a topic, up or down; answers when the new count is published.",
+        resize_topic,
+        body={"partitions": "integer"},
+        waits=True,
+    ),
+    Route(
+        "POST",
+        ONE + "/records",
+        "Store records, and tell where they are.",
+        write_records,
+        body={"records": {"type": "array", "items": {"type": "object"}}},
+        waits=True,
+    ),
+    Route(
+        "GET",
+        ONE + "/records",
+        "Records of a partition, up to its high watermark.",
+        read_records,
+        query={
+            "partition": "the partition",
+            "offset": "the first one; the last ones of all if left out",
+            "limit": f"how many; 50 if left out, at most {RECORDS_MAX}",
+        },
+    ),
+)

@@ -1,0 +1,112 @@
+// The frame of the page: where one is, what the link does, and the timeline below everything.
+import { act, Done } from "./act.js";
+import { html, render, useEffect, useState } from "./lib.js";
+import { connect, goTo, onChange, store } from "./store.js";
+import { Timeline } from "./timeline.js";
+import { plural, timeOfDay } from "./ui.js";
+import { Cluster } from "./views/cluster.js";
+import { Events } from "./views/events.js";
+import { Groups } from "./views/groups.js";
+import { Lineage } from "./views/lineage.js";
+import { Rules } from "./views/rules.js";
+import { Topics } from "./views/topics.js";
+import { TourBar, Tours } from "./views/tour.js";
+import { Traffic } from "./views/traffic.js";
+import { Transactions } from "./views/transactions.js";
+import { Znodes } from "./views/znodes.js";
+
+const VIEWS = [
+  ["cluster", "Cluster", Cluster],
+  ["topics", "Topics", Topics, () => store.of("topic").size],
+  ["lineage", "Lineage", Lineage],
+  ["groups", "Groups", Groups, () => store.of("group").size],
+  ["transactions", "Transactions", Transactions, () => store.of("transaction").size],
+  ["traffic", "Traffic", Traffic],
+  ["rules", "Rules", Rules, () => store.of("rule").size],
+  ["events", "Events", Events],
+  ["zookeeper", "ZooKeeper", Znodes],
+  ["tour", "Tour", Tours],
+];
+
+function here() {
+  const [name, ...rest] = location.hash.slice(2).split("/");
+  return { name: VIEWS.some(([one]) => one === name) ? name : "cluster", rest: decodeURIComponent(rest.join("/")) };
+}
+
+function Login() {
+  const [error, setError] = useState("");
+  const submit = async (event) => {
+    event.preventDefault();
+    const token = new FormData(event.target).get("token");
+    const entry = await act({ title: "Log in", path: "/v1/login", body: { token }, quiet: true });
+    if (entry.state === "done") connect();
+    else setError(entry.error);
+  };
+  return html`<main class="login"><form class="panel grid" onSubmit=${submit}>
+    <h1>Anabranch</h1><p class="muted">This control plane asks for the token that was given by <code>--control-token</code>.</p>
+    <label>Token<input name="token" type="password" autocomplete="current-password" required autofocus /></label>
+    ${error && html`<p class="error" role="alert">${error}</p>`}
+    <div class="buttons"><button class="primary">Show the cluster</button></div>
+  </form></main>`;
+}
+
+function theme() {
+  return localStorage.getItem("theme") || "auto";
+}
+
+function useTheme() {
+  const [name, setName] = useState(theme());
+  useEffect(() => {
+    if (name === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = name;
+    localStorage.setItem("theme", name);
+  }, [name]);
+  return [name, () => setName({ auto: "dark", dark: "light", light: "auto" }[name])];
+}
+
+function Banner() {
+  if (store.link === "lost")
+    return html`<div class="banner bad" role="alert">The connection to the cluster is lost. What you see is from ${timeOfDay(store.now)}. Trying again every second.</div>`;
+  if (store.at !== null)
+    return html`<div class="banner" role="status">This is how it was at ${timeOfDay(store.at, 1)}; actions happen now. <button class="small" onClick=${() => goTo(null)}>Back to now</button></div>`;
+  return null;
+}
+
+function Frame() {
+  const [, draw] = useState(0);
+  const [place, setPlace] = useState(here());
+  const [name, turn] = useTheme();
+  useEffect(() => onChange(() => draw(store.version)), []);
+  useEffect(() => {
+    const moved = () => { setPlace(here()); document.querySelector("main")?.scrollTo(0, 0); };
+    addEventListener("hashchange", moved);
+    return () => removeEventListener("hashchange", moved);
+  }, []);
+  if (store.link === "locked") return html`<${Login} />`;
+  const [, title, View] = VIEWS.find(([one]) => one === place.name);
+  document.title = `${title} · Anabranch`;
+  const dead = [...store.of("node").values()].filter((one) => one.state !== "alive").length;
+  return html`<div class="frame">
+    <nav aria-label="Views">
+      <div class="brand"><img src="/dashboard/mark.svg" alt="" /><span>Anabranch</span></div>
+      ${VIEWS.map(([one, label, , count]) => {
+        const shown = one === "cluster" && dead ? html`<span class="count bad" title=${`${plural(dead, "node")} down`}>${dead} down</span>` : count && count() ? html`<span class="count">${count().toLocaleString("en")}</span>` : null;
+        return html`<a key=${one} href=${`#/${one}`} aria-current=${one === place.name ? "page" : undefined}>${label}${shown}</a>`;
+      })}
+      <div class="foot">
+        <span><i class=${`dot ${store.link === "live" ? "alive" : store.link === "lost" ? "dead" : ""}`}></i> ${{ live: "live", lost: "connection lost", connecting: "connecting" }[store.link]}</span>
+        <button onClick=${turn} aria-label=${`Colours: ${name}. Change`}>${{ auto: "◐ as the system", dark: "● dark", light: "○ light" }[name]}</button>
+      </div>
+    </nav>
+    <main tabindex="-1" aria-label=${title}>
+      <${TourBar} />
+      <${Banner} />
+      ${store.link === "connecting" && !store.of("node").size ? html`<p class="muted">Connecting…</p>` : html`<${View} rest=${place.rest} />`}
+    </main>
+    <${Timeline} />
+    <${Done} />
+  </div>`;
+}
+
+render(html`<${Frame} />`, document.getElementById("app"));
+connect();

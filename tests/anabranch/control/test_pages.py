@@ -1,0 +1,108 @@
+"""Goal: the page is whole and small, runs nothing that is not its own, and who comes from elsewhere is refused."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from anabranch.control.pages import Admission, page_file, policy
+from tests.anabranch.control.test_server import served, status
+
+PAGE = Path(str(resources.files("anabranch.dashboard"))) / "page"
+LIMIT_BYTES = 300_000
+
+
+def files() -> list[str]:
+    return [one.relative_to(PAGE).as_posix() for one in PAGE.rglob("*") if one.is_file()]
+
+
+def test_all_of_it_is_served_and_it_is_small() -> None:
+    found = [page_file(name) for name in files()]
+    assert len(found) > 20
+    assert sum(len(one[0]) for one in found if one is not None) < LIMIT_BYTES
+    assert all(one is not None for one in found)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "../feed.py", "views/../../feed.py", "views", "feed.py", "nothing.js", "/etc/passwd"]
+)
+def test_nothing_else_is(name: str) -> None:
+    assert page_file(name) is None
+
+
+def test_it_names_no_other_place() -> None:
+    for name in files():
+        if not name.startswith("vendor/") and not name.endswith(".svg"):
+            addresses = re.findall(r"https?://[^\s`\"')]+", (PAGE / name).read_text())
+            assert not addresses, name
+
+
+def test_each_module_that_is_imported_is_there() -> None:
+    for name in files():
+        if name.endswith(".js") and not name.startswith("vendor/"):
+            for wanted in re.findall(r'from "(\.[^"]+)"', (PAGE / name).read_text()):
+                assert (PAGE / name).parent.joinpath(wanted).is_file(), (name, wanted)
+
+
+@pytest.mark.parametrize(
+    ("local", "host", "origin", "expected"),
+    [
+        (True, "127.0.0.1:9190", None, None),
+        (True, "localhost:9190", None, None),
+        (True, "[::1]:9190", None, None),
+        (True, "evil.example:9190", None, 403),
+        (True, "", None, 403),
+        (True, "127.0.0.1:9190", "http://127.0.0.1:9190", None),
+        (True, "127.0.0.1:9190", "http://127.0.0.1:8000", 403),
+        (True, "127.0.0.1:9190", "null", 403),
+        (False, "cluster.example:9190", "https://cluster.example:9190", None),
+        (False, "cluster.example:9190", "https://evil.example", 403),
+    ],
+)
+def test_who_comes_from_elsewhere(local: bool, host: str, origin: str | None, expected: int | None) -> None:
+    headers = {"Host": host} | ({} if origin is None else {"Origin": origin})
+    refused = Admission("", local=local, port=9190).refusal(headers, {})
+    assert (refused and refused[0]) == expected
+
+
+def test_a_cookie_stands_for_the_token_and_is_not_it() -> None:
+    admission = Admission("secret", local=True, port=9190)
+    here = {"Host": "localhost:9190"}
+    assert admission.log_in("other") is admission.log_in(None) is None
+    session = admission.log_in("secret")
+    assert session is not None
+    assert "secret" not in session
+    for headers, cookies, expected in [
+        (here, {}, 401),
+        (here, {admission.cookie: session}, None),
+        (here, {admission.cookie: ""}, 401),
+        (here, {"anabranch_9191": session}, 401),
+        ({**here, "Authorization": "Bearer secret"}, {}, None),
+        ({**here, "Authorization": "Bearer "}, {}, 401),
+        ({**here, "Origin": "https://evil.example"}, {admission.cookie: session}, 403),
+    ]:
+        refused = admission.refusal(headers, cookies)
+        assert (refused and refused[0]) == expected
+
+
+async def test_a_browser_logs_in_once() -> None:
+    async with served("secret") as (_, session):
+        async with session.get("/") as page:
+            text = await page.text()
+            assert page.status == 200
+            assert page.headers["Content-Security-Policy"] == policy(text)
+            assert "unsafe-inline" not in page.headers["Content-Security-Policy"].split("style-src")[0]
+        async with session.get("/dashboard/main.js") as script:
+            assert script.headers["Content-Type"].startswith("text/javascript")
+        assert (await status(session, "GET", "/dashboard/nothing.js"))[0] == 404
+        assert (await status(session, "GET", "/v1/nodes"))[0] == 401
+        assert (await status(session, "POST", "/v1/login", json={"token": "other"}))[0] == 401
+        assert (await status(session, "POST", "/v1/login", data=b"{"))[0] == 400
+        async with session.post("/v1/login", json={"token": "secret"}) as answer:
+            cookie = answer.headers["Set-Cookie"]
+        assert {"HttpOnly", "SameSite=Strict"} <= {one.strip() for one in cookie.split(";")}
+        name, _, value = cookie.partition(";")[0].partition("=")
+        assert (await status(session, "GET", "/v1/nodes", headers={"Cookie": f"{name}={value}"}))[0] == 200

@@ -1,0 +1,60 @@
+"""Goal: a resize is looked at before it is made; records are written and read; what cannot be is refused."""
+
+from __future__ import annotations
+
+from tests.anabranch.control.test_server import served, status
+
+
+async def test_a_resize_is_planned_and_made() -> None:
+    async with served() as (_, session):
+        await status(session, "POST", "/v1/topics", json={"topic": "t", "partitions": 4})
+        code, plan = await status(session, "GET", "/v1/topics/t/plan?partitions=6")
+        assert code == 200
+        assert (plan["before"], plan["after"], plan["generation"]) == (4, 6, 1)
+        assert plan["waits"] == {"4": [0], "5": [1]}
+        assert plan["parents"] == [-1, 0, 0, 1, 0, 1]
+        assert 0 < plan["moved_share"] < 1
+        assert abs(sum(plan["shares"]) - 1) < 1e-9
+        assert (await status(session, "GET", "/v1/topics/t"))[1]["generation"] == 0
+        code, topic = await status(session, "POST", "/v1/topics/t/partitions", json={"partitions": 6})
+        assert (code, topic["history"][-1]) == (200, {"generation": 1, "partitions": 6})
+        code, topic = await status(session, "POST", "/v1/topics/t/partitions", json={"partitions": 3})
+        assert (code, topic["generation"]) == (200, 2)
+        for method, path, how, expected in [
+            ("GET", "/v1/topics/t/plan?partitions=x", {}, 400),
+            ("GET", "/v1/topics/t/plan?partitions=0", {}, 400),
+            ("GET", "/v1/topics/nowhere/plan?partitions=3", {}, 404),
+            ("POST", "/v1/topics/t/partitions", {"json": {"partitions": 3}}, 400),
+            ("POST", "/v1/topics/t/partitions", {"json": {"partitions": True}}, 400),
+        ]:
+            code, told = await status(session, method, path, **how)
+            assert (code, bool(told["error"])) == (expected, True), path
+
+
+async def test_records_are_written_and_read() -> None:
+    async with served() as (_, session):
+        await status(session, "POST", "/v1/topics", json={"topic": "t", "partitions": 1})
+        said = {"records": [{"key": "a", "value": f"{number}", "headers": [["h", "1"]]} for number in range(5)]}
+        code, stored = await status(session, "POST", "/v1/topics/t/records", json=said)
+        assert (code, stored) == (200, [{"partition": 0, "offset": number} for number in range(5)])
+        found = (await status(session, "GET", "/v1/topics/t/records?partition=0"))[1]
+        assert (found["start"], found["end"]) == (0, 5)
+        assert [one["value"] for one in found["records"]] == ["0", "1", "2", "3", "4"]
+        assert found["records"][0]["headers"] == [["h", "1"]]
+        for query, values in [
+            ("limit=2", ["3", "4"]),
+            ("offset=1&limit=2", ["1", "2"]),
+            ("offset=9", []),
+            ("limit=0", []),
+        ]:
+            rows = (await status(session, "GET", f"/v1/topics/t/records?partition=0&{query}"))[1]["records"]
+            assert [one["value"] for one in rows] == values, query
+        for path, how, expected in [
+            ("/v1/topics/t/records", {"json": {"records": []}}, 400),
+            ("/v1/topics/t/records", {"json": {"records": [7]}}, 400),
+            ("/v1/topics/t/records", {"json": {"records": [{"unknown": 7}]}}, 400),
+            ("/v1/topics/nowhere/records", {"json": said}, 404),
+        ]:
+            assert (await status(session, "POST", path, **how))[0] == expected
+        for query, expected in [("partition=1", 404), ("partition=x", 400), ("", 400), ("partition=0&offset=-1", 400)]:
+            assert (await status(session, "GET", f"/v1/topics/t/records?{query}"))[0] == expected
