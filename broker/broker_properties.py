@@ -36,6 +36,15 @@ controlled.shutdown.retry.backoff.ms | long | = |  |  | The pause between two of
 default.replication.factor | int | = |  |  | Replicas of a topic whose creator names no number.
 delete.topic.enable | boolean | = |  |  | Whether topics may be deleted.
 fetch.max.bytes | int | = | 1024.. |  | The most bytes that one Fetch is answered with.
+group.consumer.assignors | list | = | uniform, range |  | The assignors of groups whose broker assigns, default first.
+group.consumer.heartbeat.interval.ms | int | = | 1.. |  | How often their members send heartbeats.
+group.consumer.max.heartbeat.interval.ms | int | = | 1.. |  | The longest interval that a group may be given.
+group.consumer.max.session.timeout.ms | int | = | 1.. |  | The longest session that a group may be given.
+group.consumer.max.size | int | = | 1.. |  | The most members of one group whose broker assigns.
+group.consumer.min.heartbeat.interval.ms | int | = | 1.. |  | The shortest interval that a group may be given.
+group.consumer.min.session.timeout.ms | int | = | 1.. |  | The shortest session that a group may be given.
+group.consumer.session.timeout.ms | int | = | 1.. |  | After how much silence a member of such a group is out.
+group.coordinator.rebalance.protocols | list | classic | consumer, classic, share, unknown |  | Whose groups there are.
 group.initial.rebalance.delay.ms | int | = |  |  | How long a new group waits for more members.
 group.max.session.timeout.ms | int | = |  |  | The longest session that a member may ask for.
 group.max.size | int | = | 1.. |  | The most members of one group.

@@ -132,6 +132,16 @@ class BrokerSettings:
     group_max_session_timeout_ms: int = 1800000
     group_initial_rebalance_delay_ms: int = 3000
     group_max_size: int = 2147483647
+    group_coordinator_rebalance_protocols: str = ""
+    """The protocols that groups may use; empty: those of the Kafka that the node shows itself as."""
+    group_consumer_assignors: str = "uniform,range"
+    group_consumer_heartbeat_interval_ms: int = 5000
+    group_consumer_min_heartbeat_interval_ms: int = 5000
+    group_consumer_max_heartbeat_interval_ms: int = 15000
+    group_consumer_session_timeout_ms: int = 45000
+    group_consumer_min_session_timeout_ms: int = 45000
+    group_consumer_max_session_timeout_ms: int = 60000
+    group_consumer_max_size: int = 2147483647
     offset_metadata_max_bytes: int = 4096
     quota_window_num: int = 11
     quota_window_size_seconds: int = 1

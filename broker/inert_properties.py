@@ -38,16 +38,7 @@ delete.records.purgatory.purge.interval.requests | int | 1
 early.start.listeners | string | -
 eligible.leader.replicas.enable | boolean | false
 fetch.purgatory.purge.interval.requests | int | 1000
-group.consumer.assignors | list | uniform,range
-group.consumer.heartbeat.interval.ms | int | 5000 | 1..
-group.consumer.max.heartbeat.interval.ms | int | 15000 | 1..
-group.consumer.max.session.timeout.ms | int | 60000 | 1..
-group.consumer.max.size | int | 2147483647 | 1..
-group.consumer.min.heartbeat.interval.ms | int | 5000 | 1..
-group.consumer.min.session.timeout.ms | int | 45000 | 1..
-group.consumer.session.timeout.ms | int | 45000 | 1..
 group.coordinator.append.linger.ms | int | 10 | 0..
-group.coordinator.rebalance.protocols | list | classic | consumer, classic, share, unknown
 group.coordinator.threads | int | 1 | 1..
 group.share.delivery.count.limit | int | 5 | 2..10
 group.share.heartbeat.interval.ms | int | 5000 | 1..

@@ -94,6 +94,12 @@ class Services:
         return persona(self.dynamic.static.kafka_version)
 
     @property
+    def has_consumer_groups(self) -> bool:
+        """Whether there are groups whose broker assigns (KIP-848): as it was set, or as the Kafka that is shown."""
+        given = self.settings.group_coordinator_rebalance_protocols
+        return "consumer" in given.split(",") if given else self.persona.finalized_features.get("group.version", 0) > 0
+
+    @property
     def session(self) -> ZkSession:
         """The live ZooKeeper session; another one after an expiry."""
         return self.attachment.session

@@ -1,9 +1,9 @@
 """The records of `__consumer_offsets` and `__transaction_state`: their keys and values.
 
 Every key and value starts with an int16 schema version. In `__consumer_offsets` a key's version is also its kind: 0 and
-1 are an offset commit, 2 is a group. Kafka writes offset values as v3 (v1 when the commit carries its own expiry) and
-group values as v3; v4 is the flexible form of v3, which is read here but never written. In `__transaction_state` all is
-v0; the flexible v1 of a value is only read. A null value deletes.
+1 are an offset commit, 2 is a group, others are in `consumer_group_records`. Kafka writes offset values as v3 (v1 when
+the commit carries its own expiry) and group values as v3; v4 is the flexible form of v3, which is read here but never
+written. In `__transaction_state` all is v0; the flexible v1 of a value is only read. A null value deletes.
 
 Source: OffsetCommitKey/Value.json, GroupMetadataKey/Value.json, GroupMetadataManager.scala, and of transactions
 TransactionLogKey/Value.json, TransactionLog.scala of Kafka.
@@ -15,7 +15,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from anabranch.protocol import codec
+from anabranch.protocol import codec, consumer_group_records
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.wire import Bytes, Int8, Int16, Int32, Int64, Text, since
 
@@ -137,14 +137,14 @@ def encode_group(value: GroupMetadataValue) -> bytes:
     return _encode(value, GROUP_VALUE_VERSION)
 
 
-def decode_key(data: bytes) -> Key | None:
+def decode_key(data: bytes) -> Any | None:
     """The decoded key of a record; None for kinds of newer software, which a reader must leave alone."""
     version = _version(data)
     if version in (0, OFFSET_KEY_VERSION):
         return codec.decode(OffsetCommitKey, version, data, _VERSION.size)[0]
     if version == GROUP_KEY_VERSION:
         return codec.decode(GroupMetadataKey, version, data, _VERSION.size)[0]
-    return None
+    return consumer_group_records.decode_key(version, data)
 
 
 def decode_offset(data: bytes) -> OffsetCommitValue:

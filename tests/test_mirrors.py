@@ -32,6 +32,14 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "one machine in several modules: an event of a group goes through most of them",
         "broker/coordinators/: group_table rebalance",
     ),
+    "broker/coordinators/consumer_groups/test_heartbeat.py": (
+        "a heartbeat goes through most of what is decided about a group whose broker assigns",
+        "broker/coordinators/consumer_groups/: administration decision member subscribed_topics target_assignment",
+    ),
+    "broker/coordinators/consumer_groups/test_uniform_assignor.py": (
+        "what an assignor works from shows in what it assigns",
+        "broker/coordinators/consumer_groups/: group_spec",
+    ),
     "broker/coordinators/test_transaction_failover.py": (
         "what follows when leadership comes and goes needs brokers between which it does",
         "broker/coordinators/: marker_sender",

@@ -20,6 +20,9 @@ from anabranch.broker.coordinators import group_positions
 from anabranch.broker.coordinators import group_responses as responses
 from anabranch.broker.coordinators.background import Alarm, Background
 from anabranch.broker.coordinators.classic_group import Group
+from anabranch.broker.coordinators.consumer_group_requests import ConsumerGroupRequests
+from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
+from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
 from anabranch.broker.coordinators.group_events import (
     Answer,
     Close,
@@ -39,9 +42,10 @@ from anabranch.broker.coordinators.group_events import (
 )
 from anabranch.broker.coordinators.group_machine import apply
 from anabranch.broker.coordinators.group_offsets import GroupOffsets
-from anabranch.broker.coordinators.group_state import EMPTY, GroupLimits
+from anabranch.broker.coordinators.group_state import GroupLimits
 from anabranch.broker.coordinators.group_table import GroupTable
 from anabranch.broker.coordinators.group_transactions import GroupTransactions
+from anabranch.broker.coordinators.metadata_topics import MetadataTopics
 from anabranch.broker.coordinators.replicated_journal import GROUP_ERRORS, Journal
 from anabranch.broker.coordinators.shards import Slot
 from anabranch.protocol.apis.consumer_group_position import ConsumerGroupPositionRequest, ConsumerGroupPositionResponse
@@ -93,8 +97,19 @@ class GroupCoordinator:
             rng=rng,
             clock_ms=clock_ms,
             partition_count=self._partition_count,
-            on_loaded=self._look_again,
+            on_loaded=self._loaded,
             on_closed=self._close,
+        )
+        self.consumers = ConsumerGroupRequests(
+            self.table,
+            self._journal,
+            self._background,
+            MetadataTopics(metadata),
+            limits=self._consumer_group_limits,
+            rng=rng,
+            clock_ms=clock_ms,
+            look_again=self._look_again,
+            close_classic=self._apply,
         )
         self.offsets = GroupOffsets(
             self.table,
@@ -136,6 +151,20 @@ class GroupCoordinator:
     def _partition_count(self) -> int:
         topic = self._metadata.topic(CONSUMER_OFFSETS_TOPIC)
         return self._settings.offsets_topic_num_partitions if topic is None else len(topic.partitions)
+
+    def _consumer_group_limits(self, group_id: str) -> ConsumerGroupLimits:
+        settings = self._settings
+        return ConsumerGroupLimits(
+            session_timeout_ms=settings.group_consumer_session_timeout_ms,
+            heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
+            size_max=settings.group_consumer_max_size,
+            assignors=tuple(settings.group_consumer_assignors.split(",")),
+            classic_size_max=settings.group_max_size,
+        )
+
+    def _loaded(self, slot: Slot) -> None:
+        self.consumers.loaded(slot)
+        self._look_again(slot)
 
     # --- membership ----------------------------------------------------------------------------------------------
 
@@ -182,7 +211,7 @@ class GroupCoordinator:
             slot = self.table.find_or_create(group_id) if create else self.table.find(group_id)
         except KafkaError as error:
             return responses.refusal(event, error.code).response
-        if slot is None:
+        if slot is None or isinstance(slot.group, ConsumerGroup):
             return responses.unknown_group(event, self.table.limits)
         self._apply(slot, event)
         return await event.ticket
@@ -191,11 +220,12 @@ class GroupCoordinator:
 
     def _apply(self, slot: Slot, event: Event) -> None:
         """Let the machine react and run its effects."""
-        before, generation = slot.group.state, slot.group.generation
-        for effect in apply(slot.group, event, self._clock_ms()):
+        group = slot.classic
+        before, generation = group.state, group.generation
+        for effect in apply(group, event, self._clock_ms()):
             self._run(slot, effect)
-        if slot.group.state is not before or slot.group.generation != generation:
-            log.debug("%s: %s", slot.group.describe(), responses.why(event))
+        if group.state is not before or group.generation != generation:
+            log.debug("%s: %s", group.describe(), responses.why(event))
         if not isinstance(event, Heartbeat | Close):  # heartbeats only move deadlines later
             self._look_again(slot)
 
@@ -214,13 +244,15 @@ class GroupCoordinator:
                 assert_never(effect)
 
     async def _persist(self, slot: Slot, effect: Persist) -> None:
-        key = encode_key(GroupMetadataKey(group=slot.group.group_id))
+        key = encode_key(GroupMetadataKey(group=slot.group_id))
         error = ErrorCode.NONE
         try:
             await slot.write(self._journal, [(key, encode_group(effect.value))], GROUP_ERRORS)
         except KafkaError as refused:
             log.warning("%s could not be stored: %s", slot.group.describe(), refused)
             error = refused.code
+        if isinstance(slot.group, ConsumerGroup):
+            return  # it became one while this was written, and has refused what waited for it
         self._apply(
             slot,
             Persisted(generation=effect.generation, error=error, answer=effect.answer, replaced=effect.replaced),
@@ -242,12 +274,19 @@ class GroupCoordinator:
             return
         for answer in slot.positions.expire(slot.offsets.offset_of, now_ms):
             _answer(answer)
-        self._apply(slot, Tick())
+        if isinstance(slot.group, ConsumerGroup):
+            self._background.spawn(self.consumers.expire(slot))
+        else:
+            self._apply(slot, Tick())
 
     def _close(self, slot: Slot, error: ErrorCode) -> None:
         """The group is deleted, or coordinated elsewhere."""
         self._forget(slot)
-        self._apply(slot, Close(error))
+        if isinstance(slot.group, ConsumerGroup):
+            slot.group.dead = True
+            self._run(slot, Disturbed(error))
+        else:
+            self._apply(slot, Close(error))
 
     def _forget(self, slot: Slot) -> None:
         self.table.forget(slot)
@@ -268,7 +307,9 @@ class GroupCoordinator:
                 self._look_again(slot)
             return group_positions.refusal(error.code)
         if version == 0:
-            slot.positions.forget(slot.positions.members() - slot.group.members.by_id.keys())
+            members = slot.group.members
+            known = members.keys() if isinstance(members, dict) else members.by_id.keys()
+            slot.positions.forget(slot.positions.members() - known)
             return slot.positions.exchange(request)
         ticket = self._ticket()
         for answer in slot.positions.watch(ticket, request, slot.offsets.offset_of, self._clock_ms()):
@@ -283,12 +324,12 @@ class GroupCoordinator:
 
     # --- administration ------------------------------------------------------------------------------------------
 
-    def group(self, group_id: str) -> Group | None:
+    def group(self, group_id: str) -> Group | ConsumerGroup | None:
         """A group of ours, to look at. Raises KafkaError."""
         slot = self.table.find(group_id)
         return None if slot is None else slot.group
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[Group | ConsumerGroup]:
         """The groups that this broker coordinates."""
         return [slot.group for slot in self.table.slots.values()]
 
@@ -304,7 +345,7 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
         slot.authorize(Delete(), self._clock_ms())
         await self.offsets.delete(slot, slot.offsets.partitions(), group=True)
-        if slot.group.state is EMPTY:
+        if slot.deserted:
             self._close(slot, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 

@@ -62,8 +62,10 @@ class Commit:
     member_id: str
     instance_id: str | None
     generation: int
-    """-1: the sender is no member, and uses the group only to keep its offsets."""
+    """Or its member epoch. -1: the sender is no member, and uses the group only to keep its offsets."""
     transactional: bool = False
+    version: int = 9
+    """Of the OffsetCommit: members whose broker assigns need 9."""
 
 
 @value(kw_only=True)

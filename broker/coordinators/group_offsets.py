@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.coordinators.classic_group import CONSUMER_PROTOCOL_TYPE
 from anabranch.broker.coordinators.committed_offsets import CommittedOffset, Offsets, TopicPartition, records_of
+from anabranch.broker.coordinators.consumer_groups import administration
+from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.coordinators.group_events import Answer, Commit
 from anabranch.broker.coordinators.group_state import EMPTY, STABLE
 from anabranch.broker.coordinators.replicated_journal import COMMIT_ERRORS, GROUP_ERRORS, Journal
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.internal_topics import GroupMetadataKey, OffsetCommitKey, encode_key
+from anabranch.protocol.internal_topics import OffsetCommitKey, encode_key
 
 if TYPE_CHECKING:
     from anabranch.broker.coordinators.group_table import GroupTable
@@ -59,8 +61,18 @@ class GroupOffsets:
         slot = self._table.find(group_id)
         return Offsets() if slot is None else slot.offsets
 
+    def seen_by(self, group_id: str, member_id: str | None, member_epoch: int) -> Offsets:
+        """The same for a member that says at which epoch it is (OffsetFetch v9 on).
+
+        Raises UNKNOWN_MEMBER_ID and STALE_MEMBER_EPOCH if it is not.
+        """
+        slot = self._table.find(group_id)
+        if slot is not None and isinstance(slot.group, ConsumerGroup):
+            administration.authorize_fetch(slot.group, member_id, member_epoch)
+        return Offsets() if slot is None else slot.offsets
+
     async def commit(
-        self, request: OffsetCommitRequest, values: Mapping[TopicPartition, CommittedOffset]
+        self, request: OffsetCommitRequest, values: Mapping[TopicPartition, CommittedOffset], *, version: int
     ) -> set[TopicPartition]:
         """Store offsets in the name of a member, or of any client while the group is Empty. Raises KafkaError.
 
@@ -74,7 +86,12 @@ class GroupOffsets:
         else:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"there is no group {request.group_id!r}")
         try:
-            sender = Commit(member_id=request.member_id, instance_id=request.group_instance_id, generation=generation)
+            sender = Commit(
+                member_id=request.member_id,
+                instance_id=request.group_instance_id,
+                generation=generation,
+                version=version,
+            )
             slot.authorize(sender, self._clock_ms())
             too_long = {one for one, value in values.items() if utf16_length(value.metadata) > self._metadata_max}
             await self._commit(slot, {one: value for one, value in values.items() if one not in too_long})
@@ -99,12 +116,14 @@ class GroupOffsets:
         """Write tombstones, and one for the group itself if it goes too. Raises KafkaError."""
         group_id = slot.group.group_id
         doomed = list(partitions)
-        keys = [encode_key(OffsetCommitKey(group=group_id, topic=topic, partition=index)) for topic, index in doomed]
+        records: list[tuple[bytes, bytes | None]] = [
+            (encode_key(OffsetCommitKey(group=group_id, topic=topic, partition=index)), None) for topic, index in doomed
+        ]
         if group:
-            keys.append(encode_key(GroupMetadataKey(group=group_id)))
-        if not keys:
+            records += slot.tombstones()
+        if not records:
             return
-        first_offset = await slot.write(self._journal, [(key, None) for key in keys], GROUP_ERRORS)
+        first_offset = await slot.write(self._journal, records, GROUP_ERRORS)
         for place, partition in enumerate(doomed, first_offset):
             slot.offsets.delete(partition, place)
 
@@ -118,7 +137,7 @@ class GroupOffsets:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
         group, consumed = slot.group, set[TopicPartition]()
         asked = dict.fromkeys(partitions)
-        if group.state is not EMPTY:
+        if isinstance(group, ConsumerGroup) or group.state is not EMPTY:
             if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
                 raise KafkaError(ErrorCode.NON_EMPTY_GROUP, group.describe())
             topics = group.subscribed_topics()
@@ -131,16 +150,19 @@ class GroupOffsets:
         """Delete expired offsets, and groups that nothing is left of."""
         now_ms = self._clock_ms()
         for slot in list(self._table.slots.values()):
-            group, offsets = slot.group, slot.offsets
+            offsets = slot.offsets
             expired = self._expired(slot, now_ms)
-            idle = group.state is EMPTY and not group.members.pending and not slot.writes_in_flight
+            idle = slot.deserted and not slot.writes_in_flight
             leaves_nothing = idle and len(expired) == len(offsets.committed) and not offsets.staged
-            if expired or (leaves_nothing and group.generation > 0):
+            if expired or (leaves_nothing and not slot.untouched):
                 await self.forget(slot, expired, group=leaves_nothing)
 
     def _expired(self, slot: Slot, now_ms: int) -> list[TopicPartition]:
         """The expired offsets of a group: their retention counts from when its last member left, or from the commit."""
         group, offsets, retention_ms = slot.group, slot.offsets, self._retention_ms
+        if isinstance(group, ConsumerGroup):
+            topics = group.subscribed_topics()
+            return offsets.expired(now_ms, retention_ms, since_ms=None, subscribed=topics)
         if group.protocol_type is None:  # offsets are all it ever had
             return offsets.expired(now_ms, retention_ms, since_ms=None)
         if group.state is EMPTY:
@@ -158,7 +180,7 @@ class GroupOffsets:
         except KafkaError as error:
             log.warning("offsets of %s stay for now: %s", slot.group.group_id, error)
             return
-        if group and slot.group.state is EMPTY and not slot.offsets and not slot.writes_in_flight:
+        if group and slot.deserted and not slot.offsets and not slot.writes_in_flight:
             self._close(slot, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 

@@ -187,8 +187,14 @@ def described(group: Group) -> DescribedGroup:
 
 
 def not_described(group_id: str, error: ErrorCode) -> DescribedGroup:
-    """A group that does not exist (Dead, no error, as Kafka says it) or is not here."""
-    state = "Dead" if error is ErrorCode.NONE else ""
+    """A group that does not exist (Dead, no error up to v5, as Kafka says it) or is not here."""
+    missing = error is ErrorCode.GROUP_ID_NOT_FOUND
     return DescribedGroup(
-        error_code=error, group_id=group_id, group_state=state, protocol_type="", protocol_data="", members=[]
+        error_code=error,
+        error_message=f"there is no classic group {group_id!r}" if missing else None,
+        group_id=group_id,
+        group_state="Dead" if missing or error is ErrorCode.NONE else "",
+        protocol_type="",
+        protocol_data="",
+        members=[],
     )

@@ -58,6 +58,13 @@ GROUP_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = _NOT_STORED | {
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
 """What members of a group hear when its assignment could not be stored."""
+CONSUMER_GROUP_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = _NOT_STORED | {
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""What members hear of a group whose broker assigns: to look for the coordinator, and to try again."""
 
 
 class Appended(Protocol):
@@ -151,18 +158,19 @@ class Journal:
         *,
         timeout_ms: int | None = None,
         transaction: Part | None = None,
+        appended: Callable[[int], None] | None = None,
     ) -> int:
         """Append records as one batch and wait until all in-sync replicas have it; returns the first one's offset.
 
-        The records are in the log, or refused, before anything else can happen here. Those of a `transaction` count
-        when it ends. Raises KafkaError with a code out of `errors`.
+        The records are in the log, or refused, before anything else can happen here; `appended(first offset)` is called
+        then. Those of a `transaction` count when it ends. Raises KafkaError with a code out of `errors`.
         """
         builder = BatchBuilder(limit_bytes=_NO_LIMIT)
         now_ms = self._clock_ms()
         for key, content in records:
             builder.append(key, content, timestamp_ms=now_ms)
         try:
-            appended = await self._replicas.append(
+            written = await self._replicas.append(
                 self.topic,
                 partition,
                 builder.build() if transaction is None else builder.build(*transaction.producer, transactional=True),
@@ -170,11 +178,26 @@ class Journal:
                 timeout_ms=self._timeout_ms if timeout_ms is None else timeout_ms,
                 origin="coordinator",
                 verification=None if transaction is None else transaction.verification,
-                appended=None if transaction is None else transaction.appended,
+                appended=appended if transaction is None else transaction.appended,
             )
         except KafkaError as error:
             raise KafkaError(errors.get(error.code, error.code), error.message) from error
-        return appended.base_offset
+        return written.base_offset
+
+    async def committed(
+        self, partition: int, offset: int, errors: Mapping[ErrorCode, ErrorCode], *, timeout_ms: int | None = None
+    ) -> None:
+        """Wait until all in-sync replicas have everything below `offset`. Raises KafkaError like `append`."""
+        try:
+            if self._replicas.leader_of(self.topic, partition).high_watermark >= offset:
+                return
+            async with asyncio.timeout((self._timeout_ms if timeout_ms is None else timeout_ms) / 1000):
+                await self._replicas.wait_committed(self.topic, partition, offset)
+        except TimeoutError:
+            late = ErrorCode.REQUEST_TIMED_OUT
+            raise KafkaError(errors.get(late, late), f"{self.topic}-{partition}: not replicated") from None
+        except KafkaError as error:
+            raise KafkaError(errors.get(error.code, error.code), error.message) from error
 
     def first_offset(self, partition: int) -> int:
         """Where reading starts. Raises KafkaError when this broker does not lead the partition."""

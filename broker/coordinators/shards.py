@@ -7,16 +7,20 @@ settle at their markers. Replaying is the same `Offsets` code that live commits 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from anabranch.broker.coordinators.classic_group import Group
 from anabranch.broker.coordinators.committed_offsets import CommittedOffset, Offsets
+from anabranch.broker.coordinators.consumer_groups import administration
+from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.coordinators.group_events import Commit, Delete, Observe, Verdict
 from anabranch.broker.coordinators.group_machine import apply, restored
 from anabranch.broker.coordinators.group_positions import Positions
 from anabranch.broker.coordinators.group_state import EMPTY, GroupLimits
 from anabranch.broker.coordinators.replicated_journal import Journal, Part, Put, Settle
+from anabranch.protocol import consumer_group_records
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import (
     GroupMetadataKey,
@@ -24,6 +28,7 @@ from anabranch.protocol.internal_topics import (
     OffsetCommitKey,
     decode_group,
     decode_offset,
+    encode_key,
 )
 from anabranch.protocol.records.batch import NO_PRODUCER_ID
 
@@ -32,18 +37,51 @@ from anabranch.protocol.records.batch import NO_PRODUCER_ID
 class Slot:
     """A group with its offsets, and all else that the coordinator keeps for it."""
 
-    group: Group
+    group: Group | ConsumerGroup
     partition: int
     offsets: Offsets = field(default_factory=Offsets)
     positions: Positions = field(default_factory=Positions)
     writes_in_flight: int = 0
+    end_offset: int = 0
+    """Behind the last record of a group whose broker assigns: what follows from it is told when that is replicated."""
+
+    @property
+    def group_id(self) -> str:
+        """The group's name."""
+        return self.group.group_id
+
+    @property
+    def classic(self) -> Group:
+        """The group, where it is known to be one whose members assign."""
+        assert isinstance(self.group, Group), f"{self.group.describe()} is not of the classic protocol"
+        return self.group
+
+    @property
+    def untouched(self) -> bool:
+        """Whether the group itself has left no trace in the journal, and nobody is expected in it."""
+        group = self.group
+        if isinstance(group, ConsumerGroup):
+            return group.epoch == 0 and not group.members
+        return group.state is EMPTY and group.generation == 0 and not group.members.pending
 
     @property
     def vacant(self) -> bool:
         """Whether nothing would be lost by forgetting the group: it left no trace in the journal either."""
+        return self.untouched and not self.offsets and not self.positions.watches and not self.writes_in_flight
+
+    @property
+    def deserted(self) -> bool:
+        """Whether the group has no members, and none is on its way."""
         group = self.group
-        untouched = group.state is EMPTY and group.generation == 0 and not group.members.pending
-        return untouched and not self.offsets and not self.positions.watches and not self.writes_in_flight
+        if isinstance(group, ConsumerGroup):
+            return not group.members
+        return group.state is EMPTY and not group.members.pending
+
+    def tombstones(self) -> list[tuple[bytes, bytes | None]]:
+        """What deletes the group from the journal, but for its offsets."""
+        if isinstance(self.group, ConsumerGroup):
+            return [consumer_group_records.encode(one) for one in administration.tombstones(self.group)]
+        return [(encode_key(GroupMetadataKey(group=self.group.group_id)), None)]
 
     def next_deadline(self) -> int | None:
         """When the slot has to be looked at."""
@@ -52,6 +90,9 @@ class Slot:
 
     def authorize(self, event: Commit | Observe | Delete, now_ms: int) -> None:
         """Raise the KafkaError with which the group refuses the event."""
+        if isinstance(self.group, ConsumerGroup):
+            administration.authorize(self.group, event)
+            return
         (verdict,) = apply(self.group, event, now_ms)
         assert isinstance(verdict, Verdict)
         if verdict.error is not ErrorCode.NONE:
@@ -63,11 +104,12 @@ class Slot:
         records: list[tuple[bytes, bytes | None]],
         errors: Mapping[ErrorCode, ErrorCode],
         transaction: Part | None = None,
+        appended: Callable[[int], None] | None = None,
     ) -> int:
         """Append records of this group, and keep the slot meanwhile. Raises KafkaError with a code out of `errors`."""
         self.writes_in_flight += 1
         try:
-            return await journal.append(self.partition, records, errors, transaction=transaction)
+            return await journal.append(self.partition, records, errors, transaction=transaction, appended=appended)
         finally:
             self.writes_in_flight -= 1
 
@@ -77,6 +119,7 @@ class Replay:
     """The journal of one partition, as far as it has been read."""
 
     groups: dict[str, GroupMetadataValue] = field(default_factory=dict)
+    consumer_groups: dict[str, ConsumerGroup] = field(default_factory=dict)
     offsets: dict[str, Offsets] = field(default_factory=dict)
 
     def apply(self, entry: Put | Settle) -> None:
@@ -91,6 +134,19 @@ class Replay:
                 self.groups.pop(group, None)
             case Put(key=GroupMetadataKey(group=group), value=bytes() as value):
                 self.groups[group] = decode_group(value)
+            case Put(key=key) if consumer_group_records.is_ours(key):
+                self._put_consumer_group(key, entry.value)
+
+    def _put_consumer_group(self, key: Any, value: bytes | None) -> None:
+        content = None if value is None else consumer_group_records.decode_value(key, value)
+        group = self.consumer_groups.get(key.group_id)
+        if group is None:
+            if content is None:
+                return
+            group = self.consumer_groups[key.group_id] = ConsumerGroup(key.group_id)
+        group.apply((key, content))
+        if content is None and isinstance(key, consumer_group_records.ConsumerGroupMetadataKey):
+            del self.consumer_groups[key.group_id]
 
     def _put_offset(self, key: OffsetCommitKey, entry: Put) -> None:
         offsets = self.offsets.setdefault(key.group, Offsets())
@@ -110,6 +166,8 @@ class Replay:
             group_id: Slot(restored(group_id, value, limits, rng, now_ms), partition)
             for group_id, value in self.groups.items()
         }
+        for group_id, group in self.consumer_groups.items():
+            slots[group_id] = Slot(group, partition)
         for group_id, offsets in self.offsets.items():
             if offsets:
                 slot = slots.setdefault(group_id, Slot(Group(group_id, limits, rng), partition))

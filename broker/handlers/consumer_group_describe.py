@@ -1,35 +1,55 @@
-"""ConsumerGroupDescribe: groups whose broker assigns (KIP-848).
+"""ConsumerGroupDescribe: members, epochs and assignments of groups whose broker assigns (KIP-848).
 
-Version 0. Kafka's brokers with ZooKeeper advertise this and have no such group: UNSUPPORTED_VERSION for each.
+Versions 0 to 1. Each group is answered, or refused, alone: GROUP_ID_NOT_FOUND also for one of the classic protocol,
+which DescribeGroups tells of. A group with a topic that the client may not describe is not shown at all.
 """
 
 from __future__ import annotations
 
 from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.coordinators.consumer_groups.administration import not_described
+from anabranch.broker.rights import demand, may, operations
+from anabranch.broker.turns import Turns
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     DescribedGroup,
 )
-from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
-@handles(ConsumerGroupDescribeRequest, versions="0")
+@handles(ConsumerGroupDescribeRequest, versions="0-1")
 async def consumer_group_describe(
     ctx: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
-    """Refuse each."""
-    return ConsumerGroupDescribeResponse(
-        groups=[
-            DescribedGroup(
-                error_code=ErrorCode.UNSUPPORTED_VERSION,
-                group_id=group_id,
-                group_state="",
-                group_epoch=0,
-                assignment_epoch=0,
-                assignor_name="",
-                members=[],
-            )
-            for group_id in request.group_ids
-        ]
-    )
+    """Describe each."""
+    groups, turns = [], Turns()
+    for group_id in dict.fromkeys(request.group_ids):
+        await turns.step()
+        group = await describe(ctx, group_id)
+        if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
+            group.authorized_operations = operations(ctx, ResourceType.GROUP, group_id)
+        groups.append(group)
+    return ConsumerGroupDescribeResponse(groups=groups)
+
+
+async def describe(ctx: RequestContext, group_id: str) -> DescribedGroup:
+    """The row of one group."""
+    try:
+        if not ctx.services.has_consumer_groups:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        demand(ctx, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        group = await ctx.services.groups.consumers.describe(group_id)
+    except KafkaError as error:
+        return not_described(group_id, error.code, error.message)
+    topics = {
+        row.topic_name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        for row in assignment.topic_partitions
+    }
+    topics.update(name for member in group.members for name in member.subscribed_topic_names)
+    if all(may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in topics):
+        return group
+    return not_described(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the group has a topic that is not shown")

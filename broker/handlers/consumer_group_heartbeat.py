@@ -1,23 +1,44 @@
 """ConsumerGroupHeartbeat: be a member of a group whose broker assigns (KIP-848).
 
-Version 0. Kafka's brokers with ZooKeeper advertise this and have no coordinator for it: UNSUPPORTED_VERSION.
+Versions 0 to 1. A node that shows itself as a Kafka without such groups, or is told to have none, refuses all with
+UNSUPPORTED_VERSION, as Kafka's brokers with ZooKeeper do. A topic that the client names and may not describe refuses
+the whole request.
 """
 
 from __future__ import annotations
 
 from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.coordinators.consumer_groups.heartbeat import Sender
+from anabranch.broker.rights import demand, may
+from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
-@handles(ConsumerGroupHeartbeatRequest, versions="0")
+@handles(ConsumerGroupHeartbeatRequest, versions="0-1")
 async def consumer_group_heartbeat(
     ctx: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse:
-    """Refuse."""
-    return ConsumerGroupHeartbeatResponse(
-        error_code=ErrorCode.UNSUPPORTED_VERSION, member_epoch=0, heartbeat_interval_ms=0
-    )
+    """Join, go on, or leave."""
+    try:
+        if not ctx.services.has_consumer_groups:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        demand(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
+        for name in request.subscribed_topic_names or ():
+            demand(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name)
+        return await ctx.services.groups.consumers.heartbeat(
+            request,
+            version=ctx.version,
+            sender=Sender(client_id=ctx.client_id, client_host=f"/{ctx.peer.host}"),
+            may_describe=lambda name: may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name),
+        )
+    except KafkaError as refused:
+        return ConsumerGroupHeartbeatResponse(
+            error_code=refused.code,
+            error_message=refused.message or None,
+            member_epoch=0,
+            heartbeat_interval_ms=0,
+        )

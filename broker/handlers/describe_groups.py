@@ -1,21 +1,27 @@
 """DescribeGroups: members and state of groups (KIP-345, KIP-430).
 
-Versions 0 to 5. A group that does not exist is Dead, without an error, as Kafka answers it. What a
-client may not describe is refused alone.
+Versions 0 to 6. A group that does not exist is Dead, without an error, as Kafka answers it, and GROUP_ID_NOT_FOUND from
+v6 on (KIP-1043); so is one whose broker assigns, which ConsumerGroupDescribe tells of. What a client may not describe
+is refused alone.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.coordinators import group_responses as responses
+from anabranch.broker.coordinators.classic_group import Group
 from anabranch.broker.rights import demand, operations
 from anabranch.broker.turns import Turns
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
+FIRST_VERSION_THAT_MISSES_GROUPS: Final = 6
 
-@handles(DescribeGroupsRequest, versions="0-5")
+
+@handles(DescribeGroupsRequest, versions="0-6")
 async def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Describe each group."""
     groups = await Turns().each(request.groups, lambda group_id: describe(ctx, group_id))
@@ -33,4 +39,7 @@ def describe(ctx: RequestContext, group_id: str) -> DescribedGroup:
         group = ctx.services.groups.group(group_id)
     except KafkaError as error:
         return responses.not_described(group_id, error.code)
-    return responses.not_described(group_id, ErrorCode.NONE) if group is None else responses.described(group)
+    if not isinstance(group, Group):
+        missing = ctx.version >= FIRST_VERSION_THAT_MISSES_GROUPS
+        return responses.not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.NONE)
+    return responses.described(group)

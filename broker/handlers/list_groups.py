@@ -1,20 +1,18 @@
 """ListGroups: the groups that this broker coordinates (KIP-518, KIP-848).
 
-Versions 0 to 5. v4 filters by state, v5 by type; all groups here are of the type "classic". A group that is still being
-loaded is missing, and the error COORDINATOR_LOAD_IN_PROGRESS says so.
+Versions 0 to 5. v4 filters by state, v5 by type: "classic", or "consumer" if the broker assigns. A group that is still
+being loaded is missing, and the error COORDINATOR_LOAD_IN_PROGRESS says so.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
 from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.coordinators.classic_group import Group
+from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.rights import may
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from anabranch.protocol.errors import ErrorCode
-
-GROUP_TYPE: Final = "classic"
 
 
 @handles(ListGroupsRequest, versions="0-5")
@@ -29,12 +27,17 @@ async def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGr
             group_id=group.group_id,
             protocol_type=group.protocol_type or "",
             group_state=group.state.value,
-            group_type=GROUP_TYPE,
+            group_type=type_of(group),
         )
         for group in coordinator.groups()
         if (everything or may(ctx, Operation.DESCRIBE, ResourceType.GROUP, group.group_id))
         and (not states or group.state.value.lower() in states)
-        and (not types or GROUP_TYPE in types)
+        and (not types or type_of(group) in types)
     ]
     error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if coordinator.loading else ErrorCode.NONE
     return ListGroupsResponse(error_code=error, groups=groups)
+
+
+def type_of(group: Group | ConsumerGroup) -> str:
+    """Kafka's name of a kind of groups."""
+    return "classic" if isinstance(group, Group) else "consumer"

@@ -43,7 +43,7 @@ async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Of
     outcome = ErrorCode.NONE
     if accepted:
         try:
-            too_long = await ctx.services.groups.offsets.commit(request, accepted)
+            too_long = await ctx.services.groups.offsets.commit(request, accepted, version=ctx.version)
             refused |= dict.fromkeys(too_long, ErrorCode.OFFSET_METADATA_TOO_LARGE)
         except KafkaError as error:
             outcome = error.code

@@ -2,7 +2,8 @@
 
 Versions 0 to 9. From v8 one request asks for several groups; null topics (v2 on) mean all that were committed. A
 partition or group that does not exist is not an error: its offset is -1. With `require_stable` (v7 on) a partition
-with an open transactional commit is UNSTABLE_OFFSET_COMMIT. v1 has no place for a group's error but the partitions. v0
+with an open transactional commit is UNSTABLE_OFFSET_COMMIT. From v9 on a member of a group whose broker assigns says at
+which epoch it is. v1 has no place for a group's error but the partitions. v0
 reads from ZooKeeper (`zookeeper_offsets`).
 """
 
@@ -73,7 +74,9 @@ async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> Offs
 
 def answer_group(ctx: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
     """One group of a v8 request; its error stands alone, without partitions."""
-    error, found = look_up(ctx, group.group_id, group.topics, require_stable)
+    error, found = look_up(
+        ctx, group.group_id, group.topics, require_stable, member=(group.member_id, group.member_epoch)
+    )
     return OffsetFetchResponseGroup(
         group_id=group.group_id,
         error_code=error,
@@ -103,12 +106,13 @@ def look_up(
     group_id: str,
     asked: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
     require_stable: bool,
+    member: tuple[str | None, int] = (None, -1),
 ) -> tuple[ErrorCode, list[tuple[str, list[Row]]]]:
     """The group's error and, per topic, its rows."""
     topics = None if asked is None else [(topic.name, topic.partition_indexes) for topic in asked]
     try:
         demand(ctx, Operation.DESCRIBE, ResourceType.GROUP, group_id)
-        offsets = ctx.services.groups.offsets.of(group_id)
+        offsets = ctx.services.groups.offsets.seen_by(group_id, *member)
     except KafkaError as refused:
         code = refused.code
         rows = [

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
+from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroupState
 from anabranch.broker.coordinators.group_state import DEAD, GroupState
 from anabranch.broker.coordinators.transactional_id import ONGOING, PREPARE_ABORT, PREPARE_COMMIT
 from anabranch.broker.metrics.fences import Fences
@@ -147,8 +148,10 @@ def by_topic(counts: Mapping[str, float]) -> Samples:
 
 def groups(reading: Reading) -> Samples:
     """How many groups are in each state; none is missing, so that a graph has no holes."""
-    found = Counter(group.state for group in reading.services.groups.groups()) if reading.is_broker else Counter()
-    return [({"state": state.value}, found[state]) for state in GroupState if state is not DEAD]
+    known = reading.services.groups.groups() if reading.is_broker else []
+    found = Counter(group.state.value for group in known)
+    states = dict.fromkeys(state.value for state in (*GroupState, *ConsumerGroupState))
+    return [({"state": state}, found[state]) for state in states if state != DEAD.value]
 
 
 def open_transactions(reading: Reading) -> Samples:

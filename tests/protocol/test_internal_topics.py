@@ -53,7 +53,7 @@ def test_keys() -> None:
 
 
 def test_a_kind_of_the_future_is_left_alone() -> None:
-    assert topics.decode_key(bytes.fromhex("0003000167")) is None
+    assert topics.decode_key(bytes.fromhex("0063000167")) is None
 
 
 def test_offset_values() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.replication.partition import Role
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def groups(cluster: Cluster) -> list[Row]:
     return sorted(rows, key=lambda row: str(row["group"]))
 
 
-def group_row(cluster: Cluster, node: Node, group: Group) -> Row:
+def group_row(cluster: Cluster, node: Node, group: Group | ConsumerGroup) -> Row:
     """One group: its members, what it has committed, how far it is behind.
 
     Told are all partitions of the topics of which it has committed any: where it has committed nothing, it has
@@ -139,8 +140,8 @@ def group_row(cluster: Cluster, node: Node, group: Group) -> Row:
         "group": group.group_id,
         "coordinator": node.settings.node_id,
         "state": group.state.value,
-        "generation": group.generation,
-        "members": sorted(one.member_id for one in group.members),
+        "generation": group.epoch if isinstance(group, ConsumerGroup) else group.generation,
+        "members": sorted(group.members if isinstance(group, ConsumerGroup) else group.members.by_id),
         "offsets": offsets,
         "lag": sum(one["lag"] for one in offsets),
     }

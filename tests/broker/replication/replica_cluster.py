@@ -20,7 +20,7 @@ from anabranch.broker.controller_fence import ControllerFence
 from anabranch.broker.controller_link import ControllerLink
 from anabranch.broker.dispatch import Dispatcher
 from anabranch.broker.dynamic_config import DynamicConfig
-from anabranch.broker.metadata_cache import MetadataCache
+from anabranch.broker.metadata_cache import FULL_UPDATE, MetadataCache
 from anabranch.broker.producer_ids import ProducerIds
 from anabranch.broker.replication.partition import Partition
 from anabranch.broker.replication.replica_manager import ReplicaManager
@@ -58,6 +58,7 @@ from anabranch.protocol.apis.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from anabranch.protocol.connection import CLIENT_SOFTWARE, NODE_SOFTWARE
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch import iter_batches
 from anabranch.protocol.records.batch_builder import BatchBuilder
@@ -116,8 +117,8 @@ class TestBroker:
     def replicas(self) -> ReplicaManager:
         return self.services.replicas
 
-    async def connect(self) -> Connection:
-        return await Connection.open("127.0.0.1", self.server.port, client_id="test")
+    async def connect(self, software_name: str = CLIENT_SOFTWARE) -> Connection:
+        return await Connection.open("127.0.0.1", self.server.port, client_id="test", software_name=software_name)
 
     async def stop(self, *, clean: bool = True) -> None:
         """An unclean stop leaves the files as they are: no checkpoint, no seal."""
@@ -333,6 +334,7 @@ class ReplicaCluster:
         request = UpdateMetadataRequest(
             controller_id=9,
             controller_epoch=1,
+            type=FULL_UPDATE,
             topic_states=list(topics.values()),
             live_brokers=[
                 UpdateMetadataBroker(
@@ -402,7 +404,7 @@ class ReplicaCluster:
     # -- the clients' part ----------------------------------------------------------------------------------------
 
     async def call(self, broker: TestBroker, request: Any, *, version: int | None = None) -> Any:
-        connection = await broker.connect()
+        connection = await broker.connect(NODE_SOFTWARE)
         try:
             return await connection.call(request, version=version)
         finally:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.clients.group_gates import closed_gates
 from anabranch.protocol.consumer_protocol import decode_assignment
 from anabranch.protocol.errors import DecodeError
@@ -16,6 +17,7 @@ from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
 from anabranch.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
+    from anabranch.broker.coordinators.consumer_groups.member import Member as Assigned
     from anabranch.broker.coordinators.members import Member
     from anabranch.broker.coordinators.shards import Slot
     from anabranch.cluster import Cluster
@@ -56,7 +58,8 @@ class Groups:
             group = slot.group
             journal = self._cluster.nodes[node_id].services.replicas.replica(CONSUMER_OFFSETS_TOPIC, slot.partition)
             end = -1 if journal is None else journal.high_watermark
-            mark = marks[name] = (node_id, id(slot), group.state, group.generation, len(group.members), end)
+            at = group.epoch if isinstance(group, ConsumerGroup) else group.generation
+            mark = marks[name] = (node_id, id(slot), group.state, at, len(group.members), end)
             if self._marks.get(name) != mark:
                 self._put(sheet, name, node_id, slot)
             self._look_at_gates(sheet, name, slot, mark)
@@ -68,15 +71,22 @@ class Groups:
 
     def _put(self, sheet: Sheet, name: str, node_id: int, slot: Slot) -> None:
         group = slot.group
-        row = {
-            "group": name,
-            "coordinator": node_id,
-            "state": group.state.value,
-            "generation": group.generation,
-            "protocol": group.protocol,
-            "leader": group.members.leader_id,
-            "members": [_member(one) for one in sorted(group.members, key=lambda one: one.member_id)],
-        }
+        row: dict[str, Any] = {"group": name, "coordinator": node_id, "state": group.state.value}
+        if isinstance(group, ConsumerGroup):
+            names = self._cluster.nodes[node_id].services.metadata.topic_name
+            row |= {
+                "generation": group.epoch,
+                "protocol": "consumer",
+                "leader": None,
+                "members": [_assigned(group.members[one], names) for one in sorted(group.members)],
+            }
+        else:
+            row |= {
+                "generation": group.generation,
+                "protocol": group.protocol,
+                "leader": group.members.leader_id,
+                "members": [_member(one) for one in sorted(group.members, key=lambda one: one.member_id)],
+            }
         before = sheet.rows.get(f"group/{name}", {"state": "", "generation": -1})
         if self._looked and (before["state"], before["generation"]) != (row["state"], row["generation"]):
             told = {"state": row["state"], "generation": row["generation"], "members": len(group.members)}
@@ -130,4 +140,9 @@ def _member(one: Member) -> dict[str, Any]:
     except DecodeError:
         assigned = []
     owns = {part.topic: sorted(part.partitions) for part in assigned}
+    return {"id": one.member_id, "instance": one.instance_id, "client": one.client_id, "owns": owns}
+
+
+def _assigned(one: Assigned, name_of: Callable[[bytes], str | None]) -> dict[str, Any]:
+    owns = {name_of(topic_id) or topic_id.hex(): sorted(one.assigned[topic_id]) for topic_id in sorted(one.assigned)}
     return {"id": one.member_id, "instance": one.instance_id, "client": one.client_id, "owns": owns}

@@ -1,0 +1,134 @@
+"""Who may commit, fetch, watch and delete offsets of a group whose broker assigns, and how the group is described.
+
+A member is fenced by its epoch: what it commits with another one is refused whole. Only while the group has no members
+may others commit. Source: Kafka's ConsumerGroup (validateOffsetCommit, validateOffsetFetch, validateDeleteGroup,
+asDescribedGroup) of 4.1.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from anabranch.broker.coordinators.consumer_groups import target_assignment
+from anabranch.broker.coordinators.consumer_groups.assignment import Assignment
+from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
+from anabranch.broker.coordinators.consumer_groups.decision import Decision
+from anabranch.broker.coordinators.consumer_groups.member import Member
+from anabranch.broker.coordinators.consumer_groups.topics_view import TopicsView
+from anabranch.broker.coordinators.group_events import Commit, Delete, Observe
+from anabranch.protocol.apis import consumer_group_describe as api
+from anabranch.protocol.consumer_group_records import Record
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+FIRST_COMMIT_WITH_EPOCHS: Final = 9
+NO_MEMBER: Final = -1
+CLASSIC, CONSUMER = 0, 1
+"""The types of members in ConsumerGroupDescribe."""
+
+
+def authorize(group: ConsumerGroup, event: Commit | Observe | Delete) -> None:
+    """Raise the KafkaError with which the group refuses the event."""
+    match event:
+        case Commit():
+            authorize_commit(group, event)
+        case Observe():
+            authorize_observe(group, event)
+        case Delete():
+            if group.members:
+                raise KafkaError(ErrorCode.NON_EMPTY_GROUP, group.describe())
+
+
+def authorize_commit(group: ConsumerGroup, event: Commit) -> None:
+    """Raise unless the sender may commit: a member at its epoch, or anybody while there are no members.
+
+    Raises UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION, STALE_MEMBER_EPOCH; ILLEGAL_GENERATION for classic members and in
+    transactions, whose senders know no other word for it.
+    """
+    if event.generation < 0 and not group.members:
+        return
+    anonymous = event.generation == NO_MEMBER and event.member_id == "" and event.instance_id is None
+    if event.transactional and anonymous:
+        return
+    member = group.member(event.member_id)
+    if not event.transactional and member.classic is None and event.version < FIRST_COMMIT_WITH_EPOCHS:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "members whose broker assigns commit with version 9 or newer")
+    _check_epoch(member, event.generation, ErrorCode.ILLEGAL_GENERATION if event.transactional else None)
+
+
+def authorize_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
+    """Raise unless the sender may see committed offsets: a member at its epoch, or one that does not say who it is."""
+    if member_id is not None or epoch >= 0:
+        _check_epoch(group.member(member_id or ""), epoch)
+
+
+def authorize_observe(group: ConsumerGroup, event: Observe) -> None:
+    """Raise unless the sender may wait for commits: a member at its epoch, or anybody while there are no members."""
+    if event.member_id == "" and not group.members:
+        return
+    _check_epoch(group.member(event.member_id), event.generation)
+
+
+def _check_epoch(member: Member, epoch: int, code: ErrorCode | None = None) -> None:
+    if epoch != member.epoch:
+        stale = ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
+        raise KafkaError(code or stale, f"epoch {epoch} is not the member's {member.epoch}")
+
+
+def tombstones(group: ConsumerGroup) -> list[Record]:
+    """The records that delete a group."""
+    decision = Decision.about(group)
+    decision.delete_group()
+    return decision.records
+
+
+def described(group: ConsumerGroup, topics: TopicsView, assignors: tuple[str, ...]) -> api.DescribedGroup:
+    """The group for administrators."""
+    return api.DescribedGroup(
+        error_code=ErrorCode.NONE,
+        group_id=group.group_id,
+        group_state=group.state.value,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=target_assignment.preferred_assignor(group.members.values(), assignors),
+        members=[_described(group, member, topics) for member in group.members.values()],
+    )
+
+
+def _described(group: ConsumerGroup, member: Member, topics: TopicsView) -> api.Member:
+    return api.Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=list(member.topic_names),
+        subscribed_topic_regex=member.topic_regex or None,
+        assignment=_named(member.assigned, topics),
+        target_assignment=_named(group.target(member.member_id), topics),
+        member_type=CONSUMER if member.classic is None else CLASSIC,
+    )
+
+
+def _named(assignment: Assignment, topics: TopicsView) -> api.Assignment:
+    """An assignment with the names of its topics, without those that are no more."""
+    rows = [
+        api.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=sorted(assignment[topic_id]))
+        for topic_id in sorted(assignment)
+        if (name := topics.name_of(topic_id)) is not None
+    ]
+    return api.Assignment(topic_partitions=rows)
+
+
+def not_described(group_id: str, error: ErrorCode, message: str = "") -> api.DescribedGroup:
+    """A group that does not exist, is of another kind, or is not here."""
+    return api.DescribedGroup(
+        error_code=error,
+        error_message=message or None,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=[],
+    )

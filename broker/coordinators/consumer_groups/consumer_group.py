@@ -1,0 +1,244 @@
+"""One group whose broker assigns: all that its coordinator knows of it, which is what the records of the journal say.
+
+`apply` takes in one record and is the only way in which anything here changes, but for the timers: a coordinator that
+decided something applies the records of its decision when they are in the log, one that takes over applies them as it
+reads. So both know the same, by construction.
+
+    Empty        no members
+    Assigning    the target was computed for an older epoch of the group
+    Reconciling  some member has not got to its target
+    Stable       every member has what it is to have
+    Dead         deleted, or coordinated elsewhere
+
+Invariant: `holder` names the one member that has a partition, as assigned or as not given up yet.
+Source: KIP-848; Kafka's ConsumerGroup, ModernGroup, and the replay methods of GroupMetadataManager.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from anabranch.broker.coordinators.consumer_groups import assignment
+from anabranch.broker.coordinators.consumer_groups.assignment import NOTHING, Assignment, each
+from anabranch.broker.coordinators.consumer_groups.member import Member
+from anabranch.broker.coordinators.consumer_groups.regular_expressions import ResolvedRegularExpression
+from anabranch.broker.coordinators.consumer_groups.timers import Timers
+from anabranch.protocol import consumer_group_records as records
+from anabranch.protocol.consumer_group_records import Record
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+NO_EPOCH: Final = -1
+
+
+class ConsumerGroupState(enum.Enum):
+    """The value is the name on the wire."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+@dataclass(slots=True, eq=False)
+class ConsumerGroup:
+    """One group."""
+
+    group_id: str
+    epoch: int = 0
+    """0: nothing of the group is in the journal yet."""
+    assignment_epoch: int = 0
+    """The epoch of the group for which `targets` was computed."""
+    metadata_hash: int = 0
+    members: dict[str, Member] = field(default_factory=dict)
+    static: dict[str, str] = field(default_factory=dict)
+    """Instance id -> member id."""
+    targets: dict[str, Assignment] = field(default_factory=dict)
+    """Member id -> what it is to have."""
+    regexes: dict[str, ResolvedRegularExpression] = field(default_factory=dict)
+    subscribers: Counter[str] = field(default_factory=Counter)
+    """Topic -> how many members subscribe to it by name."""
+    regex_subscribers: Counter[str] = field(default_factory=Counter)
+    """Expression -> how many members subscribe by it."""
+    timers: Timers = field(default_factory=Timers)
+    metadata_seen: Any = None
+    """The image of the metadata for which the hash was compared last."""
+    newest_topic_seen: int = -1
+    """`TopicsView.newest_topic` when expressions were resolved last; -1: not by this coordinator."""
+    has_partition_metadata: bool = False
+    """Whether a record of Kafka 4.0 has to be deleted."""
+    dead: bool = False
+    _holders: dict[bytes, dict[int, str]] = field(default_factory=dict)
+
+    # --- what it is asked ----------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        """Where the group stands."""
+        if self.dead:
+            return ConsumerGroupState.DEAD
+        if not self.members:
+            return ConsumerGroupState.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return ConsumerGroupState.ASSIGNING
+        if all(member.is_reconciled(self.assignment_epoch) for member in self.members.values()):
+            return ConsumerGroupState.STABLE
+        return ConsumerGroupState.RECONCILING
+
+    @property
+    def protocol_type(self) -> str:
+        """As classic groups of consumers have it."""
+        return "consumer"
+
+    def next_deadline(self) -> int | None:
+        """When something of the group has to be looked at."""
+        return self.timers.first()
+
+    def member(self, member_id: str) -> Member:
+        """A member. Raises UNKNOWN_MEMBER_ID."""
+        found = self.members.get(member_id)
+        if found is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
+            )
+        return found
+
+    def static_member(self, instance_id: str | None) -> Member | None:
+        """The member of an instance, if it has one."""
+        return None if instance_id is None else self.members.get(self.static.get(instance_id, ""))
+
+    def holder(self, topic_id: bytes, index: int) -> str | None:
+        """Who has a partition, or has not given it up yet."""
+        return self._holders.get(topic_id, {}).get(index)
+
+    def is_free(self, topic_id: bytes, index: int) -> bool:
+        """Whether nobody has a partition."""
+        return index not in self._holders.get(topic_id, NOTHING)
+
+    def target(self, member_id: str, instance_id: str | None = None) -> Assignment:
+        """What a member is to have; one that takes the place of a static member has that one's."""
+        if instance_id is not None:
+            member_id = self.static.get(instance_id, member_id)
+        return self.targets.get(member_id, NOTHING)
+
+    @property
+    def classic_members(self) -> list[Member]:
+        """Those that speak the classic protocol."""
+        return [member for member in self.members.values() if member.classic is not None]
+
+    def topics_of(self, member: Member) -> frozenset[str]:
+        """All that a member subscribes to, by name and by an expression that has been resolved."""
+        resolved = self.regexes.get(member.topic_regex) if member.topic_regex else None
+        names = frozenset(member.topic_names)
+        return names if resolved is None else names | resolved.topics
+
+    def subscribed_topics(self) -> frozenset[str]:
+        """What any member subscribes to."""
+        return frozenset(self.subscribers).union(*(one.topics for one in self.regexes.values()))
+
+    def describe(self) -> str:
+        """One line for logs."""
+        return (
+            f"group {self.group_id} {self.state.value} epoch={self.epoch} assignment={self.assignment_epoch} "
+            f"members={ {one.member_id: one.epoch for one in self.members.values()} }"
+        )
+
+    # --- records -------------------------------------------------------------------------------------------------
+
+    def apply(self, record: Record) -> None:
+        """Take in what one record says."""
+        key, content = record
+        _APPLY[type(key)](self, key, content)
+
+    def _apply_group(self, key: records.ConsumerGroupMetadataKey, said: Any) -> None:
+        self.epoch = 0 if said is None else said.epoch
+        self.metadata_hash = 0 if said is None else said.metadata_hash
+
+    def _apply_partition_metadata(self, key: Any, said: Any) -> None:
+        self.has_partition_metadata = said is not None
+
+    def _apply_metadata(self, key: records.ConsumerGroupMemberMetadataKey, said: Any) -> None:
+        before = self.members.get(key.member_id)
+        if said is not None:
+            self._replace((before or Member(member_id=key.member_id)).with_metadata(said))
+        elif before is not None:
+            self._forget(before)
+
+    def _apply_current(self, key: records.ConsumerGroupCurrentMemberAssignmentKey, said: Any) -> None:
+        before = self.members.get(key.member_id)
+        if said is not None or before is not None:
+            self._replace((before or Member(member_id=key.member_id)).with_current(said))
+
+    def _apply_target(self, key: records.ConsumerGroupTargetAssignmentMemberKey, said: Any) -> None:
+        if said is None:
+            self.targets.pop(key.member_id, None)
+        else:
+            self.targets[key.member_id] = assignment.of_rows(said.topic_partitions)
+
+    def _apply_assignment_epoch(self, key: Any, said: Any) -> None:
+        self.assignment_epoch = NO_EPOCH if said is None else said.assignment_epoch
+
+    def _apply_regex(self, key: records.ConsumerGroupRegularExpressionKey, said: Any) -> None:
+        if said is None:
+            self.regexes.pop(key.regular_expression, None)
+        else:
+            resolved = ResolvedRegularExpression(frozenset(said.topics), said.version, said.timestamp)
+            self.regexes[key.regular_expression] = resolved
+
+    def _replace(self, member: Member) -> None:
+        before = self.members.get(member.member_id)
+        self.members[member.member_id] = member
+        if before is None or before.topic_names != member.topic_names or before.topic_regex != member.topic_regex:
+            self._count(before, -1)
+            self._count(member, 1)
+        if before is None or before.assigned != member.assigned or before.revoking != member.revoking:
+            self._release(before)
+            for topic_id, index in (*each(member.assigned), *each(member.revoking)):
+                self._holders.setdefault(topic_id, {})[index] = member.member_id
+        if member.instance_id is not None:
+            self.static[member.instance_id] = member.member_id
+
+    def _forget(self, member: Member) -> None:
+        del self.members[member.member_id]
+        self._count(member, -1)
+        self._release(member)
+        if member.instance_id is not None and self.static.get(member.instance_id) == member.member_id:
+            del self.static[member.instance_id]
+        self.timers.forget(member.member_id)
+
+    def _count(self, member: Member | None, by: int) -> None:
+        if member is None:
+            return
+        for counts, names in (
+            (self.subscribers, member.topic_names),
+            (self.regex_subscribers, (member.topic_regex,) if member.topic_regex else ()),
+        ):
+            for name in names:
+                counts[name] += by
+                if not counts[name]:
+                    del counts[name]
+
+    def _release(self, member: Member | None) -> None:
+        if member is None:
+            return
+        for topic_id, index in (*each(member.assigned), *each(member.revoking)):
+            holders = self._holders.get(topic_id)
+            if holders is not None and holders.get(index) == member.member_id:
+                del holders[index]
+                if not holders:
+                    del self._holders[topic_id]
+
+
+_APPLY: Final[Mapping[type[Any], Callable[[ConsumerGroup, Any, Any], None]]] = {
+    records.ConsumerGroupMetadataKey: ConsumerGroup._apply_group,
+    records.ConsumerGroupPartitionMetadataKey: ConsumerGroup._apply_partition_metadata,
+    records.ConsumerGroupMemberMetadataKey: ConsumerGroup._apply_metadata,
+    records.ConsumerGroupCurrentMemberAssignmentKey: ConsumerGroup._apply_current,
+    records.ConsumerGroupTargetAssignmentMemberKey: ConsumerGroup._apply_target,
+    records.ConsumerGroupTargetAssignmentMetadataKey: ConsumerGroup._apply_assignment_epoch,
+    records.ConsumerGroupRegularExpressionKey: ConsumerGroup._apply_regex,
+}

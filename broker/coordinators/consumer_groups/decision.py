@@ -1,0 +1,212 @@
+"""A decision about a group in the making: the records that will make it so, and what happens once they are there.
+
+A decision changes nothing. Its records are written as one batch; when the log has taken them the group applies them,
+its timers are set, and the answer waits until they are replicated. If the log refuses them, nothing has happened.
+
+The steps here are those that every request of a member goes through: what it says of itself, the epoch of the group,
+the target, and its own way to that. Source: Kafka's GroupMetadataManager of 4.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from anabranch.broker.coordinators.consumer_groups import assignment, target_assignment
+from anabranch.broker.coordinators.consumer_groups.assignment import NOTHING, Assignment
+from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
+from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
+from anabranch.broker.coordinators.consumer_groups.member import UNREVOKED, Member
+from anabranch.broker.coordinators.consumer_groups.reconciliation import reconcile
+from anabranch.broker.coordinators.consumer_groups.regular_expressions import ResolvedRegularExpression
+from anabranch.broker.coordinators.consumer_groups.subscribed_topics import existing, metadata_hash
+from anabranch.broker.coordinators.consumer_groups.timers import Timer
+from anabranch.broker.coordinators.consumer_groups.topics_view import NO_TOPICS, TopicsView
+from anabranch.protocol import consumer_group_records as records
+from anabranch.protocol.consumer_group_records import Record
+
+
+@dataclass(slots=True)
+class Decision:
+    """About one group, at one moment."""
+
+    group: ConsumerGroup
+    topics: TopicsView
+    limits: ConsumerGroupLimits
+    now_ms: int
+    records: list[Record] = field(default_factory=list)
+    then: list[Callable[[], None]] = field(default_factory=list)
+    """What changes besides, when the records are in the log: timers, what was looked at."""
+    answer: Any = None
+    resolve: frozenset[str] = frozenset()
+    """Expressions that have to be resolved now."""
+
+    @classmethod
+    def about(cls, group: ConsumerGroup) -> Decision:
+        """One that only deletes, for which neither the topics nor the time matters."""
+        return cls(group, NO_TOPICS, ConsumerGroupLimits(), 0)
+
+    # --- records -------------------------------------------------------------------------------------------------
+
+    def write(self, key: Any, content: Any) -> None:
+        """One more record; None deletes."""
+        self.records.append((key, content))
+
+    def write_epoch(self, epoch: int, hashed: int) -> None:
+        """The group's epoch, and the metadata it is for."""
+        content = records.ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=hashed)
+        self.write(records.ConsumerGroupMetadataKey(group_id=self.group.group_id), content)
+
+    def write_metadata(self, member: Member) -> None:
+        """What a member said of itself."""
+        key = records.ConsumerGroupMemberMetadataKey(group_id=self.group.group_id, member_id=member.member_id)
+        self.write(key, member.metadata())
+
+    def write_current(self, member: Member) -> None:
+        """How far a member is."""
+        key = records.ConsumerGroupCurrentMemberAssignmentKey(group_id=self.group.group_id, member_id=member.member_id)
+        self.write(key, member.current())
+
+    def write_target(self, member_id: str, target: Assignment) -> None:
+        """What a member is to have."""
+        key = records.ConsumerGroupTargetAssignmentMemberKey(group_id=self.group.group_id, member_id=member_id)
+        rows = assignment.to_rows(target)
+        self.write(key, records.ConsumerGroupTargetAssignmentMemberValue(topic_partitions=rows))
+
+    def write_assignment_epoch(self, epoch: int) -> None:
+        """The epoch of the group that the targets are for."""
+        key = records.ConsumerGroupTargetAssignmentMetadataKey(group_id=self.group.group_id)
+        self.write(key, records.ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch))
+
+    def delete_member(self, member_id: str) -> None:
+        """All that there is of a member."""
+        group_id = self.group.group_id
+        self.write(records.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None)
+        self.write(records.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
+        self.write(records.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
+
+    def write_regex(self, expression: str, resolved: ResolvedRegularExpression) -> None:
+        """What an expression matches."""
+        key = records.ConsumerGroupRegularExpressionKey(group_id=self.group.group_id, regular_expression=expression)
+        content = records.ConsumerGroupRegularExpressionValue(
+            topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.timestamp_ms
+        )
+        self.write(key, content)
+
+    def delete_regex(self, expression: str) -> None:
+        """What an expression matched."""
+        key = records.ConsumerGroupRegularExpressionKey(group_id=self.group.group_id, regular_expression=expression)
+        self.write(key, None)
+
+    def delete_group(self) -> None:
+        """All that there is of the group."""
+        group_id = self.group.group_id
+        for member_id in self.group.members.keys() | self.group.targets.keys():
+            self.delete_member(member_id)
+        for expression in self.group.regexes:
+            self.delete_regex(expression)
+        self.write(records.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None)
+        if self.group.has_partition_metadata:
+            self.write(records.ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
+        self.write(records.ConsumerGroupMetadataKey(group_id=group_id), None)
+
+    def set_timer(self, member_id: str, timer: Timer, after_ms: int) -> None:
+        """Let a timer run out that long after now."""
+        due_ms = self.now_ms + after_ms
+        self.then.append(lambda: self.group.timers.set(member_id, timer, due_ms))
+
+    def cancel_timer(self, member_id: str, timer: Timer) -> None:
+        """Stop a timer."""
+        self.then.append(lambda: self.group.timers.cancel(member_id, timer))
+
+    # --- the steps of a request ----------------------------------------------------------------------------------
+
+    def hash_with(
+        self,
+        gone: Iterable[Member] = (),
+        after: Member | None = None,
+        expressions: Mapping[str, ResolvedRegularExpression] | None = None,
+    ) -> int:
+        """The metadata hash of what will be subscribed to once members are gone, and one is there or another."""
+        names, subscribers = self.group.subscribers.copy(), self.group.regex_subscribers.copy()
+        for member in gone:
+            names.subtract(member.topic_names)
+            subscribers.subtract([member.topic_regex])
+        if after is not None:
+            names.update(after.topic_names)
+            subscribers.update([after.topic_regex])
+        wanted = {name for name, count in names.items() if count > 0}
+        for expression, resolved in (self.group.regexes if expressions is None else expressions).items():
+            if subscribers[expression] > 0:
+                wanted |= resolved.topics
+        return metadata_hash(existing(wanted, self.topics.find).values())
+
+    def bump_if_needed(self, before: Member, after: Member, *, changed: bool) -> int:
+        """The group's epoch: one more if something `changed`, or if the metadata of its topics did."""
+        group = self.group
+        if not changed and group.metadata_seen is self.topics.image:
+            return group.epoch
+        hashed = self.hash_with([before], after)
+        self.then.append(lambda: setattr(group, "metadata_seen", self.topics.image))
+        if group.has_partition_metadata:
+            self.write(records.ConsumerGroupPartitionMetadataKey(group_id=group.group_id), None)
+        if not changed and hashed == group.metadata_hash:
+            return group.epoch
+        self.write_epoch(group.epoch + 1, hashed)
+        return group.epoch + 1
+
+    def retarget_if_needed(self, epoch: int, after: Member, replaced: Member | None) -> tuple[int, Assignment]:
+        """The assignment epoch and the member's target, computed anew if the group's epoch has moved on."""
+        group = self.group
+        if epoch <= group.assignment_epoch:
+            return group.assignment_epoch, group.target(after.member_id, after.instance_id)
+        members = dict(group.members)
+        targets = group.targets
+        if replaced is not None:
+            del members[replaced.member_id]
+            targets = {**targets, after.member_id: targets.get(replaced.member_id, NOTHING)}
+        members[after.member_id] = after
+        wished = target_assignment.preferred_assignor(members.values(), self.limits.assignors)
+        computed = target_assignment.compute(group, members.values(), targets, wished, self.topics.find)
+        for member_id, target in computed.items():
+            if group.targets.get(member_id) != target:
+                self.write_target(member_id, target)
+        self.write_assignment_epoch(epoch)
+        return epoch, computed.get(after.member_id, NOTHING)
+
+    def reconcile(self, member: Member, target_epoch: int, target: Assignment, owned: Assignment | None) -> Member:
+        """The member after its next step, and the time it has for it."""
+        if member.is_reconciled(target_epoch):
+            return member
+        after = reconcile(
+            member, target=target, target_epoch=target_epoch, owned=owned, is_free=self._is_free_for(member)
+        )
+        if after is member:
+            return member
+        self.write_current(after)
+        if after.classic is None:
+            if after.state is UNREVOKED:
+                self.set_timer(after.member_id, Timer.REBALANCE, after.rebalance_timeout_ms)
+            else:
+                self.cancel_timer(after.member_id, Timer.REBALANCE)
+        return after
+
+    def _is_free_for(self, member: Member) -> Callable[[bytes, int], bool]:
+        """Partitions that nobody has; what the member itself is giving up is its own to take back."""
+        group, revoking = self.group, member.revoking
+        if not revoking:
+            return group.is_free
+        return lambda topic_id, index: group.is_free(topic_id, index) or index in revoking.get(topic_id, ())
+
+    def remove(self, members: Iterable[Member]) -> None:
+        """Members go, and what only they subscribed to; the next heartbeat divides their work."""
+        gone = list(members)
+        for member in gone:
+            self.delete_member(member.member_id)
+        left = self.group.regex_subscribers.copy()
+        left.subtract(member.topic_regex for member in gone)
+        for expression in {member.topic_regex for member in gone if member.topic_regex}:
+            if left[expression] <= 0:
+                self.delete_regex(expression)
+        self.write_epoch(self.group.epoch + 1, self.hash_with(gone))

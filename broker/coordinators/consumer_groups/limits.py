@@ -1,0 +1,33 @@
+"""What a broker allows, and asks of, the groups whose broker assigns: its properties `group.consumer.*`."""
+
+from __future__ import annotations
+
+from anabranch.protocol.values import value
+
+BIDIRECTIONAL, UPGRADE, DOWNGRADE, DISABLED = "bidirectional", "upgrade", "downgrade", "disabled"
+POLICIES = (BIDIRECTIONAL, UPGRADE, DOWNGRADE, DISABLED)
+
+
+@value(kw_only=True)
+class ConsumerGroupLimits:
+    """One group's limits: the broker's, and what was set for the group."""
+
+    session_timeout_ms: int = 45000
+    heartbeat_interval_ms: int = 5000
+    size_max: int = 2147483647
+    assignors: tuple[str, ...] = ("uniform", "range")
+    """The first one serves groups whose members ask for none."""
+    migration_policy: str = BIDIRECTIONAL
+    regex_refresh_interval_ms: int = 600000
+    classic_size_max: int = 2147483647
+    """The size of a classic group, above which none is made of a group of this kind."""
+
+    @property
+    def may_upgrade(self) -> bool:
+        """Whether a classic group with members becomes one of this kind when a member of this kind joins."""
+        return self.migration_policy in (BIDIRECTIONAL, UPGRADE)
+
+    @property
+    def may_downgrade(self) -> bool:
+        """Whether a group of which only classic members are left becomes a classic one."""
+        return self.migration_policy in (BIDIRECTIONAL, DOWNGRADE)

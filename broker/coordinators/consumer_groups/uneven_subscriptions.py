@@ -1,0 +1,161 @@
+"""The uniform assignor where members subscribe to different topics.
+
+Everybody keeps what it has and may have. What nobody has goes to the subscriber of its topic that has least, topic by
+topic: first the topics with most partitions to a subscriber. Then those that have most give to those that have least,
+again topic by topic, until a whole round over the topics moved nothing. Balance is per topic, so a chain of overlapping
+subscriptions may end at 9, 10 and 11 partitions.
+
+Source: Kafka's UniformHeterogeneousAssignmentBuilder of 4.0 on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from anabranch.broker.coordinators.consumer_groups.assignment import Assignment, size
+from anabranch.broker.coordinators.consumer_groups.group_spec import GroupSpec
+
+ROUNDS_MAX: Final = 16
+
+
+def assign_unevenly(spec: GroupSpec) -> Mapping[str, Assignment]:
+    """What each member is to have. Members are numbered in their order, which decides between equals."""
+    return _Work(spec).done()
+
+
+class _Work:
+    """One assignment in the making."""
+
+    def __init__(self, spec: GroupSpec) -> None:
+        self._spec = spec
+        kept = [spec.kept(member) for member in spec.members.values()]
+        self._load = [size(has) for has in kept]
+        self._subscribers: dict[bytes, list[int]] = {}
+        for number, member in enumerate(spec.members.values()):
+            for topic_id in member.topics:
+                self._subscribers.setdefault(topic_id, []).append(number)
+        self._owner: dict[bytes, dict[int, int]] = {topic_id: {} for topic_id in self._subscribers}
+        for number, has in enumerate(kept):
+            for topic_id, partitions in has.items():
+                self._owner[topic_id].update(dict.fromkeys(partitions, number))
+        self._topics = sorted(self._subscribers, key=self._rank)
+
+    def _rank(self, topic_id: bytes) -> tuple[float, int, bytes]:
+        subscribers = len(self._subscribers[topic_id])
+        return -len(self._spec.partitions[topic_id]) / subscribers, subscribers, topic_id
+
+    def done(self) -> Mapping[str, Assignment]:
+        """Hand out, balance, and tell."""
+        for topic_id in self._topics:
+            self._hand_out(topic_id)
+        self._balance()
+        targets: list[dict[bytes, set[int]]] = [{} for _ in self._spec.members]
+        for topic_id, owners in self._owner.items():
+            for index, number in owners.items():
+                targets[number].setdefault(topic_id, set()).add(index)
+        return {
+            member_id: {topic_id: frozenset(indexes) for topic_id, indexes in target.items()}
+            for member_id, target in zip(self._spec.members, targets, strict=True)
+        }
+
+    def _give(self, topic_id: bytes, index: int, number: int) -> None:
+        before = self._owner[topic_id].get(index)
+        if before is not None:
+            self._load[before] -= 1
+        self._owner[topic_id][index] = number
+        self._load[number] += 1
+
+    def _hand_out(self, topic_id: bytes) -> None:
+        owners = self._owner[topic_id]
+        ends = _Ends(self._subscribers[topic_id], self._load)
+        for index in self._spec.partitions[topic_id]:
+            if index not in owners:
+                self._give(topic_id, index, ends.least_loaded())
+
+    def _balance(self) -> None:
+        shared = [topic_id for topic_id in self._topics if len(self._subscribers[topic_id]) > 1]
+        last_changed: bytes | None = None
+        for _ in range(ROUNDS_MAX):
+            for topic_id in shared:
+                if topic_id == last_changed:
+                    return
+                if self._balance_topic(topic_id) or last_changed is None:
+                    last_changed = topic_id
+
+    def _balance_topic(self, topic_id: bytes) -> int:
+        subscribers = self._subscribers[topic_id]
+        loads = [self._load[number] for number in subscribers]
+        if max(loads) - min(loads) <= 1:
+            return 0
+        owned: dict[int, list[int]] = {}
+        for index in sorted(self._owner[topic_id]):
+            owned.setdefault(self._owner[topic_id][index], []).append(index)
+        ends, moved = _Ends(subscribers, self._load), 0
+        while (giver := ends.most_loaded(owned)) is not None:
+            index = owned[giver].pop()
+            taker = ends.least_loaded()
+            if ends.meet:
+                break
+            self._give(topic_id, index, taker)
+            moved += 1
+        return moved
+
+
+class _Ends:
+    """Some members in the order of their loads: who is to get the next partition, who is to give one away.
+
+    Both ends are stretches of members at one level. Each member of a stretch has its turn; then the level of the lower
+    end rises by one and that of the upper end falls by one, and the stretch grows by those who are there already.
+    """
+
+    def __init__(self, members: list[int], load: list[int]) -> None:
+        """`load` is looked at each time: it changes as partitions move."""
+        self._load = load
+        self._order = sorted(members, key=lambda number: (load[number], number))
+        self._low_end = self._low_next = 0
+        self._low_level = load[self._order[0]] - 1
+        self._high_start = self._high_end = len(self._order)
+        self._high_next = len(self._order) - 1
+        self._high_level = load[self._order[-1]] + 1
+
+    @property
+    def meet(self) -> bool:
+        """Whether a partition from the one end would do no good at the other."""
+        return self._high_level - self._low_level <= 1
+
+    def least_loaded(self) -> int:
+        """Whose turn it is to get one."""
+        if self._low_next >= self._low_end:
+            self._low_level += 1
+            while self._low_end < len(self._order) and self._load_at(self._low_end) == self._low_level:
+                self._low_end += 1
+            self._low_next = 0
+        self._low_next += 1
+        return self._order[self._low_next - 1]
+
+    def most_loaded(self, owned: Mapping[int, list[int]]) -> int | None:
+        """Whose turn it is to give one away, out of what it owns; None when nobody has any left."""
+        while True:
+            if self._high_next < self._high_start:
+                self._next_stretch()
+            if self._high_next < 0:
+                return None
+            place, self._high_next = self._high_next, self._high_next - 1
+            if owned.get(self._order[place]):
+                return self._order[place]
+            self._high_end -= 1  # it has nothing to give, and is left out from now on
+            order = self._order
+            order[place], order[self._high_end] = order[self._high_end], order[place]
+
+    def _next_stretch(self) -> None:
+        if self._high_end <= self._high_start and self._high_start > 0:
+            self._high_level = self._load_at(self._high_start - 1)
+        else:
+            self._high_level -= 1
+        while self._high_start > 0 and self._load_at(self._high_start - 1) == self._high_level:
+            self._high_start -= 1
+        self._high_next = self._high_end - 1
+
+    def _load_at(self, place: int) -> int:
+        return self._load[self._order[place]]

@@ -1,0 +1,79 @@
+"""The uniform assignor: everybody gets as many partitions as anybody else, and keeps what it has as far as possible.
+
+Where all members subscribe to the same topics (here), each has its share; what is more than the share goes to those
+that have less. `uneven_subscriptions` does the same where subscriptions differ.
+
+Invariant: every partition that may be assigned, and that somebody subscribes to, is in exactly one target.
+Source: Kafka's UniformAssignor, UniformHomogeneousAssignmentBuilder of 4.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from anabranch.broker.coordinators.consumer_groups.assignment import Assignment, size
+from anabranch.broker.coordinators.consumer_groups.group_spec import GroupSpec, without_members
+from anabranch.broker.coordinators.consumer_groups.uneven_subscriptions import assign_unevenly
+
+
+def assign_uniformly(spec: GroupSpec) -> Mapping[str, Assignment]:
+    """What each member is to have."""
+    if not spec.members:
+        return {}
+    return assign_evenly(spec) if spec.is_homogeneous else assign_unevenly(spec)
+
+
+def assign_evenly(spec: GroupSpec) -> Mapping[str, Assignment]:
+    """The same for members that all subscribe to the same topics."""
+    topics = next(iter(spec.members.values())).topics
+    if not topics:
+        return without_members(spec)
+    total = sum(len(spec.partitions[topic_id]) for topic_id in topics)
+    least, extra = divmod(total, len(spec.members))
+    kept = {member_id: spec.kept(member) for member_id, member in spec.members.items()}
+    unassigned = _in_nobodys(spec, sorted(topics), kept)
+    targets: dict[str, Assignment] = {}
+    unfilled: list[tuple[str, int]] = []
+    for place, (member_id, has) in enumerate(kept.items()):
+        quota = least + (place < extra)
+        targets[member_id], given_up = _within(has, quota)
+        unassigned += given_up
+        if (left := quota - size(targets[member_id])) > 0:
+            unfilled.append((member_id, left))
+    start = 0
+    for member_id, left in unfilled:
+        targets[member_id] = _with(targets[member_id], unassigned[start : start + left])
+        start += left
+    assert start >= len(unassigned), "partitions are left that no member has room for"
+    return targets
+
+
+def _in_nobodys(spec: GroupSpec, topics: list[bytes], kept: Mapping[str, Assignment]) -> list[tuple[bytes, int]]:
+    taken: dict[bytes, set[int]] = {topic_id: set() for topic_id in topics}
+    for has in kept.values():
+        for topic_id, partitions in has.items():
+            taken[topic_id] |= partitions
+    return [(topic_id, one) for topic_id in topics for one in spec.partitions[topic_id] if one not in taken[topic_id]]
+
+
+def _within(has: Assignment, quota: int) -> tuple[Assignment, list[tuple[bytes, int]]]:
+    """As much of an assignment as the quota allows, and the rest of it."""
+    if size(has) <= quota:
+        return has, []
+    keeps, rest = {}, []
+    for topic_id, partitions in has.items():
+        ordered = sorted(partitions)
+        if quota > 0:
+            keeps[topic_id] = frozenset(ordered[:quota])
+        rest += [(topic_id, one) for one in ordered[quota:]]
+        quota = max(quota - len(ordered), 0)
+    return keeps, rest
+
+
+def _with(has: Assignment, more: list[tuple[bytes, int]]) -> Assignment:
+    if not more:
+        return has
+    added: dict[bytes, set[int]] = {}
+    for topic_id, index in more:
+        added.setdefault(topic_id, set()).add(index)
+    return {**has, **{topic_id: has.get(topic_id, frozenset()) | indexes for topic_id, indexes in added.items()}}

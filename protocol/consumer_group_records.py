@@ -1,0 +1,208 @@
+"""The records of groups whose broker assigns (KIP-848) in `__consumer_offsets`: keys 3 to 8 and 16, and their values.
+
+A key's int16 version is its kind; keys are never flexible. Values are all version 0 and flexible. A null value deletes.
+All records that one request brings about are one batch, so a reader finds all of them or none. Kafka 4.0 keeps the
+partition counts of subscribed topics under key 4; from 4.1 on that key is only deleted, and a hash in the group's own
+record takes its place (KIP-1101).
+
+Source: ConsumerGroup*Key.json and ConsumerGroup*Value.json of Kafka's group coordinator.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+from anabranch.protocol import codec
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.wire import Bytes, Int8, Int32, Int64, Text, Uuid, always, message, tagged
+
+
+@message
+class ConsumerGroupMetadataKey:
+    """The key of a group."""
+
+    group_id: Text
+
+
+@message
+class ConsumerGroupMetadataValue:
+    """A group's epoch, and the metadata that it is for."""
+
+    flexible_from: ClassVar[int] = 0
+    epoch: Int32
+    metadata_hash: Int64 = tagged(0, since=0, absent=0)
+
+
+@message
+class ConsumerGroupPartitionMetadataKey:
+    """The key of what Kafka 4.0 keeps of the topics of a group."""
+
+    group_id: Text
+
+
+@message
+class ConsumerGroupMemberMetadataKey:
+    """The key of what a member said of itself."""
+
+    group_id: Text
+    member_id: Text
+
+
+@message
+class ClassicProtocol:
+    """An assignor that a classic member offers."""
+
+    name: Text
+    metadata: Bytes
+
+
+@message
+class ClassicMemberMetadata:
+    """What a member that speaks the classic protocol said when it joined."""
+
+    session_timeout_ms: Int32
+    supported_protocols: list[ClassicProtocol]
+
+
+@message
+class ConsumerGroupMemberMetadataValue:
+    """What a member said of itself."""
+
+    flexible_from: ClassVar[int] = 0
+    instance_id: Text | None = always(absent=None)
+    rack_id: Text | None = always(absent=None)
+    client_id: Text
+    client_host: Text
+    subscribed_topic_names: list[Text]
+    subscribed_topic_regex: Text | None = always(absent=None)
+    rebalance_timeout_ms: Int32
+    server_assignor: Text | None = always(absent=None)
+    classic_member_metadata: ClassicMemberMetadata | None = tagged(0, since=0)
+
+
+@message
+class ConsumerGroupTargetAssignmentMetadataKey:
+    """The key of the epoch of all targets."""
+
+    group_id: Text
+
+
+@message
+class ConsumerGroupTargetAssignmentMetadataValue:
+    """The epoch of the group that all targets are for."""
+
+    flexible_from: ClassVar[int] = 0
+    assignment_epoch: Int32
+
+
+@message
+class ConsumerGroupTargetAssignmentMemberKey:
+    """The key of what a member is to have."""
+
+    group_id: Text
+    member_id: Text
+
+
+@message
+class TopicPartitions:
+    """Some partitions of one topic."""
+
+    topic_id: Uuid
+    partitions: list[Int32]
+
+
+@message
+class ConsumerGroupTargetAssignmentMemberValue:
+    """What a member is to have."""
+
+    flexible_from: ClassVar[int] = 0
+    topic_partitions: list[TopicPartitions]
+
+
+@message
+class ConsumerGroupCurrentMemberAssignmentKey:
+    """The key of how far a member is."""
+
+    group_id: Text
+    member_id: Text
+
+
+@message
+class ConsumerGroupCurrentMemberAssignmentValue:
+    """How far a member is: its epochs, what it has, and what it has to give up."""
+
+    flexible_from: ClassVar[int] = 0
+    member_epoch: Int32
+    previous_member_epoch: Int32
+    state: Int8
+    assigned_partitions: list[TopicPartitions]
+    partitions_pending_revocation: list[TopicPartitions]
+
+
+@message
+class ConsumerGroupRegularExpressionKey:
+    """The key of an expression of a group."""
+
+    group_id: Text
+    regular_expression: Text
+
+
+@message
+class ConsumerGroupRegularExpressionValue:
+    """What an expression matched, as of which metadata."""
+
+    flexible_from: ClassVar[int] = 0
+    topics: list[Text]
+    version: Int64
+    timestamp: Int64
+
+
+KINDS: Final[Mapping[int, tuple[type[Any], type[Any] | None]]] = {
+    3: (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
+    4: (ConsumerGroupPartitionMetadataKey, None),
+    5: (ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue),
+    6: (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
+    7: (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
+    8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
+    16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
+}
+"""Kind -> the classes of key and value; values of kind 4 are not read any more."""
+VALUE_OF: Final = dict(KINDS.values())
+_KIND_OF: Final = {key: kind for kind, (key, _) in KINDS.items()}
+_VALUE_VERSION: Final = 0
+_VERSION: Final = struct.Struct(">h")
+
+Record = tuple[Any, Any]
+"""A key and its value; a value of None deletes."""
+
+
+def is_ours(key: Any) -> bool:
+    """Whether a key is one of these records'."""
+    return type(key) in _KIND_OF
+
+
+def encode(record: Record) -> tuple[bytes, bytes | None]:
+    """One record as the journal takes it."""
+    key, content = record
+    kind = _KIND_OF[type(key)]
+    encoded = None if content is None else _VERSION.pack(_VALUE_VERSION) + codec.encode(content, _VALUE_VERSION)
+    return _VERSION.pack(kind) + codec.encode(key, kind), encoded
+
+
+def decode_key(kind: int, data: bytes) -> Any | None:
+    """The key of one of these kinds; None for any other. Raises DecodeError."""
+    if kind not in KINDS:
+        return None
+    return codec.decode(KINDS[kind][0], kind, data, _VERSION.size)[0]
+
+
+def decode_value(key: Any, data: bytes) -> Any | None:
+    """The value that belongs to a key; None where nobody reads it. Raises DecodeError."""
+    cls = VALUE_OF[type(key)]
+    if cls is None:
+        return None
+    if len(data) < _VERSION.size or _VERSION.unpack_from(data)[0] != _VALUE_VERSION:
+        raise DecodeError("the schema version is not known", buffer=data)
+    return codec.decode(cls, _VALUE_VERSION, data, _VERSION.size)[0]

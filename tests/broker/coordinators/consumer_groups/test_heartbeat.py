@@ -1,0 +1,439 @@
+"""Who is let in, who is fenced, what bumps the group, and how members leave: the tables of KIP-848, row by row."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+from anabranch.broker.coordinators.consumer_groups import administration
+from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup, ConsumerGroupState
+from anabranch.broker.coordinators.consumer_groups.heartbeat import check_request
+from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
+from anabranch.broker.coordinators.consumer_groups.member import UNRELEASED, UNREVOKED
+from anabranch.broker.coordinators.group_events import Commit, Delete, Observe
+from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from tests.broker.coordinators.consumer_groups.world import Client, GroupDriver, partitions, settle, topic_id
+
+
+def driver(**limits: int) -> GroupDriver:
+    made = GroupDriver(limits=ConsumerGroupLimits(**limits))
+    made.topics.make("t", 6)
+    return made
+
+
+def client(drive: GroupDriver, name: str, **rest: object) -> Client:
+    return Client(drive, name, **({"topics": ["t"]} | rest))  # type: ignore[arg-type]
+
+
+def refusal(act: Callable[[], object]) -> ErrorCode:
+    with pytest.raises(KafkaError) as refused:
+        act()
+    return refused.value.code
+
+
+# --- what is valid -----------------------------------------------------------------------------------------------
+
+
+def request(**changes: object) -> ConsumerGroupHeartbeatRequest:
+    made = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=1,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )
+    for name, content in changes.items():
+        setattr(made, name, content)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({}, None),
+        ({"member_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"group_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"instance_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"rack_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"rebalance_timeout_ms": -1}, ErrorCode.INVALID_REQUEST),
+        ({"topic_partitions": None}, ErrorCode.INVALID_REQUEST),
+        ({"topic_partitions": [TopicPartitions(topic_id=topic_id("t"), partitions=[0])]}, ErrorCode.INVALID_REQUEST),
+        ({"subscribed_topic_names": None}, ErrorCode.INVALID_REQUEST),
+        ({"subscribed_topic_names": None, "subscribed_topic_regex": "t.*"}, None),
+        ({"subscribed_topic_names": []}, None),
+        ({"server_assignor": "range"}, None),
+        ({"server_assignor": "sticky"}, ErrorCode.UNSUPPORTED_ASSIGNOR),
+        ({"member_epoch": -3}, ErrorCode.INVALID_REQUEST),
+        ({"member_epoch": -2}, ErrorCode.INVALID_REQUEST),
+        ({"member_epoch": -2, "instance_id": "i"}, None),
+        ({"member_epoch": 7, "topic_partitions": None, "rebalance_timeout_ms": -1}, None),
+    ],
+)
+def test_requests_that_no_group_could_take(changes: dict[str, object], code: ErrorCode | None) -> None:
+    if code is None:
+        check_request(request(**changes), 1, ("uniform", "range"))
+    else:
+        assert refusal(lambda: check_request(request(**changes), 1, ("uniform", "range"))) is code
+
+
+def test_ids_are_made_by_the_broker_in_version_0_only() -> None:
+    check_request(request(member_id=""), 0, ("uniform",))
+    for version, epoch in ((0, 1), (0, -1), (1, 0)):
+        asked = request(member_id="", member_epoch=epoch)
+        assert refusal(lambda asked=asked, version=version: check_request(asked, version, ("uniform",))) is (  # type: ignore[misc]
+            ErrorCode.INVALID_REQUEST
+        )
+
+
+# --- joining, and moving partitions --------------------------------------------------------------------------------
+
+
+def test_the_first_member_gets_everything_at_once() -> None:
+    drive = driver()
+    answer = client(drive, "a").join()
+    assert (answer.epoch, answer.assignment) == (1, partitions(t=range(6)))
+    assert (drive.group.epoch, drive.group.assignment_epoch) == (1, 1)
+    assert drive.group.state is ConsumerGroupState.STABLE
+
+
+def test_a_second_member_waits_until_the_first_has_given_up() -> None:
+    drive = driver()
+    a, b = client(drive, "a"), client(drive, "b")
+    a.join()
+    assert (b.join().assignment, b.epoch) == ({}, 2)
+    assert drive.group.state is ConsumerGroupState.RECONCILING
+    assert drive.group.members["b"].state is UNRELEASED
+    assert (a.beat().epoch, a.owned) == (1, partitions(t=[0, 1, 2]))  # told to give up; its epoch stands still
+    assert drive.group.members["a"].state is UNREVOKED
+    assert b.beat().assignment is None
+    assert a.beat().epoch == 2
+    assert b.beat().assignment == partitions(t=[3, 4, 5])
+    assert settle(a, b) == 0 or drive.group.state is ConsumerGroupState.STABLE
+
+
+def test_an_assignment_is_told_when_it_changed_or_in_full() -> None:
+    drive = driver()
+    a = client(drive, "a")
+    a.join()
+    assert a.beat().assignment is None
+    assert a.beat(full=True).assignment == partitions(t=range(6))
+
+
+def test_a_group_is_full() -> None:
+    drive = driver(size_max=1)
+    a, b = client(drive, "a"), client(drive, "b")
+    a.join()
+    assert refusal(b.join) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert a.beat().epoch == 1
+
+
+def test_epochs_fence() -> None:
+    drive = driver()
+    a, b = client(drive, "a"), client(drive, "b")
+    a.join()
+    assert refusal(lambda: drive.send(b.request(epoch=1))) is ErrorCode.UNKNOWN_MEMBER_ID
+    b.join()
+    settle(a, b)
+    assert a.epoch == 2
+    assert refusal(lambda: drive.send(a.request(epoch=3))) is ErrorCode.FENCED_MEMBER_EPOCH
+    assert refusal(lambda: drive.send(a.request(epoch=1))) is ErrorCode.FENCED_MEMBER_EPOCH  # says nothing of its own
+    assert refusal(dataclasses.replace(a).join) is ErrorCode.FENCED_MEMBER_EPOCH  # as Kafka 4.1 has it
+    lost = dataclasses.replace(a, epoch=1, said=None)
+    assert lost.beat().epoch == 2  # the answer to its last heartbeat was lost
+    too_much = dataclasses.replace(a, epoch=1, said=None, owned=partitions(t=range(6)))
+    assert refusal(too_much.beat) is ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_a_join_whose_answer_was_lost_is_repeated() -> None:
+    drive = driver()
+    a = client(drive, "a")
+    a.join()
+    assert (a.join().epoch, drive.group.epoch) == (1, 1)
+
+
+@pytest.mark.parametrize(("change", "bumps"), [({"topics": ["t", "u"]}, True), ({"assignor": "range"}, False)])
+def test_what_a_member_changes_of_itself(change: dict[str, object], bumps: bool) -> None:
+    drive = driver()
+    drive.topics.make("u", 1)
+    a = client(drive, "a")
+    a.join()
+    dataclasses.replace(a, **change).beat(full=True)  # type: ignore[arg-type]
+    assert drive.group.epoch == (2 if bumps else 1)
+    assert drive.replayed().members == drive.group.members
+
+
+def test_most_votes_choose_the_assignor() -> None:
+    drive = driver()
+    drive.topics.make("u", 6)
+    both = [client(drive, name, topics=["t", "u"], assignor="range") for name in "ab"]
+    for one in both:
+        one.join()
+    settle(*both)
+    assert both[0].owned == partitions(t=[0, 1, 2], u=[0, 1, 2])
+
+
+def test_topics_that_are_made_grow_or_go_are_noticed_at_a_heartbeat() -> None:
+    drive = driver()
+    a = client(drive, "a", topics=["t", "later"])
+    a.join()
+    for name, count in (("later", 2), ("t", 7)):
+        drive.topics.make(name, count)
+        before = drive.group.epoch
+        a.beat()
+        a.beat()
+        assert drive.group.epoch == before + 1 and a.owned[topic_id(name)] == frozenset(range(count))
+    del drive.topics.known["t"]
+    drive.topics.image = object()
+    settle(a)
+    assert a.owned == partitions(later=[0, 1])
+    drive.topics.make("other", 9)
+    before = drive.group.epoch
+    a.beat()
+    assert drive.group.epoch == before
+
+
+def test_only_partitions_that_may_be_assigned_are_in_targets() -> None:
+    drive = driver()
+    drive.topics.known["t"] = (0, 2, 5)
+    a, b = client(drive, "a"), client(drive, "b")
+    a.join()
+    b.join()
+    settle(a, b)
+    assert (a.owned, b.owned) == (partitions(t=[0, 2]), partitions(t=[5]))
+    drive.topics.known["t"] = (0, 1, 2, 5)
+    drive.topics.image = object()
+    settle(a, b)
+    assert (a.owned, b.owned) == (partitions(t=[0, 2]), partitions(t=[1, 5]))
+
+
+# --- expressions ---------------------------------------------------------------------------------------------------
+
+
+def test_an_expression_matches_nothing_until_it_is_resolved() -> None:
+    drive = driver()
+    a = client(drive, "a", topics=None, regex="t.*")
+    assert (a.join().assignment, drive.group.epoch) == ({}, 2)  # bumped when the result came, after the answer
+    assert a.beat().assignment == partitions(t=range(6))
+    b = client(drive, "b", topics=None, regex="t.*")
+    b.join()
+    assert drive.group.epoch == 3  # known already
+
+
+def test_an_expression_is_looked_at_again_when_topics_are_made_but_not_at_once() -> None:
+    drive = driver()
+    a = client(drive, "a", topics=None, regex="t.*")
+    a.join()
+    drive.topics.make("t2", 1)
+    a.beat()
+    assert topic_id("t2") not in a.owned
+    drive.now_ms += 10_001
+    settle(a)
+    assert a.owned == partitions(t=range(6), t2=[0])
+
+
+def test_an_expression_that_nobody_has_any_more_is_forgotten() -> None:
+    drive = driver()
+    a, b = client(drive, "a", topics=None, regex="t.*"), client(drive, "b", topics=None, regex="t")
+    a.join()
+    drive.now_ms += 10_001
+    b.join()
+    assert drive.group.regexes.keys() == {"t.*", "t"}
+    a.leave()
+    assert drive.group.regexes.keys() == {"t"} and drive.replayed().regexes == drive.group.regexes
+    dataclasses.replace(b, regex="").beat(full=True)
+    assert not drive.group.regexes
+
+
+def test_no_expression_at_all() -> None:
+    drive = driver()
+    assert refusal(client(drive, "a", regex="(").join) is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert not drive.journal
+
+
+# --- leaving, silence, static members -------------------------------------------------------------------------------
+
+
+def test_who_leaves_makes_room() -> None:
+    drive = driver()
+    a, b = client(drive, "a"), client(drive, "b")
+    a.join()
+    b.join()
+    settle(a, b)
+    assert b.leave().epoch == -1
+    assert drive.group.state is ConsumerGroupState.ASSIGNING and drive.group.epoch == 3
+    settle(a)
+    assert a.owned == partitions(t=range(6))
+    assert refusal(b.leave) is ErrorCode.UNKNOWN_MEMBER_ID
+    a.leave()
+    assert drive.group.state is ConsumerGroupState.EMPTY and not drive.group.targets
+
+
+def test_who_is_silent_is_out() -> None:
+    drive = driver(session_timeout_ms=1000)
+    a, b = client(drive, "a"), client(drive, "b")
+    a.join()
+    b.join()
+    settle(a, b)
+    drive.now_ms += 900
+    a.beat()
+    drive.now_ms += 100
+    assert drive.expire() == ["b"]
+    settle(a)
+    assert a.owned == partitions(t=range(6)) and drive.replayed().members == drive.group.members
+
+
+def test_who_does_not_give_up_in_time_is_out() -> None:
+    drive = driver()
+    a, b = client(drive, "a"), client(drive, "b")
+    a.join()
+    b.join()
+    a.beat()
+    for _ in range(7):
+        drive.now_ms += 10_000
+        drive.send(dataclasses.replace(a, said=a.owned).request(epoch=1))
+        b.beat()
+    assert drive.expire() == ["a"]
+    settle(b)
+    assert b.owned == partitions(t=range(6))
+
+
+def test_who_gives_up_in_time_stays() -> None:
+    drive = driver()
+    a, b = client(drive, "a"), client(drive, "b")
+    a.join()
+    b.join()
+    a.beat()
+    drive.now_ms += 30_000
+    a.beat()
+    b.beat()
+    drive.now_ms += 31_000
+    assert drive.expire() == []
+
+
+def test_a_static_member_comes_back_under_another_id() -> None:
+    drive = driver()
+    a, b = client(drive, "a1", instance_id="a"), client(drive, "b")
+    a.join()
+    b.join()
+    settle(a, b)
+    had = a.owned
+    newcomer = client(drive, "a2", instance_id="a")
+    assert refusal(newcomer.join) is ErrorCode.UNRELEASED_INSTANCE_ID
+    assert a.leave(-2).epoch == -2
+    settle(b)
+    assert b.owned == partitions(t=[3, 4, 5])  # what the absent one has stays reserved
+    epoch = drive.group.epoch
+    answer = newcomer.join()
+    assert (answer.assignment, answer.epoch, drive.group.epoch) == (had, epoch, epoch)
+    assert refusal(a.beat) is ErrorCode.FENCED_INSTANCE_ID
+    assert drive.replayed().members == drive.group.members and list(drive.group.static.values()) == ["a2"]
+    assert refusal(lambda: client(drive, "x", instance_id="other").leave()) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_static_member_comes_back_under_its_own_id() -> None:
+    drive = driver()
+    a = client(drive, "a", instance_id="i")
+    a.join()
+    a.leave(-2)
+    assert (a.join().epoch, a.owned, drive.group.epoch) == (1, partitions(t=range(6)), 1)
+    assert drive.replayed().members == drive.group.members
+
+
+def test_a_static_member_that_comes_back_with_other_topics() -> None:
+    drive = driver()
+    drive.topics.make("u", 2)
+    a = client(drive, "a1", instance_id="i")
+    a.join()
+    a.leave(-2)
+    b = client(drive, "a2", instance_id="i", topics=["u"])
+    answer = b.join()
+    assert (answer.assignment, drive.group.epoch) == (partitions(u=[0, 1]), 2)
+
+
+def test_a_static_member_that_does_not_come_back_is_out() -> None:
+    drive = driver(session_timeout_ms=1000)
+    a, b = client(drive, "a", instance_id="i"), client(drive, "b")
+    a.join()
+    b.join()
+    settle(a, b)
+    a.leave(-2)
+    drive.now_ms += 999
+    b.beat()
+    drive.now_ms += 1
+    assert drive.expire() == ["a"]
+
+
+# --- offsets, and the end -------------------------------------------------------------------------------------------
+
+
+def commit(group: ConsumerGroup, member_id: str, epoch: int, *, version: int = 9, transactional: bool = False) -> None:
+    event = Commit(
+        member_id=member_id, instance_id=None, generation=epoch, transactional=transactional, version=version
+    )
+    administration.authorize(group, event)
+
+
+def test_commits_are_fenced_by_the_members_epoch() -> None:
+    drive = driver()
+    commit(drive.group, "", -1)
+    a = client(drive, "a")
+    a.join()
+    commit(drive.group, "a", 1)
+    commit(drive.group, "a", 1, version=4, transactional=True)
+    commit(drive.group, "", -1, transactional=True)
+    for member_id, epoch, version, transactional, code in (
+        ("a", 2, 9, False, ErrorCode.STALE_MEMBER_EPOCH),
+        ("a", 0, 9, False, ErrorCode.STALE_MEMBER_EPOCH),
+        ("a", 1, 8, False, ErrorCode.UNSUPPORTED_VERSION),
+        ("x", 1, 9, False, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("", -1, 9, False, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("a", 2, 5, True, ErrorCode.ILLEGAL_GENERATION),
+        ("x", 1, 5, True, ErrorCode.UNKNOWN_MEMBER_ID),
+    ):
+        with pytest.raises(KafkaError) as refused:
+            commit(drive.group, member_id, epoch, version=version, transactional=transactional)
+        assert refused.value.code is code
+    a.leave()
+    commit(drive.group, "", -1)
+
+
+def test_who_says_who_it_is_sees_offsets_at_its_epoch_only() -> None:
+    drive = driver()
+    client(drive, "a").join()
+    administration.authorize_fetch(drive.group, None, -1)
+    administration.authorize_fetch(drive.group, "a", 1)
+    fetch = administration.authorize_fetch
+    assert refusal(lambda: fetch(drive.group, "a", 2)) is ErrorCode.STALE_MEMBER_EPOCH
+    assert refusal(lambda: fetch(drive.group, "", -1)) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert refusal(lambda: fetch(drive.group, None, 1)) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_members_and_nobody_else_may_watch_and_only_an_empty_group_goes() -> None:
+    drive = driver()
+    administration.authorize(drive.group, Observe(member_id="", generation=-1))
+    a = client(drive, "a")
+    a.join()
+    administration.authorize(drive.group, Observe(member_id="a", generation=1))
+    for event, code in (
+        (Observe(member_id="", generation=-1), ErrorCode.UNKNOWN_MEMBER_ID),
+        (Observe(member_id="a", generation=9), ErrorCode.STALE_MEMBER_EPOCH),
+        (Delete(), ErrorCode.NON_EMPTY_GROUP),
+    ):
+        assert refusal(lambda event=event: administration.authorize(drive.group, event)) is code  # type: ignore[misc]
+    a.leave()
+    administration.authorize(drive.group, Delete())
+
+
+def test_a_deleted_group_leaves_nothing() -> None:
+    drive = driver()
+    client(drive, "a", regex="t.*").join()
+    drive.group.has_partition_metadata = True
+    for record in administration.tombstones(drive.group):
+        drive.group.apply(record)
+    left = drive.group
+    assert not (left.members or left.targets or left.regexes or left.epoch or left.subscribers or left.static)
+    assert left.is_free(topic_id("t"), 0) and left.state is ConsumerGroupState.EMPTY

@@ -1,0 +1,33 @@
+"""Timers of members: moved, cancelled, forgotten, and run out."""
+
+from __future__ import annotations
+
+from anabranch.broker.coordinators.consumer_groups.timers import Timer, Timers
+
+
+def test_a_timer_that_was_moved_later_runs_out_later() -> None:
+    timers = Timers()
+    timers.set("a", Timer.SESSION, 100)
+    timers.set("a", Timer.SESSION, 200)
+    assert timers.first() == 100  # looked at, and found not to be over
+    assert timers.pop_due(150) == [] and timers.first() == 200
+    assert timers.pop_due(200) == [("a", Timer.SESSION)]
+
+
+def test_one_that_runs_already_is_left_alone() -> None:
+    timers = Timers()
+    timers.set_if_absent("a", Timer.JOIN, 100)
+    timers.set_if_absent("a", Timer.JOIN, 50)
+    assert timers.due("a", Timer.JOIN) == 100
+
+
+def test_cancelled_and_forgotten_ones_never_run_out() -> None:
+    timers = Timers()
+    for timer in Timer:
+        timers.set("a", timer, 100)
+    timers.set("b", Timer.SESSION, 100)
+    timers.cancel("a", Timer.SESSION)
+    timers.cancel("a", Timer.SESSION)
+    assert timers.due("a", Timer.SESSION) is None
+    timers.forget("a")
+    assert timers.pop_due(1000) == [("b", Timer.SESSION)]

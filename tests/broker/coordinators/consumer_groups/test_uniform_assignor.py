@@ -1,0 +1,111 @@
+"""Everybody gets as much as anybody else, and keeps what it has: by examples, and for any group at all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch.broker.coordinators.consumer_groups.assignment import Assignment, each, size
+from anabranch.broker.coordinators.consumer_groups.group_spec import AssignorMember, GroupSpec
+from anabranch.broker.coordinators.consumer_groups.uniform_assignor import assign_evenly, assign_uniformly
+from tests.broker.coordinators.consumer_groups.world import partitions, topic_id
+
+
+def spec(
+    topics: Mapping[str, Iterable[int]], members: Mapping[str, Iterable[str]], targets: Mapping[str, Assignment] = {}
+) -> GroupSpec:
+    """`spec({"t": range(6)}, {"ann": ["t"]}, {"ann": partitions(t=[0])})`."""
+    return GroupSpec(
+        members={
+            name: AssignorMember(topics=frozenset(map(topic_id, subscribed)), target=targets.get(name, {}))
+            for name, subscribed in sorted(members.items())
+        },
+        partitions={topic_id(name): tuple(indexes) for name, indexes in topics.items()},
+    )
+
+
+def test_the_first_members_get_one_more() -> None:
+    targets = assign_evenly(spec({"t": range(5)}, {"ann": ["t"], "bob": ["t"], "cyd": ["t"]}))
+    assert targets == {"ann": partitions(t=[0, 1]), "bob": partitions(t=[2, 3]), "cyd": partitions(t=[4])}
+
+
+def test_a_newcomer_gets_what_is_too_much_for_others() -> None:
+    before = {"ann": partitions(t=[0, 1, 2]), "bob": partitions(t=[3, 4, 5])}
+    targets = assign_evenly(spec({"t": range(6)}, {"ann": ["t"], "bob": ["t"], "cyd": ["t"]}, before))
+    assert targets == {"ann": partitions(t=[0, 1]), "bob": partitions(t=[3, 4]), "cyd": partitions(t=[2, 5])}
+
+
+def test_what_one_leaves_behind_is_shared() -> None:
+    before = {"ann": partitions(t=[0, 1]), "bob": partitions(t=[2, 3])}
+    targets = assign_evenly(spec({"t": range(6)}, {"ann": ["t"], "bob": ["t"]}, before))
+    assert targets == {"ann": partitions(t=[0, 1, 4]), "bob": partitions(t=[2, 3, 5])}
+
+
+def test_what_must_not_be_assigned_any_more_is_taken_away_and_the_rest_kept() -> None:
+    before = {"ann": partitions(t=[0, 1], gone=[0]), "bob": partitions(t=[2, 3])}
+    targets = assign_evenly(spec({"t": (0, 2, 3)}, {"ann": ["t"], "bob": ["t"]}, before))
+    assert targets == {"ann": partitions(t=[0, 3]), "bob": partitions(t=[2])}
+
+
+def test_nobody_and_nothing() -> None:
+    assert assign_uniformly(spec({}, {})) == {}
+    assert assign_uniformly(spec({}, {"ann": []})) == {"ann": {}}
+
+
+names = st.sampled_from(["ann", "bob", "cyd", "dee", "eve"])
+topics = st.dictionaries(st.sampled_from("tuvw"), st.sets(st.integers(0, 9), max_size=8).map(sorted), max_size=4)
+
+
+@st.composite
+def groups(draw: st.DrawFn, *, alike: bool) -> GroupSpec:
+    """A group after another life of it: its targets are what was assigned for other topics and subscriptions."""
+    known = draw(topics)
+    members = draw(st.sets(names, min_size=1))
+    subscription = st.sets(st.sampled_from(sorted(known))) if known else st.just(set())
+    one = draw(subscription)
+    before = spec(draw(topics), dict.fromkeys(draw(st.sets(names, min_size=1)), "tuvw"))
+    before = GroupSpec(
+        members={
+            name: AssignorMember(topics=member.topics.intersection(before.partitions))
+            for name, member in before.members.items()
+        },
+        partitions=before.partitions,
+    )
+    return spec(known, {name: one if alike else draw(subscription) for name in members}, assign_uniformly(before))
+
+
+def check(group: GroupSpec, targets: Mapping[str, Assignment]) -> None:
+    """Each partition that somebody may have is somebody's, once, and nobody has what it did not subscribe to."""
+    wanted = set().union(*(member.topics for member in group.members.values()))
+    given_out = Counter(one for target in targets.values() for one in each(target))
+    assert given_out == Counter((topic, index) for topic in wanted for index in group.partitions[topic])
+    assert targets.keys() == group.members.keys()
+    for name, target in targets.items():
+        assert target.keys() <= group.members[name].topics and frozenset() not in target.values()
+
+
+@given(groups(alike=True))
+def test_any_group_that_subscribes_alike(group: GroupSpec) -> None:
+    targets = assign_uniformly(group)
+    check(group, targets)
+    loads = [size(target) for target in targets.values()]
+    assert max(loads) - min(loads) <= 1
+    for name, member in group.members.items():  # who has less than its share gives nothing away
+        kept = group.kept(member)
+        if size(kept) <= min(loads):
+            assert all(kept[topic] <= targets[name].get(topic, frozenset()) for topic in kept)
+    again = GroupSpec(
+        members={
+            name: AssignorMember(topics=member.topics, target=targets[name]) for name, member in group.members.items()
+        },
+        partitions=group.partitions,
+    )
+    assert assign_uniformly(again) == targets
+
+
+@given(groups(alike=False))
+def test_any_group_whose_members_subscribe_differently(group: GroupSpec) -> None:
+    check(group, assign_uniformly(group))

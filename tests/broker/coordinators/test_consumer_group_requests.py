@@ -1,0 +1,253 @@
+"""Groups whose broker assigns, over the wire: what is answered is replicated, and outlives its coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
+from anabranch.broker.coordinators.consumer_groups.member import UNREVOKED
+from anabranch.broker.coordinators.group_coordinator import GroupCoordinator
+from anabranch.clients.connection import Connection
+from anabranch.protocol.apis.consumer_group_describe import ConsumerGroupDescribeRequest
+from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from anabranch.protocol.apis.delete_groups import DeleteGroupsRequest
+from anabranch.protocol.apis.describe_groups import DescribeGroupsRequest
+from anabranch.protocol.apis.leave_group import LeaveGroupRequest
+from anabranch.protocol.apis.list_groups import ListGroupsRequest
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
+from tests.broker.coordinators.world import (
+    TOPIC,
+    GroupWorld,
+    commit_errors,
+    commit_request,
+    fetch_offsets_request,
+    group_world,
+    join_request,
+    offsets_in,
+)
+from tests.broker.replication.replica_cluster import until
+
+
+@dataclass
+class Wired:
+    """Brokers that show themselves as Kafka 4.1, and connections to them."""
+
+    world: GroupWorld
+    connections: list[Connection] = field(default_factory=list)
+
+    async def connect(self, broker: int = 1) -> Connection:
+        self.connections.append(await self.world[broker].connect())
+        return self.connections[-1]
+
+
+@asynccontextmanager
+async def wired(brokers: int = 1, **settings: Any) -> AsyncIterator[Wired]:
+    async with group_world(brokers=brokers, kafka_version="4.1", **settings) as world:
+        made = Wired(world)
+        try:
+            yield made
+        finally:
+            for connection in made.connections:
+                await connection.close()
+
+
+def beat(
+    member_id: str, epoch: int = 0, *, owned: dict[bytes, list[int]] | None = None, **more: Any
+) -> ConsumerGroupHeartbeatRequest:
+    if epoch == 0:
+        more = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": [TOPIC], "topic_partitions": []} | more
+    elif owned is not None:
+        more["topic_partitions"] = [TopicPartitions(topic_id=one, partitions=owned[one]) for one in owned]
+    return ConsumerGroupHeartbeatRequest(group_id="g", member_id=member_id, member_epoch=epoch, **more)
+
+
+def assigned(response: Any) -> dict[bytes, list[int]] | None:
+    assert response.error_code == ErrorCode.NONE, response
+    given = response.assignment
+    return None if given is None else {row.topic_id: list(row.partitions) for row in given.topic_partitions}
+
+
+def group_of(world: GroupWorld, broker: int = 1) -> ConsumerGroup:
+    group = world.groups(broker).group("g")
+    assert isinstance(group, ConsumerGroup)
+    return group
+
+
+async def describe(connection: Connection) -> Any:
+    response = await connection.call(ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False))
+    return response.groups[0]
+
+
+async def test_two_members_share_a_topic() -> None:
+    async with wired() as wire:
+        world = wire.world
+        connection = await wire.connect()
+        topic = world.brokers[1].services.metadata.topic_id(TOPIC)
+        assert assigned(await connection.call(beat("a"))) == {topic: [0, 1, 2, 3]}
+        assert assigned(await connection.call(beat("b"))) == {}
+        assert assigned(await connection.call(beat("a", 1))) == {topic: [0, 1]}
+        assert assigned(await connection.call(beat("b", 2))) is None
+        assert (await connection.call(beat("a", 1, owned={topic: [0, 1]}))).member_epoch == 2
+        assert assigned(await connection.call(beat("b", 2))) == {topic: [2, 3]}
+        told = await describe(connection)
+        assert (told.group_state, told.group_epoch, told.assignment_epoch, told.assignor_name) == (
+            "Stable",
+            2,
+            2,
+            "uniform",
+        )
+        assert {one.member_id: one.assignment.topic_partitions[0].partitions for one in told.members} == {
+            "a": [0, 1],
+            "b": [2, 3],
+        }
+        assert all(one.member_type == 1 and one.assignment == one.target_assignment for one in told.members)
+
+
+async def test_another_coordinator_goes_on_where_the_first_was() -> None:
+    async with wired(2) as wire:
+        world = wire.world
+        first = await wire.connect()
+        await first.call(beat("a"))
+        await first.call(beat("b"))
+        assert (await first.call(beat("a", 1))).member_epoch == 1  # has to give up two
+        before = group_of(world)
+        await world.kill(1)
+        await world.coordinate(2, isr=(2,))
+        after = group_of(world, 2)
+        assert after is not before and (after.members, after.targets) == (before.members, before.targets)
+        second = await wire.connect(2)
+        topic = world.brokers[2].services.metadata.topic_id(TOPIC)
+        assert (await second.call(beat("a", 1, owned={topic: [0, 1]}))).member_epoch == 2
+        assert assigned(await second.call(beat("b", 2))) == {topic: [2, 3]}
+
+
+async def test_nothing_is_answered_before_it_is_replicated() -> None:
+    """Broker 2 is in the ISR but dead: the records are in the leader's log and nobody may rely on them."""
+    async with wired(2) as wire:
+        world = wire.world
+        connection = await wire.connect()
+        await connection.call(beat("a"))
+        await world.kill(2)
+        describing = ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False)
+        asked = [asyncio.create_task(connection.call(beat("b")))]
+        await until(lambda: group_of(world).epoch == 2)
+        for request in (describing, beat("a", 1)):
+            asked.append(asyncio.create_task((await wire.connect()).call(request)))
+        leader = world.partition(1, CONSUMER_OFFSETS_TOPIC)
+        await until(lambda: group_of(world).members["a"].state is UNREVOKED)
+        assert leader.high_watermark < leader.log.log_end_offset and not any(one.done() for one in asked)
+        await world.coordinate(1, isr=(1,))
+        joined, told, stayed = await asyncio.gather(*asked)
+        assert (joined.member_epoch, told.groups[0].group_epoch, stayed.member_epoch) == (2, 2, 1)
+
+
+async def test_what_the_log_refuses_has_not_happened() -> None:
+    async with wired(2) as wire:
+        world = wire.world
+        connection = await wire.connect()
+        await connection.call(beat("a"))
+        partition = world.brokers[1].services.replicas.leader_of(CONSUMER_OFFSETS_TOPIC, 0)
+        before = partition.check_min_isr
+
+        def refuse() -> None:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "one is too few")
+
+        partition.check_min_isr = refuse  # type: ignore[method-assign]
+        try:
+            refused = await connection.call(beat("b"))
+            assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert (await connection.call(beat("a", 1))).error_code == ErrorCode.NONE
+            assert group_of(world).epoch == 1 and list(group_of(world).members) == ["a"]
+        finally:
+            partition.check_min_isr = before  # type: ignore[method-assign]
+        assert (await connection.call(beat("b"))).member_epoch == 2
+
+
+async def test_who_is_silent_is_put_out() -> None:
+    async with wired() as wire:
+        world = wire.world
+        connection = await wire.connect()
+        await connection.call(beat("a"))
+        await connection.call(beat("b"))
+        coordinator: GroupCoordinator = world.groups(1)
+        world.late_ms = 30_000
+        await connection.call(beat("a", 1))
+        world.late_ms = 46_000
+        coordinator.alarm.wake()
+        await until(lambda: list(group_of(world).members) == ["a"])
+        assert (await connection.call(beat("b", 2))).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_offsets_are_fenced_by_the_epoch_and_outlive_the_members() -> None:
+    async with wired() as wire:
+        world = wire.world
+        connection = await wire.connect()
+        await connection.call(beat("a"))
+        refused = await connection.call(commit_request({0: 5}, member=("a", 2)))
+        assert commit_errors(refused) == [ErrorCode.STALE_MEMBER_EPOCH]
+        assert commit_errors(await connection.call(commit_request({0: 5}, member=("a", 1)))) == [ErrorCode.NONE]
+        assert offsets_in(await connection.call(fetch_offsets_request(9, [0]), version=9), 9) == {0: 5}
+        assert (await connection.call(DeleteGroupsRequest(groups_names=["g"]))).results[0].error_code == (
+            ErrorCode.NON_EMPTY_GROUP
+        )
+        assert (await connection.call(beat("a", -1))).member_epoch == -1
+        assert (await describe(connection)).group_state == "Empty"
+        assert commit_errors(await connection.call(commit_request({0: 7}))) == [ErrorCode.NONE]
+        await world.restart(1)
+        await world.coordinate(1)
+        connection = await wire.connect()
+        assert offsets_in(await connection.call(fetch_offsets_request(9, [0]), version=9), 9) == {0: 7}
+        assert (await describe(connection)).group_state == "Empty"
+        assert (await connection.call(DeleteGroupsRequest(groups_names=["g"]))).results[0].error_code == 0
+        assert (await describe(connection)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        await world.restart(1)
+        await world.coordinate(1)
+        assert world.groups(1).groups() == []
+
+
+async def test_lists_and_descriptions_tell_the_kinds_apart() -> None:
+    async with wired() as wire:
+        connection = await wire.connect()
+        await connection.call(beat("a"))
+        await connection.call(commit_request({0: 5}, group="offsets"))
+        listed = await connection.call(ListGroupsRequest(states_filter=[], types_filter=[]))
+        assert [(one.group_id, one.group_type, one.group_state, one.protocol_type) for one in listed.groups] == [
+            ("g", "consumer", "Stable", "consumer"),
+            ("offsets", "classic", "Empty", ""),
+        ]
+        only = await connection.call(ListGroupsRequest(states_filter=["STABLE"], types_filter=["Consumer"]))
+        assert [one.group_id for one in only.groups] == ["g"]
+        for version, state, code in ((5, "Dead", ErrorCode.NONE), (6, "Dead", ErrorCode.GROUP_ID_NOT_FOUND)):
+            asked = DescribeGroupsRequest(groups=["g"], include_authorized_operations=False)
+            (told,) = (await connection.call(asked, version=version)).groups
+            assert (told.group_state, told.error_code) == (state, code)
+
+
+async def test_an_empty_group_changes_its_kind() -> None:
+    async with wired() as wire:
+        world = wire.world
+        connection = await wire.connect()
+        joined = await connection.call(join_request(), version=3)
+        refused = await connection.call(beat("a", 1))
+        assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        await connection.call(LeaveGroupRequest(group_id="g", member_id=joined.member_id), version=2)
+        assert (await connection.call(beat("a"))).member_epoch == 1
+        await world.restart(1)
+        await world.coordinate(1)
+        assert list(group_of(world).members) == ["a"]
+
+
+async def test_an_expression_is_resolved_after_its_heartbeat() -> None:
+    async with wired() as wire:
+        world = wire.world
+        connection = await wire.connect()
+        more = {"subscribed_topic_names": None, "subscribed_topic_regex": f"{TOPIC}|x.*"}
+        assert assigned(await connection.call(beat("a", **more))) == {}
+        await until(lambda: bool(group_of(world).regexes))
+        answer = await connection.call(beat("a", 1))
+        assert (answer.member_epoch, list(assigned(answer).values())) == (2, [[0, 1, 2, 3]])  # type: ignore[union-attr]
