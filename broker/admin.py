@@ -7,6 +7,7 @@ rules are those of Kafka's `ZkAdminManager` and `AdminZkClient`.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
+CONTROLLER_PAUSE_S: Final = 0.05
+"""Between two looks for a controller, where clients do not look for it themselves."""
 FORWARDING_MARGIN_MS: Final = 5000
 """How much longer than the request's own timeout a broker waits for the controller when it forwards the request."""
 CLUSTER_METADATA: Final = "__cluster_metadata"
@@ -53,18 +56,25 @@ class TopicPlan:
         return len(self.assignment[0])
 
 
-def controller_to_show(image: ClusterImage) -> int:
+def controller_to_show(services: Services) -> int:
     """The broker to which clients bring admin requests.
 
-    The active controller, if it is a live broker; otherwise the live broker with the lowest id, which forwards to it.
+    The active controller, if it is a live broker; otherwise the live broker with the lowest id, which forwards to it. A
+    persona without a controller shows any of them.
     """
+    image = services.metadata.image
+    if services.persona.any_broker_is_controller and image.brokers:
+        return services.rng.choice(sorted(image.brokers))
     if image.controller_id in image.brokers:
         return image.controller_id
     return min(image.brokers, default=-1)
 
 
 async def refuse_unless_controller(services: Services) -> None:
-    """Raise NOT_CONTROLLER when another live broker is the active controller, or when there is none."""
+    """Raise NOT_CONTROLLER when another live broker is the active controller, or when there is none.
+
+    Where every broker is the controller to clients, none of them does; there only an active one is needed.
+    """
     if services.controller is not None and services.controller.active:
         return
     active = await services.controller_link.active()
@@ -73,23 +83,51 @@ async def refuse_unless_controller(services: Services) -> None:
     if active.broker_id == services.settings.node_id:
         # Elected and not ready, or out of touch: handed on, the request would come back here, again and again.
         raise KafkaError(ErrorCode.NOT_CONTROLLER, "The controller is not ready.")
-    if active.broker_id in services.metadata.image.brokers and active.broker_id != services.settings.node_id:
+    if active.broker_id in services.metadata.image.brokers and not services.persona.any_broker_is_controller:
         raise KafkaError(ErrorCode.NOT_CONTROLLER, f"The controller is node {active.broker_id}.")
 
 
 async def at_controller(
-    services: Services, request: Any, ask: Callable[[Controller], Awaitable[Answer]], *, timeout_ms: int
+    services: Services,
+    request: Any,
+    ask: Callable[[Controller], Awaitable[Answer]],
+    *,
+    timeout_ms: int,
+    version: int | None = None,
 ) -> Answer:
     """Ask the active controller: this node's, or that of a node which clients cannot see. Returns its answer.
 
-    Raises KafkaError: NOT_CONTROLLER when it is another broker or cannot be reached, REQUEST_TIMED_OUT.
+    Raises KafkaError: NOT_CONTROLLER when it is another broker or cannot be reached, REQUEST_TIMED_OUT. A persona
+    whose clients know of no controller has another one waited for, and the request handed on, whoever it is.
     """
+    if not services.persona.any_broker_is_controller:
+        return await _at_controller(services, request, ask, timeout_ms, version)
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + max(timeout_ms, 0) / 1000
+    while True:
+        try:
+            return await _at_controller(services, request, ask, timeout_ms, version)
+        except KafkaError as error:
+            if error.code is not ErrorCode.NOT_CONTROLLER:
+                raise
+            if loop.time() >= deadline_s:
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, error.message) from None
+        await asyncio.sleep(CONTROLLER_PAUSE_S)
+
+
+async def _at_controller(
+    services: Services,
+    request: Any,
+    ask: Callable[[Controller], Awaitable[Answer]],
+    timeout_ms: int,
+    version: int | None,
+) -> Answer:
     if services.controller is not None and services.controller.active:
         return await ask(services.controller)
     await refuse_unless_controller(services)
     try:
         answer: Answer = await services.controller_link.forward(
-            request, timeout_ms=max(timeout_ms, 0) + FORWARDING_MARGIN_MS
+            request, timeout_ms=max(timeout_ms, 0) + FORWARDING_MARGIN_MS, version=version
         )
     except TimeoutError:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The controller did not answer in time.") from None

@@ -28,10 +28,12 @@ from anabranch.broker.config import BrokerSettings, ConfigError
 from anabranch.broker.config_changes import DEFAULT_ENTITY, read_config
 from anabranch.broker.coordinators.coordinator_failpoints import crashing_at
 from anabranch.broker.dispatch import Dispatcher
+from anabranch.broker.features import at_first
 from anabranch.broker.lasting import lasting
 from anabranch.broker.listeners import PREFIX
 from anabranch.broker.meta_properties import claim_directories
 from anabranch.broker.metadata_cache import ClusterImage
+from anabranch.broker.personas.persona import persona
 from anabranch.broker.server import Server
 from anabranch.broker.services import Services
 from anabranch.controller.zk.session import ConnectionLoss, NoServerListens, SessionEvent, SessionExpired, ZkError
@@ -320,6 +322,7 @@ class Node:
             min_insync_replicas=settings.min_insync_replicas,
             delete_topic_enable=settings.delete_topic_enable,
             auto_leader_rebalance_enable=settings.auto_leader_rebalance_enable,
+            first_features=at_first(persona(settings.kafka_release or settings.kafka_version)),
             crash_at=settings.crash_at,
         )
 

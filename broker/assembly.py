@@ -20,6 +20,7 @@ from anabranch.broker.dynamic_config import DynamicConfig
 from anabranch.broker.features import FinalizedFeatures
 from anabranch.broker.metadata_cache import MetadataCache
 from anabranch.broker.on_demand import OnDemand
+from anabranch.broker.personas.persona import persona
 from anabranch.broker.producer_ids import ProducerIds, from_controller
 from anabranch.broker.services import BrokerServices, Services
 from anabranch.broker.topic_configs import TopicConfigs
@@ -82,7 +83,7 @@ def assemble(
     config_changes.on_change("topics", topic_configs.changed)
     config_changes.died = died
     authorizer = authorizer_of(settings)
-    features = FinalizedFeatures(settings.withheld_features)
+    features = FinalizedFeatures(settings.withheld_features, persona(settings.kafka_version))
     features.died = died
     return Services(
         dynamic=dynamic,

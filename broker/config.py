@@ -164,6 +164,8 @@ class BrokerSettings:
     # what clients see
     kafka_version: str = "3.9"
     """Which Kafka the node shows to its clients (D19); no property of Kafka's."""
+    kafka_release: str = ""
+    """The Kafka with whose levels of features a new cluster begins, if it is not `kafka_version`."""
     # failure injection
     crash_at: str = ""
     """A step of controller or coordinator at which this process exits hard, such as "resize:after-plan"; for tests."""

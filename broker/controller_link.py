@@ -79,7 +79,7 @@ class ControllerLink:
             await self._drop(connection)
             raise
 
-    async def forward(self, request: Any, *, timeout_ms: int) -> Any:
+    async def forward(self, request: Any, *, timeout_ms: int, version: int | None = None) -> Any:
         """Hand a client's admin request on, over a connection of its own.
 
         It may take as long as a resize does, and the resize needs AlterPartition answers meanwhile.
@@ -89,7 +89,7 @@ class ControllerLink:
             raise ConnectionError("there is no active controller")
         connection = await self._open(active)
         try:
-            return await connection.call(request, timeout_ms=timeout_ms)
+            return await connection.call(request, timeout_ms=timeout_ms, version=version)
         finally:
             await connection.close()
 

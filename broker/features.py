@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.lasting import Died, lasting, unattended
+from anabranch.broker.personas.persona import DEFAULT, persona
 from anabranch.controller.candidacy import persistently
 from anabranch.controller.features import SUPPORTED
 from anabranch.controller.model import Features
@@ -21,6 +22,7 @@ from anabranch.controller.zk.body import MalformedZnode
 from anabranch.controller.zk.session import NoNode, SessionExpired, ZkError
 
 if TYPE_CHECKING:
+    from anabranch.broker.personas.persona import Persona
     from anabranch.controller.zk.session import ZkSession
 
 log: Final = logging.getLogger(__name__)
@@ -28,9 +30,16 @@ log: Final = logging.getLogger(__name__)
 RETRY_S: Final = 0.5
 
 
-def supported(withheld: str) -> dict[str, tuple[int, int]]:
-    """The features that a node claims to support: feature -> lowest and highest level."""
-    return {name: levels for name, levels in SUPPORTED.items() if name not in withheld.split(",")}
+def supported(withheld: str, shown: Persona) -> dict[str, tuple[int, int]]:
+    """The features that a node claims to support: ours and its persona's. Feature -> lowest and highest level."""
+    every = {**SUPPORTED, **shown.supported_features}
+    return {name: levels for name, levels in every.items() if name not in withheld.split(",")}
+
+
+def at_first(release: Persona) -> dict[str, int]:
+    """The features that a new cluster finalizes if all its brokers support them, and their levels."""
+    ours = {name: most for name, (_, most) in SUPPORTED.items()}
+    return {**ours, **{name: level for name, level in release.finalized_features.items() if level > 0}}
 
 
 def incompatible(features: Features, own: Mapping[str, tuple[int, int]]) -> list[str]:
@@ -46,8 +55,8 @@ def incompatible(features: Features, own: Mapping[str, tuple[int, int]]) -> list
 class FinalizedFeatures:
     """Watches `/feature` under one session at a time."""
 
-    def __init__(self, withheld: str = "") -> None:
-        self.supported = supported(withheld)
+    def __init__(self, withheld: str = "", shown: Persona | None = None) -> None:
+        self.supported = supported(withheld, shown or persona(DEFAULT))
         self.present = Features()
         self.too_old: Callable[[list[str]], None] = lambda names: log.error("unsupported features: %s", names)
         """Told once the cluster has finalized something that this software does not support."""

@@ -12,6 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.features import supported
+from anabranch.broker.personas.persona import persona
 from anabranch.controller.model import Broker, Endpoint
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.session import NodeExists, NoNode
@@ -57,7 +58,8 @@ async def register(session: ZkSession, settings: BrokerSettings, timestamp_ms: i
     `settings` know the ports that the listeners have got (`BrokerSettings.bound`).
     """
     path = paths.broker(settings.node_id)
-    features = tuple((name, *levels) for name, levels in sorted(supported(settings.withheld_features).items()))
+    known = supported(settings.withheld_features, persona(settings.kafka_version))
+    features = tuple((name, *levels) for name, levels in sorted(known.items()))
     endpoints = tuple(
         Endpoint(one.name, one.reachable_host, one.reachable_port(one.port), one.protocol) for one in settings.listening
     )

@@ -56,6 +56,7 @@ def start_settings(settings: BrokerSettings, properties: Mapping[str, str]) -> B
     authorizer_of(changed)
     try:
         persona(changed.kafka_version)
+        persona(changed.kafka_release or changed.kafka_version)
     except ValueError as error:
         raise ConfigError(f"kafka.version: {error}") from None
     zookeeper_login(changed)

@@ -169,11 +169,18 @@ class Controller:
         )
         return in_office(answer)
 
-    async def update_features(self, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-        """Finalize levels of features, or withdraw them; answers when that is written."""
-        outcome: dict[str, tuple[ErrorCode, str]] | None = await self._ask(
-            lambda token: events.FeaturesAsked(token, request)
+    async def update_features(
+        self, request: UpdateFeaturesRequest, *, together: bool = False
+    ) -> UpdateFeaturesResponse:
+        """Finalize levels of features, or withdraw them; answers when that is written.
+
+        With `together` it is done for all of them or, with a KafkaError, for none.
+        """
+        outcome: dict[str, tuple[ErrorCode, str]] | KafkaError | None = await self._ask(
+            lambda token: events.FeaturesAsked(token, request, together)
         )
+        if isinstance(outcome, KafkaError):
+            raise outcome
         return UpdateFeaturesResponse(
             error_code=ErrorCode.NONE,
             error_message=None,

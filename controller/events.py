@@ -180,6 +180,8 @@ class FeaturesAsked:
 
     token: int
     request: UpdateFeaturesRequest
+    together: bool = False
+    """Whether all of it is done or nothing."""
 
 
 @value

@@ -28,6 +28,7 @@ SUPPORTED: Final[dict[str, tuple[int, int]]] = {RESHARD: (1, 1)}
 UPGRADE: Final = 1
 SAFE_DOWNGRADE: Final = 2
 UNSAFE_DOWNGRADE: Final = 3
+ALL_FAILED: Final = "The update failed for all features since the following feature had an error: "
 
 
 def supported_by(broker: Broker, name: str, level: int) -> bool:
@@ -51,17 +52,19 @@ def check_reshard(state: ClusterState) -> None:
 
 
 def bootstrap(state: ClusterState) -> list[Effect]:
-    """The first controller of a cluster finalizes what all its brokers support."""
+    """The first controller of a cluster finalizes what it was told to, as far as all its brokers support it."""
     levels = {
-        name: most
-        for name, (_, most) in SUPPORTED.items()
-        if all(supported_by(broker, name, most) for broker in state.brokers.values())
+        name: level
+        for name, level in state.settings.first_features.items()
+        if all(supported_by(broker, name, level) for broker in state.brokers.values())
     }
     return [effects.WriteFeatures(levels, -1)]
 
 
 def ask(state: ClusterState, event: FeaturesAsked) -> list[Effect]:
     """Judge each update on its own, and write all that are allowed at once."""
+    if event.together:
+        return ask_together(state, event)
     levels = dict(state.features.levels)
     results: dict[str, tuple[ErrorCode, str]] = {}
     for update in event.request.feature_updates:
@@ -77,6 +80,54 @@ def ask(state: ClusterState, event: FeaturesAsked) -> list[Effect]:
     if event.request.validate_only or levels == state.features.levels:
         return [effects.Reply(event.token, results)]
     return [effects.WriteFeatures(levels, state.features.epoch, event.token, results)]
+
+
+def ask_together(state: ClusterState, event: FeaturesAsked) -> list[Effect]:
+    """Judge all updates by the rules of Kafka's KRaft controllers, and write all of them or none (KIP-1022)."""
+    levels = dict(state.features.levels)
+    for update in event.request.feature_updates:
+        reason = objection(state, update)
+        if reason:
+            said = f"Invalid update version {update.max_version_level} for feature {update.feature}. {reason}"
+            return [effects.Reply(event.token, KafkaError(ErrorCode.INVALID_UPDATE_VERSION, ALL_FAILED + said))]
+        levels.pop(update.feature, None)
+        if update.max_version_level > 0:
+            levels[update.feature] = update.max_version_level
+    results = {update.feature: (ErrorCode.NONE, "") for update in event.request.feature_updates}
+    if event.request.validate_only or levels == state.features.levels:
+        return [effects.Reply(event.token, results)]
+    return [effects.WriteFeatures(levels, state.features.epoch, event.token, results)]
+
+
+def objection(state: ClusterState, update: FeatureUpdateKey) -> str:
+    """What a KRaft controller has against an update, in its words; empty if nothing."""
+    name, level, present = update.feature, update.max_version_level, state.features.levels.get(update.feature, 0)
+    kind = SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type
+    if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        return "The controller does not support the given upgrade type."
+    if level < 0:
+        return "A feature version cannot be less than 0."
+    for broker in state.brokers.values():
+        who = f"Local controller {broker.id}" if broker.id == state.settings.node_id else f"Broker {broker.id}"
+        span = next(((least, most) for known, least, most in broker.features if known == name), None)
+        if span is None:
+            return f"{who} does not support this feature."
+        if level and not span[0] <= level <= span[1]:
+            return f"{who} only supports versions {span[0]}-{span[1]}"
+    if level < present and kind == UPGRADE:
+        return (
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
+            "downgrade."
+        )
+    if level > present and kind != UPGRADE:
+        return "Can't downgrade to a newer version."
+    return kept_by_resizes(state) if name == RESHARD and not level else ""
+
+
+def kept_by_resizes(state: ClusterState) -> str:
+    """Why the feature that resizes need must stay finalized; empty if it need not."""
+    resized = sorted(topic.name for topic in state.topics.values() if topic.body.generation > 0)
+    return f"Topics have been resized, and need {RESHARD} from now on: {', '.join(resized[:10])}." if resized else ""
 
 
 def written(state: ClusterState, event: FeaturesWritten) -> list[Effect]:
@@ -105,9 +156,9 @@ def judged(state: ClusterState, update: FeatureUpdateKey) -> int | None:
             raise refused(f"Can not provide versionLevel: {level} less than 1 without a downgrade type in the request.")
         if present is None:
             raise refused("Can not delete non-existing finalized feature.")
-        resized = sorted(topic.name for topic in state.topics.values() if topic.body.generation > 0)
-        if name == RESHARD and resized:
-            raise refused(f"Topics have been resized, and need {RESHARD} from now on: {', '.join(resized[:10])}.")
+        kept = kept_by_resizes(state) if name == RESHARD else ""
+        if kept:
+            raise refused(kept)
         return None
     if present is not None:
         if level == present:
@@ -117,9 +168,12 @@ def judged(state: ClusterState, update: FeatureUpdateKey) -> int | None:
             raise refused(f"Can not downgrade from versionLevel:{present} to {level} without a downgrade type of SAFE.")
         if level > present and kind != UPGRADE:
             raise refused(f"A downgrade to versionLevel:{level} would be an upgrade of {present}.")
-    least, most = SUPPORTED.get(name, (0, 0))
-    if name not in SUPPORTED:
+    registered = [
+        (least, most) for broker in state.brokers.values() for one, least, most in broker.features if one == name
+    ]
+    if name not in SUPPORTED and not registered:
         raise refused("Could not apply finalized feature update because the provided feature is not supported.")
+    least, most = SUPPORTED.get(name) or (min(one for one, _ in registered), max(one for _, one in registered))
     if not least <= level <= most:
         raise refused(f"versionLevel:{level} is outside the supported levels {least} to {most}.")
     behind = [broker.id for broker in state.brokers.values() if not supported_by(broker, name, level)]

@@ -60,6 +60,8 @@ def ask(state: ClusterState, event: ReassignmentAsked) -> list[Effect]:
             partition = TopicPartition(topic.name, row.partition_index)
             try:
                 targets[partition] = checked(state, partition, row.replicas)
+                if not event.request.allow_replication_factor_change:
+                    check_size(state, partition, targets[partition])
             except KafkaError as error:
                 refused[partition] = (error.code, error.message)
     decided: list[Effect] = []
@@ -75,6 +77,16 @@ def ask(state: ClusterState, event: ReassignmentAsked) -> list[Effect]:
         (topic.name, tuple(row.partition_index for row in topic.partitions)) for topic in event.request.topics
     )
     return [*decided, effects.Post(ReassignmentBegun(event.token, targets, refused, asked))]
+
+
+def check_size(state: ClusterState, partition: TopicPartition, target: Sequence[int]) -> None:
+    """Raise INVALID_REPLICATION_FACTOR for another number of replicas than the partition is to have now."""
+    now = state.topics[partition.topic].body.target(partition.partition)
+    if len(now) != len(target):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"The replication factor is changed from {len(now)} to {len(target)}",
+        )
 
 
 def checked(state: ClusterState, partition: TopicPartition, asked: Sequence[int] | None) -> tuple[int, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from anabranch.protocol.values import value
@@ -37,5 +39,7 @@ class ControllerSettings:
     """How often partitions that are marked for deletion are asked whether anything is left in them."""
     remind_interval_ms: int = 1_000
     """How soon a broker whose disk refused a partition is told of it again."""
+    first_features: Mapping[str, int] = field(default_factory=lambda: {"reshard.version": 1}, hash=False)
+    """What a new cluster finalizes if all its brokers support it: feature -> level."""
     crash_at: str = ""
     """The step at which this process exits hard, such as "resize:after-plan"; for demonstrations and tests."""

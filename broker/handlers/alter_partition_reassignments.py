@@ -1,7 +1,7 @@
 """AlterPartitionReassignments: move replicas to other brokers, or call a move off (KIP-455).
 
-Version 0. The controller decides and answers when the moves have begun; how far they are shows in
-ListPartitionReassignments and in every replica list until then.
+Versions 0 and 1; v1 may forbid that the number of replicas changes (KIP-860). The controller decides and answers when
+the moves have begun; how far they are shows in ListPartitionReassignments and in every replica list until then.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from anabranch.protocol.apis.alter_partition_reassignments import (
 )
 
 
-@handles(AlterPartitionReassignmentsRequest, versions="0")
+@handles(AlterPartitionReassignmentsRequest, versions="0-1")
 async def alter_partition_reassignments(
     ctx: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """Let the active controller decide, here or elsewhere."""
     demand(ctx, Operation.ALTER, ResourceType.CLUSTER)
-    return await admin.at_controller(
+    response: AlterPartitionReassignmentsResponse = await admin.at_controller(
         ctx.services,
         request,
         lambda controller: controller.alter_partition_reassignments(request),
         timeout_ms=request.timeout_ms,
     )
+    response.allow_replication_factor_change = request.allow_replication_factor_change
+    return response

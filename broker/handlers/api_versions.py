@@ -11,6 +11,7 @@ from typing import Final
 
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.dispatch import audiences
+from anabranch.controller.features import SUPPORTED as OURS
 from anabranch.protocol.apis.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -31,21 +32,25 @@ async def api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiV
     if ctx.version >= 3 and not all(_SOFTWARE.fullmatch(name) for name in named):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
     settings = ctx.services.settings
-    told = audiences(settings.kafka_version, settings.is_broker).of(request.client_software_name).told
+    served = audiences(settings.kafka_version, settings.is_broker)
+    audience = served.of(request.client_software_name)
     finalized = ctx.services.features.present
+    hidden = set() if audience is not served.others or ctx.services.persona.shows_own_apis else set(OURS)
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
         api_keys=[
-            ApiVersion(api_key=key, min_version=first, max_version=last) for key, (first, last) in sorted(told.items())
+            ApiVersion(api_key=key, min_version=first, max_version=last)
+            for key, (first, last) in sorted(audience.told.items())
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=least, max_version=most)
             for name, (least, most) in ctx.services.features.supported.items()
-            if least > 0 or ctx.version >= FIRST_VERSION_WITH_LEVEL_0
+            if name not in hidden and (least > 0 or ctx.version >= FIRST_VERSION_WITH_LEVEL_0)
         ],
         finalized_features_epoch=finalized.epoch,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
             for name, level in finalized.levels.items()
+            if name not in hidden
         ],
     )

@@ -1,6 +1,7 @@
 """DescribeCluster: id, controller and brokers of the cluster (KIP-700).
 
-Versions 0 and 1; v1 adds the endpoint type, of which only brokers (1) exist without KRaft.
+Versions 0 to 2; v1 adds the endpoint type, of which only brokers (1) are here, v2 the brokers that are fenced: whoever
+is not alive is not known.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ BROKERS: Final = 1
 CONTROLLERS: Final = 2
 
 
-@handles(DescribeClusterRequest, versions="0-1")
+@handles(DescribeClusterRequest, versions="0-2")
 async def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
     """Answer from the metadata image."""
     services = ctx.services
@@ -31,7 +32,7 @@ async def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest)
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,
         cluster_id=services.cluster_id,
-        controller_id=controller_to_show(image),
+        controller_id=controller_to_show(services),
         brokers=[
             DescribeClusterBroker(broker_id=broker.id, host=where[0], port=where[1], rack=broker.rack)
             for broker in image.brokers.values()

@@ -5,7 +5,7 @@ partition it names changes, or `max_wait_ms` pass; no timer polls. It goes on at
 partition's leader epoch changes meanwhile (KIP-320).
 
 In a session (KIP-227) a request names only what changed, and so does its answer. A consumer may be sent to a replica
-in its own rack (KIP-392). Versions 0 to 17; `old_fetch` turns answers into what those before v10 can carry.
+in its own rack (KIP-392). Versions 0 to 18; `old_fetch` turns answers into what those before v10 can carry.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from anabranch.protocol.errors import KafkaError
 FIRST_VERSION_WITH_ZSTD: Final = 10
 
 
-@handles(FetchRequest, versions="0-17")
+@handles(FetchRequest, versions="0-18")
 async def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
     """Read now; if that is too little, wait and read again."""
     try:

@@ -3,7 +3,7 @@
 The "latest" offset is the end of what the client may read: the high watermark, the last stable offset for
 read_committed, the log's end for a follower. A new leader whose high watermark has not yet reached its own first offset
 does not know it, and answers OFFSET_NOT_AVAILABLE.
-Versions 0 to 9.
+Versions 0 to 11; there is no tiered storage, in which v9 and v11 look.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
-SINCE_VERSION: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+EARLIEST_PENDING_UPLOAD: Final = -6
+SINCE_VERSION: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 CONSUMER: Final = -1
 DEBUG_CONSUMER: Final = -2
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 
 
-@handles(ListOffsetsRequest, versions="0-9")
+@handles(ListOffsetsRequest, versions="0-11")
 async def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Answer each partition on its own."""
     times = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
@@ -68,7 +69,7 @@ def offset_of(
     if request.replica_id != DEBUG_CONSUMER:
         partition.check_leader()
     partition.check_epoch(asked.current_leader_epoch)
-    if asked.timestamp < LATEST_TIERED or SINCE_VERSION.get(asked.timestamp, 0) > ctx.version:
+    if asked.timestamp < EARLIEST_PENDING_UPLOAD or SINCE_VERSION.get(asked.timestamp, 0) > ctx.version:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} has no meaning in v{ctx.version}")
     if ctx.version == 0:
         starts = segment_starts(partition, asked, request.replica_id, ctx.services.now_ms())
@@ -124,7 +125,7 @@ def find(partition: Partition, timestamp: int, latest: int) -> tuple[int, int, i
         return -1, latest, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return -1, log.log_start_offset, log.epochs.epoch_for(log.log_start_offset)
-    if timestamp == LATEST_TIERED:
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return -1, -1, -1
     found = log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
     if found is None or found[1] >= latest:

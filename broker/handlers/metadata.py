@@ -1,6 +1,6 @@
 """Metadata: brokers, topics, leaders; and what KIP-253 tells clients about resizes.
 
-Versions 0 to 12, the resize fields as tags from v9 on (D3). Answered from one immutable image, so R12
+Versions 0 to 13, the resize fields as tags from v9 on (D3). Answered from one immutable image, so R12
 holds because it holds for every image (see `broker.metadata_cache`). A topic that does not exist is created when the
 broker and the request allow it; the answer waits a moment for its leaders and says LEADER_NOT_AVAILABLE if that
 takes longer, or if it is not known yet whether the topic exists. Source: Kafka's `AutoTopicCreationManager`.
@@ -43,7 +43,7 @@ FIRST_VERSION_WITH_LISTENERS: Final = 6
 FIRST_VERSION_WITH_LOOKUP_BY_ID: Final = 12
 
 
-@handles(MetadataRequest, versions="0-12")
+@handles(MetadataRequest, versions="0-13")
 async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
     """Answer from the current image, after topics that are to be created had their moment."""
     services = ctx.services
@@ -70,7 +70,7 @@ async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataRes
             if (where := broker.at(ctx.peer.listener)) is not None
         ],
         cluster_id=services.cluster_id,
-        controller_id=admin.controller_to_show(image),
+        controller_id=admin.controller_to_show(services),
         topics=topics,
         cluster_authorized_operations=(
             cluster_operations(ctx) if request.include_cluster_authorized_operations else NOT_ASKED

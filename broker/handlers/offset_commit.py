@@ -1,32 +1,49 @@
 """OffsetCommit: remember how far a group is (KIP-320, KIP-345, KIP-447).
 
-Versions 0 to 9. v1 may bring a commit time per partition, v2 to v4 a retention; v0 is kept in ZooKeeper
-(`zookeeper_offsets`). A partition that does not exist, or whose metadata is too long, is refused alone;
+Versions 0 to 10. v1 may bring a commit time per partition, v2 to v4 a retention, v10 ids of topics; v0 is kept in
+ZooKeeper (`zookeeper_offsets`). A partition that does not exist, or whose metadata is too long, is refused alone;
 everything else concerns the group and is told for each partition, because the response has no other place for it.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.coordinators.committed_offsets import CommittedOffset, TopicPartition
 from anabranch.broker.handlers import zookeeper_offsets
+from anabranch.broker.handlers.topic_ids import identify, name_them
 from anabranch.broker.rights import may
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 
-@handles(OffsetCommitRequest, versions="0-9")
+
+@handles(OffsetCommitRequest, versions="0-10")
 async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    """Find out which topics are meant, and commit."""
+    if ctx.version < FIRST_VERSION_WITH_TOPIC_IDS:
+        return await commit(ctx, request)
+    request.topics, unknown = name_them(ctx.services.metadata.image, request.topics)
+    response = await commit(ctx, request)
+    identify(response.topics, request.topics)
+    response.topics += refused_all(unknown, ErrorCode.UNKNOWN_TOPIC_ID).topics
+    return response
+
+
+async def commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Commit what can be committed; answered when it is replicated."""
     if not may(ctx, Operation.READ, ResourceType.GROUP, request.group_id):
-        return refused_all(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return refused_all(request.topics, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if ctx.version == 0:
         return await zookeeper_offsets.commit(ctx, request)
     now_ms = ctx.services.now_ms()
@@ -64,18 +81,19 @@ async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Of
     )
 
 
-def refused_all(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
+def refused_all(topics: list[OffsetCommitRequestTopic], code: ErrorCode) -> OffsetCommitResponse:
     """The answer to a request none of which is carried out."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=[
                     OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
                     for one in topic.partitions
                 ],
             )
-            for topic in request.topics
+            for topic in topics
         ]
     )
 

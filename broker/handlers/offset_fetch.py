@@ -1,10 +1,10 @@
 """OffsetFetch: how far a group is (KIP-320, KIP-447, KIP-709).
 
-Versions 0 to 9. From v8 one request asks for several groups; null topics (v2 on) mean all that were committed. A
-partition or group that does not exist is not an error: its offset is -1. With `require_stable` (v7 on) a partition
-with an open transactional commit is UNSTABLE_OFFSET_COMMIT. From v9 on a member of a group whose broker assigns says at
-which epoch it is. v1 has no place for a group's error but the partitions. v0
-reads from ZooKeeper (`zookeeper_offsets`).
+Versions 0 to 10. From v8 one request asks for several groups, from v10 with ids of topics; null topics (v2 on) mean all
+that were committed. A partition or group that does not exist is not an error: its offset is -1. With `require_stable`
+(v7 on) a partition with an open transactional commit is UNSTABLE_OFFSET_COMMIT. From v9 on a member of a group whose
+broker assigns says at which epoch it is. v1 has no place for a group's error but the partitions. v0 reads from
+ZooKeeper (`zookeeper_offsets`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Final
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.coordinators.committed_offsets import NO_LEADER_EPOCH, UNKNOWN_OFFSET, Offsets
 from anabranch.broker.handlers import zookeeper_offsets
+from anabranch.broker.handlers.topic_ids import name_them
 from anabranch.broker.rights import demand, may
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.offset_fetch import (
@@ -30,22 +31,23 @@ from anabranch.protocol.apis.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.wire import ZERO_UUID
 
 FIRST_VERSION_WITH_GROUP_ERROR: Final = 2
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 Topics = Iterable[tuple[str, list[int]]]
 Row = tuple[int, int, int, str, ErrorCode]
 """Partition, committed offset, leader epoch, metadata, error."""
 
 
-@handles(OffsetFetchRequest, versions="0-9")
+@handles(OffsetFetchRequest, versions="0-10")
 async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Answer each group."""
     if ctx.version == 0:
         return await zookeeper_offsets.fetch(ctx, request)
     if ctx.version >= 8:
-        return OffsetFetchResponse(
-            groups=[answer_group(ctx, group, request.require_stable) for group in request.groups]
-        )
+        answer = answer_by_id if ctx.version >= FIRST_VERSION_WITH_TOPIC_IDS else answer_group
+        return OffsetFetchResponse(groups=[answer(ctx, group, request.require_stable) for group in request.groups])
     error, found = look_up(ctx, request.group_id, request.topics, request.require_stable)
     if error is not ErrorCode.NONE and ctx.version >= FIRST_VERSION_WITH_GROUP_ERROR:
         found = []
@@ -70,6 +72,36 @@ async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> Offs
             for topic, rows in found
         ],
     )
+
+
+def answer_by_id(ctx: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
+    """One group of a v10 request, which has ids for topics."""
+    image = ctx.services.metadata.image
+    unknown: list[OffsetFetchRequestTopics] = []
+    if group.topics is not None:
+        group.topics, unknown = name_them(image, group.topics)
+    response = answer_group(ctx, group, require_stable)
+    for row in response.topics:
+        row.topic_id = image.topics[row.name].topic_id if row.name in image.topics else ZERO_UUID
+    response.topics = [row for row in response.topics if row.topic_id != ZERO_UUID]
+    if response.error_code == ErrorCode.NONE:
+        response.topics += [
+            OffsetFetchResponseTopics(
+                name="",
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetFetchResponsePartitions(
+                        partition_index=index,
+                        committed_offset=UNKNOWN_OFFSET,
+                        metadata="",
+                        error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in unknown
+        ]
+    return response
 
 
 def answer_group(ctx: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:

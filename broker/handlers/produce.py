@@ -7,7 +7,7 @@ The batches of a request are appended in one synchronous section, each in the or
 request wait. A batch of another generation is refused with INVALID_PARTITION_METADATA and our generation in the answer
 (KIP-253). What waits before is a request that begins a transaction, for the word of its coordinator, one whose records
 take long to look at (`inspector`), and one with a topic's first batch of a generation, or with keys to be looked at
-(`generations`). Versions 0 to 11.
+(`generations`). Versions 0 to 13; v13 has ids of topics.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.api import INTERNAL_TOPICS, CloseConnection, RequestContext, handles
 from anabranch.broker.handlers.generations import Fits, prepare
+from anabranch.broker.handlers.topic_ids import identify, name_them
 from anabranch.broker.handlers.transactional_batches import check_no_transaction, is_transactional, verify
 from anabranch.broker.replication.inspector import NOTHING_FOUND, is_long
 from anabranch.broker.replication.leader_hints import HINTED, LeaderHints
@@ -57,6 +58,7 @@ ADMIN_CLIENT: Final = "__admin_client"
 NO_LEADER: Final = LeaderIdAndEpoch()
 FIRST_VERSION_WITH_BATCHES: Final = 3
 FIRST_VERSION_WITH_ZSTD: Final = 7
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 ZSTD: Final = 4
 MESSAGE_BYTES_MIN: Final = 14
 WITHOUT_LOG_START: Final = frozenset(
@@ -74,9 +76,24 @@ WITHOUT_LOG_START: Final = frozenset(
 Waiting = list[tuple[ReplicationWait, PartitionProduceResponse]]
 
 
-@handles(ProduceRequest, versions="0-11")
+@handles(ProduceRequest, versions="0-13")
 async def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
     """Append everything, then wait for replication if asked to."""
+    if ctx.version < FIRST_VERSION_WITH_TOPIC_IDS:
+        return await produce_by_name(ctx, request)
+    request.topic_data, unknown = name_them(ctx.services.metadata.image, request.topic_data)
+    unanswered = [unknown_topic(topic) for topic in unknown]
+    if unanswered and request.acks == 0:
+        close_if_refused(unanswered)
+    response = await produce_by_name(ctx, request)
+    if response is not None:
+        identify(response.responses, request.topic_data)
+        response.responses += unanswered
+    return response
+
+
+async def produce_by_name(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
+    """The same for topics that are named."""
     replicas = ctx.services.replicas
     hints = LeaderHints(ctx.services.metadata)
     verified = NOTHING_TO_VERIFY
@@ -220,6 +237,19 @@ async def replicated(replicas: ReplicaManager, waiting: Waiting, timeout_ms: int
         if wait.code is not ErrorCode.NONE:
             row.error_code = wait.code or ErrorCode.REQUEST_TIMED_OUT
             row.base_offset = row.log_append_time_ms = row.log_start_offset = -1
+
+
+def unknown_topic(topic: TopicProduceData) -> TopicProduceResponse:
+    """The rows of a topic whose id nobody knows."""
+    return TopicProduceResponse(
+        topic_id=topic.topic_id,
+        partition_responses=[
+            PartitionProduceResponse(
+                index=data.index, error_code=ErrorCode.UNKNOWN_TOPIC_ID, base_offset=-1, current_leader=NO_LEADER
+            )
+            for data in topic.partition_data
+        ],
+    )
 
 
 def refuse_all(

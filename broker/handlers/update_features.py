@@ -1,29 +1,43 @@
 """UpdateFeatures: finalize levels of features, or withdraw them (KIP-584).
 
-Versions 0 and 1; v1 names the kind of change and can only validate. The controller decides and writes; whether every
+Versions 0 to 2; v1 names the kind of change and can only validate, v2 has no result for each. From Kafka 4.0 on all
+updates of a request are made or none. The controller decides and writes; whether every
 broker supports a level is known from their registrations.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from anabranch.broker import admin
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.rights import demand
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
-from anabranch.protocol.errors import KafkaError
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+FIRST_VERSION_WITHOUT_RESULTS: Final = 2
 
 
-@handles(UpdateFeaturesRequest, versions="0-1")
+@handles(UpdateFeaturesRequest, versions="0-2")
 async def update_features(ctx: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     """Let the active controller decide, here or elsewhere."""
+    together = ctx.services.persona.updates_features_together or ctx.version >= FIRST_VERSION_WITHOUT_RESULTS
     try:
         demand(ctx, Operation.ALTER, ResourceType.CLUSTER)
-        return await admin.at_controller(
+        response: UpdateFeaturesResponse = await admin.at_controller(
             ctx.services,
             request,
-            lambda controller: controller.update_features(request),
+            lambda controller: controller.update_features(request, together=together),
             timeout_ms=request.timeout_ms,
+            version=ctx.version,
         )
     except KafkaError as error:
         return UpdateFeaturesResponse(error_code=error.code, error_message=error.message or None, results=[])
+    failed = next((row for row in response.results if row.error_code != ErrorCode.NONE), None)
+    if failed is not None and together:
+        return UpdateFeaturesResponse(error_code=failed.error_code, error_message=failed.error_message, results=[])
+    if together:
+        for row in response.results:
+            row.error_message = ErrorCode.NONE.name  # as Kafka 4 says it
+    return response

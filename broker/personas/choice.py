@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from anabranch.broker.personas.persona import DEFAULT, persona
+from anabranch.broker.personas.persona import DEFAULT, VERSIONS, persona
 from anabranch.broker.properties import ConfigError
+
+
+def oldest(versions: Iterable[str]) -> str:
+    """The oldest of some versions: with its features a cluster of several begins, or some nodes could not join."""
+    return min(versions, key=VERSIONS.index)
 
 
 def versions_of(kafka: str | Mapping[int, str], node_ids: Iterable[int], default: str = DEFAULT) -> dict[int, str]:

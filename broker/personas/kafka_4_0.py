@@ -64,6 +64,8 @@ PERSONA: Final = Persona(
     version="4.0",
     ranges=RANGES,
     refused_below={"Produce": 3},
+    any_broker_is_controller=True,
+    updates_features_together=True,
     supported_features={
         "eligible.leader.replicas.version": (0, 1),
         "group.version": (0, 1),
@@ -76,6 +78,6 @@ PERSONA: Final = Persona(
         "group.version": 1,
         "kraft.version": 0,
         "metadata.version": 25,
-        "transaction.version": 2,
+        "transaction.version": 1,
     },
 )

@@ -39,10 +39,12 @@ PERSONA: Final = dataclasses.replace(
     supported_features={
         **kafka_4_0.PERSONA.supported_features,
         "metadata.version": (7, 27),
+        "share.version": (0, 1),
     },
     finalized_features={
         **kafka_4_0.PERSONA.finalized_features,
         "eligible.leader.replicas.version": 1,
         "metadata.version": 27,
+        "share.version": 0,
     },
 )

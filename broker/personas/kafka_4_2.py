@@ -33,7 +33,6 @@ PERSONA: Final = dataclasses.replace(
     supported_features={
         **kafka_4_1.PERSONA.supported_features,
         "metadata.version": (7, 29),
-        "share.version": (0, 1),
         "streams.version": (0, 1),
     },
     finalized_features={

@@ -30,6 +30,10 @@ class Persona:
     """API -> the first version that is accepted, where clients are told of older ones."""
     shows_own_apis: bool = False
     """Whether clients that are not this project's are told of the APIs of KIP-253."""
+    any_broker_is_controller: bool = False
+    """Whether each broker takes what is for the controller, and hands it on: clients see no controller (KRaft)."""
+    updates_features_together: bool = False
+    """Whether one update of a feature that is refused spoils the others of its request (KIP-1022)."""
     supported_features: Mapping[str, tuple[int, int]] = field(default_factory=dict, hash=False)
     """Feature -> lowest and highest level."""
     finalized_features: Mapping[str, int] = field(default_factory=dict, hash=False)

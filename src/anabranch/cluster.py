@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.broker.app import Node
 from anabranch.broker.config import BrokerSettings
 from anabranch.broker.effective_config import with_properties
-from anabranch.broker.personas.choice import versions_of
+from anabranch.broker.personas.choice import oldest, versions_of
 from anabranch.broker.start_settings import check_reachable, refuse_twice, start_settings, warn_of_open_doors
 from anabranch.broker.storage.os_files import files_of
 from anabranch.clients.clock import follow_loop_ms
@@ -132,6 +132,7 @@ class Cluster(Startable):
                 node_id=node_id,
                 rack=rack,
                 kafka_version=versions[node_id],
+                kafka_release=oldest(versions.values()),
                 data_dir=str(Path(data_dir) / f"broker-{node_id}") if data_dir else "",
             )
             for node_id, rack in zip(range(first, first + brokers), itertools.cycle(racks), strict=False)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from anabranch.broker.personas.choice import oldest
 from anabranch.broker.properties_file import properties_text
 from anabranch.clients.connection import Connection
 from anabranch.clients.directory_lock import DirectoryLock
@@ -286,7 +287,15 @@ class ProcessCluster(Startable):
 
     def _properties_of(self, node_id: int) -> Mapping[str, str]:
         version = self._kafka.get(node_id)
-        return self._properties if version is None else {**self._properties, "kafka.version": version}
+        return (
+            self._properties
+            if version is None
+            else {
+                **self._properties,
+                "kafka.version": version,
+                "kafka.release": oldest(self._kafka.values()),
+            }
+        )
 
     async def zookeeper_ended(self) -> None:
         """Wait until the ZooKeeper that this cluster started ends by itself, and raise its error; for ever if none."""

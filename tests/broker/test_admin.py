@@ -19,6 +19,7 @@ from anabranch.protocol.apis.update_metadata import (
     UpdateMetadataTopicState,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from tests.broker.serving import lone_services
 
 IMAGE = ClusterImage(
     alike={"my_topic": ("my.topic",)},
@@ -124,11 +125,23 @@ def test_the_topic_of_transactions_is_kept_as_safe_as_its_settings_say() -> None
 @pytest.mark.parametrize(
     ("controller", "brokers", "shown"), [(2, (1, 2), 2), (100, (3, 2), 2), (-1, (1,), 1), (1, (), -1)]
 )
-def test_clients_are_shown_a_broker_that_can_reach_the_controller(
+async def test_clients_are_shown_a_broker_that_can_reach_the_controller(
     controller: int, brokers: tuple[int, ...], shown: int
 ) -> None:
-    image = ClusterImage(brokers={one: BrokerImage(one, "h", 1, None, 1) for one in brokers}, controller_id=controller)
-    assert admin.controller_to_show(image) == shown
+    services = await lone_services()
+    services.metadata.image = ClusterImage(
+        brokers={one: BrokerImage(one, "h", 1, None, 1) for one in brokers}, controller_id=controller
+    )
+    assert admin.controller_to_show(services) == shown
+
+
+async def test_clients_of_a_kafka_4_are_shown_any_broker() -> None:
+    services = await lone_services(BrokerSettings(kafka_version="4.1"))
+    assert admin.controller_to_show(services) == -1
+    services.metadata.image = ClusterImage(
+        brokers={one: BrokerImage(one, "h", 1, None, 1) for one in (1, 2, 3)}, controller_id=2
+    )
+    assert {admin.controller_to_show(services) for _ in range(100)} == {1, 2, 3}
 
 
 async def test_who_waits_for_many_topics_looks_at_each_until_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:

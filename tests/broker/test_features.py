@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from anabranch.broker.features import FinalizedFeatures, incompatible, supported
+from anabranch.broker.personas.persona import persona
 from anabranch.controller.features import RESHARD
 from anabranch.controller.model import Features
 from anabranch.controller.zk import paths, znodes
@@ -33,14 +34,14 @@ async def until_level(found: FinalizedFeatures, level: int) -> None:
 
 
 def test_what_is_withheld_is_not_owned_up_to() -> None:
-    assert supported("") == {RESHARD: (1, 1)}
-    assert supported(f"other,{RESHARD}") == {}
+    assert supported("", persona("3.9")) == {RESHARD: (1, 1)}
+    assert supported(f"other,{RESHARD}", persona("3.9")) == {}
 
 
 def test_a_level_outside_what_a_node_supports_is_named() -> None:
-    assert incompatible(Features({RESHARD: 1}), supported("")) == []
-    assert incompatible(Features({RESHARD: 2}), supported("")) == [f"{RESHARD} at level 2"]
-    assert incompatible(Features({"unheard.of": 1}), supported("")) == ["unheard.of at level 1"]
+    assert incompatible(Features({RESHARD: 1}), supported("", persona("3.9"))) == []
+    assert incompatible(Features({RESHARD: 2}), supported("", persona("3.9"))) == [f"{RESHARD} at level 2"]
+    assert incompatible(Features({"unheard.of": 1}), supported("", persona("3.9"))) == ["unheard.of at level 1"]
 
 
 async def test_levels_are_followed_from_before_there_are_any() -> None:

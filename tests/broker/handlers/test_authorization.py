@@ -28,6 +28,7 @@ from anabranch.protocol.acls import (
     ResourcePattern,
     ResourceType,
 )
+from anabranch.protocol.connection import NODE_SOFTWARE
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.registry import BY_NAME
@@ -200,6 +201,12 @@ ROWS = [
     row("UpdateFeatures", "ALTER C", timeout_ms=1000),
     row("DescribeProducers", "READ T", topics=[{"name": "t", "partition_indexes": [0]}]),
     row("DescribeTransactions", "DESCRIBE X", transactional_ids=["x"]),
+    row("DescribeQuorum", "DESCRIBE C", topics=[{"topic_name": "__cluster_metadata", "partitions": []}]),
+    row("UnregisterBroker", "ALTER C", broker_id=9),
+    row("ListConfigResources", "DESCRIBE_CONFIGS C"),
+    row("DescribeTopicPartitions", "DESCRIBE T", topics=[{"name": "t"}]),
+    row("AddRaftVoter", "ALTER C", voter_id=9),
+    row("RemoveRaftVoter", "ALTER C", voter_id=9),
     row("ConsumerGroupPosition", "DESCRIBE G", group_id="g"),
     row("PartitionLeaderEpochsForPartitions", "DESCRIBE T", topics=[{"topic": "t", "partitions": [0]}]),
 ]  # fmt: skip
@@ -273,7 +280,9 @@ async def place() -> AsyncIterator[Place]:
         await admin.create_topics([NewTopic(name="t"), NewTopic(name="hidden")])
         await admin.wait_for_topic("t")
         await coordinating(*cluster.address(1))
-        alice = await Connection.open(*cluster.address(1), client_id="alice", security=make_security(**ALICE))
+        alice = await Connection.open(
+            *cluster.address(1), client_id="alice", security=make_security(**ALICE), software_name=NODE_SOFTWARE
+        )
         yield Place(cluster, admin, alice)
         await alice.close()
 

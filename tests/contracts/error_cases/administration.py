@@ -36,7 +36,9 @@ from anabranch.protocol.apis.describe_cluster import DescribeClusterRequest
 from anabranch.protocol.apis.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from anabranch.protocol.apis.elect_leaders import ElectLeadersRequest, TopicPartitions
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
+from anabranch.protocol.apis.remove_raft_voter import RemoveRaftVoterRequest
 from anabranch.protocol.apis.sasl_handshake import SaslHandshakeRequest
+from anabranch.protocol.apis.unregister_broker import UnregisterBrokerRequest
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.wire import ZERO_UUID
 from tests.broker.replication.replica_cluster import until
@@ -330,3 +332,16 @@ async def describe_the_credential_of_nobody(world: World) -> Any:
 async def describe_somebody_twice(world: World) -> Any:
     """DescribeUserScramCredentials of the same user twice."""
     return await world.call(DescribeUserScramCredentialsRequest(users=[UserName(name="u"), UserName(name="u")]))
+
+
+@case(ErrorCode.INCONSISTENT_CLUSTER_ID, kafka_version="4.1")
+async def voter_of_another_cluster(world: World) -> Any:
+    """RemoveRaftVoter with the id of another cluster (Kafka 4)."""
+    request = RemoveRaftVoterRequest(cluster_id="another", voter_id=1, voter_directory_id=ZERO_UUID)
+    return await world.call(request)
+
+
+@case(ErrorCode.BROKER_ID_NOT_REGISTERED, kafka_version="4.1")
+async def unknown_broker_unregistered(world: World) -> Any:
+    """UnregisterBroker of a broker that is not there (Kafka 4)."""
+    return await world.call(UnregisterBrokerRequest(broker_id=99))

@@ -1,0 +1,36 @@
+"""AddRaftVoter: one more controller of a quorum (KIP-853).
+
+Versions 0 and 1. The set of controllers is what is running here, so the answer is that of a cluster whose quorum is
+fixed (kraft.version 0).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.handlers.remove_raft_voter import check_cluster
+from anabranch.broker.rights import demand
+from anabranch.protocol.acls import Operation, ResourceType
+from anabranch.protocol.apis.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+DEFAULT_LISTENER: Final = "CONTROLLER"
+
+
+@handles(AddRaftVoterRequest, versions="0-1")
+async def add_raft_voter(ctx: RequestContext, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
+    """Refuse, in Kafka's order."""
+    try:
+        demand(ctx, Operation.ALTER, ResourceType.CLUSTER)
+        check_cluster(ctx, request.cluster_id)
+        if all(one.name != DEFAULT_LISTENER for one in request.listeners):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Add voter request didn't include the endpoint for the default listener {DEFAULT_LISTENER}",
+            )
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION, "Cluster doesn't support adding voter because the kraft.version feature is 0"
+        )
+    except KafkaError as error:
+        return AddRaftVoterResponse(error_code=error.code, error_message=error.message)

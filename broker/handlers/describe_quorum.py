@@ -1,0 +1,108 @@
+"""DescribeQuorum: the controllers, which of them is active, and how far each has got (KIP-595).
+
+Versions 0 to 2. There is no Raft log here: a controller elected in ZooKeeper decides, and its term is the leader epoch.
+What is told is what a cluster looks like whose controllers have all caught up, every broker being one of them. Clients
+of Kafka before 4.0 do not see this.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.admin import CLUSTER_METADATA
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.rights import demand
+from anabranch.protocol.acls import Operation, ResourceType
+from anabranch.protocol.apis.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    Node,
+    PartitionData,
+    ReplicaState,
+    TopicData,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from anabranch.broker.metadata_cache import ClusterImage
+
+CONTROLLER_LISTENER: Final = "CONTROLLER"
+THERE: Final = (CLUSTER_METADATA, 0)
+
+
+@handles(DescribeQuorumRequest, versions="0-2")
+async def describe_quorum(ctx: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    """Answer from the metadata image and the controller's place in ZooKeeper."""
+    demand(ctx, Operation.DESCRIBE, ResourceType.CLUSTER)
+    services, image = ctx.services, ctx.services.metadata.image
+    active = await services.controller_link.active()
+    if active is None:
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "There is no active controller.")
+    voters = sorted({*image.brokers, active.broker_id})
+    offset = written(image)
+    topics = []
+    for topic in request.topics:
+        rows = []
+        for asked in topic.partitions:
+            if (topic.topic_name, asked.partition_index) != THERE:
+                rows.append(missing(asked.partition_index))
+                continue
+            now_ms = services.now_ms()
+            states = [
+                ReplicaState(
+                    replica_id=voter,
+                    log_end_offset=offset,
+                    last_fetch_timestamp=now_ms,
+                    last_caught_up_timestamp=now_ms,
+                )
+                for voter in voters
+            ]
+            rows.append(
+                PartitionData(
+                    partition_index=0,
+                    error_code=ErrorCode.NONE,
+                    leader_id=active.broker_id,
+                    leader_epoch=services.fence.controller_epoch,
+                    high_watermark=offset,
+                    current_voters=states,
+                    observers=[],
+                )
+            )
+        topics.append(TopicData(topic_name=topic.topic_name, partitions=rows))
+    told = any(row.error_code == ErrorCode.NONE for topic_row in topics for row in topic_row.partitions)
+    return DescribeQuorumResponse(
+        error_code=ErrorCode.NONE, error_message="", topics=topics, nodes=nodes_of(image, voters) if told else []
+    )
+
+
+def written(image: ClusterImage) -> int:
+    """How much the metadata have changed so far: what stands for an offset of the log that is not there."""
+    partitions = (one for topic in image.topics.values() for one in topic.partitions.values())
+    return 1 + len(image.brokers) + len(image.topics) + sum(1 + one.partition_epoch for one in partitions)
+
+
+def missing(index: int) -> PartitionData:
+    """The row of a partition that is not that of the metadata."""
+    return PartitionData(
+        partition_index=index,
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        error_message="This server does not host this topic-partition.",
+        leader_id=0,
+        leader_epoch=0,
+        high_watermark=0,
+        current_voters=[],
+        observers=[],
+    )
+
+
+def nodes_of(image: ClusterImage, voters: list[int]) -> list[Node]:
+    """Where the controllers are reached; one that is no broker is not told of."""
+    return [
+        Node(
+            node_id=voter,
+            listeners=[Listener(name=CONTROLLER_LISTENER, host=broker.host, port=broker.port)],
+        )
+        for voter in voters
+        if (broker := image.brokers.get(voter)) is not None
+    ]

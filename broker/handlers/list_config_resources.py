@@ -1,0 +1,64 @@
+"""ListConfigResources: what has a configuration of its own, or can have one (KIP-714, KIP-1142).
+
+Versions 0 and 1; v0 lists subscriptions to clients' metrics alone. Topics and brokers are listed whether or not
+anything was set for them; groups and subscriptions, if something was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.config_requests import BROKER, BROKER_LOGGER, CLIENT_METRICS, TOPIC
+from anabranch.broker.rights import demand
+from anabranch.controller.candidacy import persistently
+from anabranch.controller.zk import paths
+from anabranch.controller.zk.session import NoNode
+from anabranch.protocol.acls import Operation, ResourceType
+from anabranch.protocol.apis.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from anabranch.broker.services import Services
+
+GROUP: Final = 32
+ENTITIES: Final = {CLIENT_METRICS: "client-metrics", GROUP: "groups"}
+"""Kind of resource -> where its configurations are, below /config."""
+KINDS: Final = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC)
+
+
+@handles(ListConfigResourcesRequest, versions="0-1")
+async def list_config_resources(
+    ctx: RequestContext, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    """List the resources of each kind."""
+    demand(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+    kinds = [CLIENT_METRICS] if ctx.version == 0 else sorted(set(request.resource_types or KINDS), reverse=True)
+    if not set(kinds) <= set(KINDS):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "a kind of resource that has no configuration")
+    return ListConfigResourcesResponse(
+        error_code=ErrorCode.NONE,
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind in kinds
+            for name in await names_of(ctx.services, kind)
+        ],
+    )
+
+
+async def names_of(services: Services, kind: int) -> Iterable[str]:
+    """The resources of a kind."""
+    image = services.metadata.image
+    if kind == TOPIC:
+        return sorted(image.topics)
+    if kind in (BROKER, BROKER_LOGGER):
+        return [str(broker) for broker in sorted(image.brokers)]
+    try:
+        return sorted(await persistently(lambda: services.session.children(paths.config(ENTITIES[kind]))))
+    except NoNode:
+        return []

@@ -1,0 +1,35 @@
+"""RemoveRaftVoter: one controller less of a quorum (KIP-853).
+
+Version 0. See AddRaftVoter.
+"""
+
+from __future__ import annotations
+
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.rights import demand
+from anabranch.protocol.acls import Operation, ResourceType
+from anabranch.protocol.apis.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+
+@handles(RemoveRaftVoterRequest, versions="0")
+async def remove_raft_voter(ctx: RequestContext, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
+    """Refuse."""
+    try:
+        demand(ctx, Operation.ALTER, ResourceType.CLUSTER)
+        check_cluster(ctx, request.cluster_id)
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            "Cluster doesn't support removing voter because the kraft.version feature is 0",
+        )
+    except KafkaError as error:
+        return RemoveRaftVoterResponse(error_code=error.code, error_message=error.message)
+
+
+def check_cluster(ctx: RequestContext, cluster_id: str | None) -> None:
+    """Raise KafkaError if the request is for another cluster."""
+    own = ctx.services.cluster_id
+    if cluster_id is not None and cluster_id != own:
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_CLUSTER_ID, f'The given id "{cluster_id}" doesn\'t match the cluster id "{own}"'
+        )

@@ -1,0 +1,27 @@
+"""UnregisterBroker: forget a broker that will not come back (KIP-746).
+
+Version 0. A broker's registration ends with its session in ZooKeeper, so those that are down are forgotten already; one
+that is alive registers again at once, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.rights import demand
+from anabranch.protocol.acls import Operation, ResourceType
+from anabranch.protocol.apis.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+
+@handles(UnregisterBrokerRequest, versions="0")
+async def unregister_broker(ctx: RequestContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
+    """Say whether there is such a broker."""
+    try:
+        demand(ctx, Operation.ALTER, ResourceType.CLUSTER)
+        if request.broker_id not in ctx.services.metadata.image.brokers:
+            raise KafkaError(
+                ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {request.broker_id} is not currently registered"
+            )
+    except KafkaError as error:
+        return UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
+    return UnregisterBrokerResponse(error_code=ErrorCode.NONE)
