@@ -134,7 +134,7 @@ class Node:
         session, cluster_id = await self._find_cluster()
         try:
             if self.settings.is_broker:
-                claim_directories(self._files_by_path, self.settings.node_id, cluster_id)
+                claim_directories(self.files_by_path, self.settings.node_id, cluster_id)
             protections = self._protections = self._protect()
             for protection in protections.values():
                 await protection.start(self._give_up)
@@ -161,7 +161,7 @@ class Node:
         try:
             await self._stop(controlled=controlled)
         finally:
-            for files in self._files_by_path.values():
+            for files in self.files_by_path.values():
                 files.unlock()
 
     async def _stop(self, *, controlled: bool) -> None:
@@ -399,12 +399,13 @@ class Node:
             services.controller.adopt(self._controller_settings())
 
     @property
-    def _files_by_path(self) -> Mapping[str, Files]:
+    def files_by_path(self) -> Mapping[str, Files]:
+        """Its disks: directory -> what is in it."""
         return self._files if isinstance(self._files, Mapping) else {self.settings.data_dir: self._files}
 
     def _lock_directories(self, undo: contextlib.ExitStack) -> None:
         """Lock the data directories before anything in them is read, so that no other process writes there."""
-        for files in self._files_by_path.values():
+        for files in self.files_by_path.values():
             files.lock()
             undo.callback(files.unlock)
 

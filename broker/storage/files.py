@@ -10,9 +10,14 @@ Outside failures are `OSError`. An append that fails leaves the file as it was, 
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from typing import Final, Protocol
 
 Buffer = bytes | bytearray | memoryview
+APPEND: Final = "append"
+FLUSH: Final = "flush"
+BeforeWrite = Callable[[str], None]
+"""What an adapter may be given as `before_write`: called with APPEND or FLUSH, it raises OSError in place of that."""
 
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """What a full disk says, or one of which the user or the process has its share: there may be room later."""

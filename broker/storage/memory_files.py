@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Final
 
-from anabranch.broker.storage.files import Buffer, File
+from anabranch.broker.storage.files import APPEND, FLUSH, BeforeWrite, Buffer, File
 
 SMALL_BYTES: Final = 8_192
 """An append of less than this joins the block before it: small batches share an object."""
@@ -21,16 +21,22 @@ BLOCK_BYTES: Final = 32_768
 class MemoryFile:
     """A file that is a list of blocks, and where each of them ends."""
 
-    __slots__ = ("_blocks", "_ends", "size_bytes")
+    __slots__ = ("_blocks", "_ends", "_files", "size_bytes")
 
-    def __init__(self, content: bytes = b"") -> None:
+    def __init__(self, files: MemoryFiles, content: bytes = b"") -> None:
+        self._files = files
         self._blocks: list[bytearray] = []
         self._ends: list[int] = []
         self.size_bytes = 0
-        self.append(content)
+        self._add(content)
 
     def append(self, *chunks: Buffer) -> None:
         """See `File`."""
+        if self._files.before_write is not None:
+            self._files.before_write(APPEND)
+        self._add(*chunks)
+
+    def _add(self, *chunks: Buffer) -> None:
         added = bytearray().join(chunks)
         if not added:
             return
@@ -72,6 +78,8 @@ class MemoryFile:
 
     def flush(self) -> None:
         """Nothing is safer than it already is."""
+        if self._files.before_write is not None:
+            self._files.before_write(FLUSH)
 
     def close(self) -> None:
         """Nothing is held beside the content."""
@@ -90,6 +98,7 @@ class MemoryFiles:
     """
 
     def __init__(self, contents: Mapping[str, bytes] | None = None) -> None:
+        self.before_write: BeforeWrite | None = None
         self._directories: dict[str, dict[str, MemoryFile | None]] = {"": {}}  # None stands for a directory
         for path, content in (contents or {}).items():
             self.make_directory(path.rpartition("/")[0])
@@ -110,7 +119,7 @@ class MemoryFiles:
         names, name = self._entry(path)
         file = names.get(name)
         if file is None:
-            file = self._put(names, path, MemoryFile())
+            file = self._put(names, path, MemoryFile(self))
         return file
 
     def names(self, directory: str) -> list[str]:
@@ -142,10 +151,14 @@ class MemoryFiles:
     def write_file(self, path: str, content: bytes) -> None:
         """See `Files`."""
         names, _ = self._entry(path)
-        self._put(names, path, MemoryFile(content))
+        if self.before_write is not None:
+            self.before_write(APPEND)
+        self._put(names, path, MemoryFile(self, content))
 
     def flush_file(self, path: str) -> None:
         """See `Files`."""
+        if self.before_write is not None:
+            self.before_write(FLUSH)
 
     def remove(self, path: str) -> None:
         """See `Files`."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from anabranch.broker.storage.files import Buffer, File, Files
+from anabranch.broker.storage.files import APPEND, FLUSH, BeforeWrite, Buffer, File, Files
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.clients.directory_lock import DirectoryLock
 
@@ -33,6 +33,8 @@ class OsFile:
 
     def append(self, *chunks: Buffer) -> None:
         """See `File`. A full disk may take part of the bytes: that part is cut off again."""
+        if self._files.before_write is not None:
+            self._files.before_write(APPEND)
         descriptor = self._files.descriptor(self.path)
         expected = sum(len(chunk) for chunk in chunks)
         try:
@@ -62,6 +64,8 @@ class OsFile:
 
     def flush(self) -> None:
         """See `File`."""
+        if self._files.before_write is not None:
+            self._files.before_write(FLUSH)
         os.fdatasync(self._files.descriptor(self.path))
 
     def close(self) -> None:
@@ -78,6 +82,7 @@ class OsFiles:
         self._descriptors: OrderedDict[str, int] = OrderedDict()
         self._open_descriptors_max = open_descriptors_max
         self._lock: DirectoryLock | None = None
+        self.before_write: BeforeWrite | None = None
 
     def open(self, path: str) -> File:
         """See `Files`."""
@@ -109,6 +114,8 @@ class OsFiles:
 
     def write_file(self, path: str, content: bytes) -> None:
         """See `Files`."""
+        if self.before_write is not None:
+            self.before_write(APPEND)
         target = Path(self._at(path))
         draft = target.with_name(f"{target.name}.tmp")
         draft.write_bytes(content)
@@ -117,6 +124,8 @@ class OsFiles:
 
     def flush_file(self, path: str) -> None:
         """See `Files`."""
+        if self.before_write is not None:
+            self.before_write(FLUSH)
         target = Path(self._at(path))
         for one in (target, target.parent):
             descriptor = os.open(one, os.O_RDONLY)

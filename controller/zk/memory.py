@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import enum
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -101,6 +102,14 @@ class MemoryZooKeeper:
         if connected:
             session.reconnect()
 
+    def freeze(self, session: MemorySession) -> None:
+        """The client's process stands still: it says nothing, and the session expires if that lasts."""
+        session.stand_still()
+
+    def thaw(self, session: MemorySession) -> None:
+        """The client's process goes on, as if nothing had been, or learns that it has taken too long."""
+        session.go_on()
+
     def holds(self, session: MemorySession) -> bool:
         """Whether the server still counts the session as alive."""
         return session.session_id in self._sessions
@@ -162,6 +171,8 @@ class MemorySession:
         self._id = session_id
         self._timeout_ms = timeout_ms
         self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
+        """Whose session it is: there its callbacks run, whoever has brought them about."""
         self._listeners: list[SessionCallback] = []
         self._sent: deque[tuple[asyncio.Future[Any], Callable[[], Any]]] = deque()
         self._expiry: asyncio.TimerHandle | None = None
@@ -330,11 +341,25 @@ class MemorySession:
         self.link = Link.CONNECTED
         self._tell(SessionEvent.CONNECTED)
         for _ in self._sent:
-            self._loop.call_soon(self._serve)
+            self._loop.call_soon(self._serve, context=self._context)
+
+    def stand_still(self) -> None:
+        """Nothing is heard of the client any more."""
+        if self.link is Link.CONNECTED and self._expiry is None:
+            self._expiry = self._loop.call_later(self._timeout_ms / 1000, self._server.end_session, self)
+
+    def go_on(self) -> None:
+        """The client is there again; if its session is over, it learns so as everybody does."""
+        if self.link is not Link.CONNECTED:
+            return
+        self._stop_expiry()
+        if not self._server.holds(self):
+            self.lose_connection(carry_out=False)
+            self.reconnect()
 
     def notify(self, callback: WatchCallback, event: WatchEvent) -> None:
         """Post a watch's event, in the order of events."""
-        self._loop.call_soon(self._deliver, callback, event)
+        self._loop.call_soon(self._deliver, callback, event, context=self._context)
 
     def _deliver(self, callback: WatchCallback, event: WatchEvent) -> None:
         if self.link is not Link.CLOSED:
@@ -350,7 +375,7 @@ class MemorySession:
 
     def _tell(self, event: SessionEvent) -> None:
         for callback in self._listeners:
-            self._loop.call_soon(callback, event)
+            self._loop.call_soon(callback, event, context=self._context)
 
     def _stop_expiry(self) -> None:
         if self._expiry is not None:

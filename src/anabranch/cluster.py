@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,7 @@ from anabranch.broker.personas.choice import oldest, versions_of
 from anabranch.broker.start_settings import check_reachable, refuse_twice, start_settings, warn_of_open_doors
 from anabranch.broker.storage.os_files import files_of
 from anabranch.clients.clock import follow_loop_ms
+from anabranch.clock.process import Process
 from anabranch.controller.zk.journal import JournaledZooKeeper
 from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
 from anabranch.data_directory import JOURNAL, refuse_other_form
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from anabranch.clients.security import Security
     from anabranch.faults.faults import Faults
     from anabranch.snapshot import Snapshot
+    from anabranch.strikes import Strikes
 
 READY_TIMEOUT_MS: Final = 60000
 OPTIONS: Final[Mapping[str, str]] = {
@@ -120,8 +123,9 @@ class Cluster(Startable):
         self._on_node: list[Callable[[Node], None]] = []
         self._on_anew: list[Callable[[], None]] = []
         self._faults: Faults | None = None
-        self._ending: set[asyncio.Task[None]] = set()
-        """What ends brokers, as rules have said."""
+        self._strikes: Strikes | None = None
+        self._processes: dict[int, Process] = {}
+        """What each running broker runs in, on a loop that can freeze it."""
         self._failure: asyncio.Future[None] | None = None
         self._seed = seed
         versions = versions_of(kafka, range(first, first + brokers), settings.kafka_version)
@@ -208,28 +212,17 @@ class Cluster(Startable):
         """Rules that fail, hold, delay or damage what the brokers answer; without any, nothing of it is loaded."""
         if self._faults is None:
             from anabranch.faults.faults import Faults
+            from anabranch.strikes import Strikes
 
-            self._faults = Faults(self.node_ids, self._strike)
+            self._strikes = Strikes(self)
+            self._faults = Faults(self.node_ids, self._strikes, tuple(self.listeners))
             self.on_node(self._faults.watch)
         return self._faults
 
-    def _strike(self, what: str, node_id: int) -> None:
-        """Do to a broker what a rule says; it may be in the middle of a request."""
-        node = self.nodes.get(node_id)
-        if node is None:
-            return
-        if what == "expire":
-            session = node.services.session
-            if isinstance(session, MemorySession) and self.zookeeper.holds(session):
-                self.zookeeper.expire(session)
-            return
-        ending = asyncio.create_task(self._end(what, node_id), name=f"{what} broker {node_id}")
-        self._ending.add(ending)
-        ending.add_done_callback(self._ending.discard)
-
-    async def _end(self, what: str, node_id: int) -> None:
-        if node_id in self.nodes:  # a rule may hit twice before the first has come to its turn
-            await (self.crash_broker(node_id) if what == "kill" else self.stop_broker(node_id))
+    def _reached(self, node_id: int, step: str) -> None:
+        """A broker's controller, or its coordinator of transactions, has taken a step that outlives it."""
+        if self._faults:
+            self._faults.reached(node_id, step)
 
     @property
     def has_rules(self) -> bool:
@@ -244,6 +237,8 @@ class Cluster(Startable):
         await self._failure
 
     def _node_failed(self, failed: asyncio.Future[None]) -> None:
+        if all(node.failed is not failed for node in self.nodes.values()):
+            return  # it was killed, and what of it fails behind that is no bug
         error = None if failed.cancelled() else failed.exception()
         if error is not None and self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
@@ -261,15 +256,21 @@ class Cluster(Startable):
         await self._all_know(len(starting))
 
     async def stop(self) -> None:
-        """Stop every broker at once, without moving leaderships: no broker is left to take them."""
+        """Stop every broker at once, without moving leaderships: no broker is left to take them. Rules end, too."""
         await self._stop_nodes()
+        if self._faults is not None:
+            self._faults.clear()
         if isinstance(self.zookeeper, JournaledZooKeeper):
             self.zookeeper.close()
 
     async def _stop_nodes(self) -> None:
-        await asyncio.gather(*self._ending)
+        if self._strikes is not None:
+            await self._strikes.settled()
+        for node_id in self.nodes:
+            self.thaw_broker(node_id)
         await asyncio.gather(*(node.stop(controlled=False) for node in self.nodes.values()))
         self.nodes.clear()
+        self._processes.clear()
 
     def snapshot(self, lead_ms: int = 0) -> Snapshot:
         """What the cluster holds now: what `restore`, and another cluster, can begin with.
@@ -299,7 +300,7 @@ class Cluster(Startable):
         await self._start_anew()
 
     async def reset(self) -> None:
-        """Be as after the start, on the same ports; to clients every broker was killed, and all is gone.
+        """Be as after the start, on the same ports, without rules; to clients every broker was killed, and all is gone.
 
         Raises:
             OnDisk: The cluster keeps its data in a directory.
@@ -307,6 +308,8 @@ class Cluster(Startable):
         from anabranch.snapshot import new_tree
 
         self._check_in_memory()
+        if self._faults is not None:
+            self._faults.clear()
         await self._stop_nodes()
         self.zookeeper = MemoryZooKeeper(new_tree(self.zookeeper.tree))
         self._files.clear()
@@ -378,7 +381,11 @@ class Cluster(Startable):
         Raises:
             KeyError: No such broker is running.
         """
-        await self.nodes.pop(node_id).stop()
+        node = self.nodes[node_id]
+        self.thaw_broker(node_id)
+        del self.nodes[node_id]
+        self._processes.pop(node_id, None)
+        await node.stop()
 
     async def crash_broker(self, node_id: int) -> None:
         """Stop a broker without notice: the others learn of it when its ZooKeeper session ends.
@@ -389,7 +396,69 @@ class Cluster(Startable):
         Raises:
             KeyError: No such broker is running.
         """
-        await self.nodes.pop(node_id).stop(controlled=False)
+        node, process = self.nodes.pop(node_id), self._processes.pop(node_id, None)
+        session = node.services.session
+        if process is not None:
+            process.freeze()  # from here on nothing of it reaches anybody
+            process.drop_sockets()
+        if isinstance(session, MemorySession) and self.zookeeper.holds(session):
+            self.zookeeper.expire(session)
+        if process is not None:
+            process.thaw()
+        await node.stop(controlled=False)
+
+    def freeze_broker(self, node_id: int) -> None:
+        """Stop a broker in the middle of what it does, as SIGSTOP does: its connections stay open, and say nothing.
+
+        Its ZooKeeper session expires if that lasts.
+
+        Args:
+            node_id: The broker's id.
+
+        Raises:
+            KeyError: No such broker is running.
+            CannotFreeze: The loop has no means for it.
+        """
+        node = self.nodes[node_id]
+        process = self._processes.get(node_id)
+        if process is None:
+            from anabranch.strikes import NO_CLOCK, CannotFreeze
+
+            raise CannotFreeze(NO_CLOCK)
+        process.freeze()
+        if isinstance(session := node.services.session, MemorySession):
+            process.beside().run(self.zookeeper.freeze, session)
+
+    def thaw_broker(self, node_id: int) -> None:
+        """Let a broker go on; nothing happens if it was not frozen.
+
+        Args:
+            node_id: The broker's id.
+
+        Raises:
+            KeyError: No such broker is running.
+        """
+        node, process = self.nodes[node_id], self._processes.get(node_id)
+        if process is None or not process.frozen:
+            return
+        if isinstance(session := node.services.session, MemorySession):
+            process.beside().run(self.zookeeper.thaw, session)
+        process.thaw()
+
+    def stop_short(self, node_id: int) -> None:
+        """Let nothing more come of a broker that is about to be crashed, where the loop has means for it."""
+        if node_id in self._processes:
+            self.freeze_broker(node_id)
+
+    @property
+    def can_freeze(self) -> bool:
+        """Whether its brokers can be frozen: it has a clock, or has not started."""
+        return bool(self._processes) or not self.nodes
+
+    def is_frozen(self, node_id: int) -> bool:
+        """Whether a broker runs, and is frozen."""
+        process = self._processes.get(node_id)
+        return process is not None and process.frozen
 
     async def _start(self, node_id: int) -> None:
         settings = self._settings[node_id]
@@ -401,8 +470,14 @@ class Cluster(Startable):
             files=self._files[node_id],
             rng=random.Random(self._rng.getrandbits(64)),
             clock_ms=follow_loop_ms(),
+            failpoint=functools.partial(self._reached, node_id),
         )
-        await node.start()
+        process = Process.new()
+        if process is None:
+            await node.start()
+        else:
+            await asyncio.get_running_loop().create_task(node.start(), context=process.context)
+            self._processes[node_id] = process
         self.nodes[node_id] = node
         if self._failure is not None:
             node.failed.add_done_callback(self._node_failed)

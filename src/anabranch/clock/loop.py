@@ -1,6 +1,7 @@
-"""An event loop on which each cluster may have a time of its own: see `ClusterClock`.
+"""An event loop on which each cluster may have a time of its own, and each node may be frozen.
 
-Without such clocks it is asyncio's own. uvloop has no seam where time could be given to it.
+See `ClusterClock` and `Process`. Without clocks, and while nothing is frozen, it is asyncio's own. uvloop has no seam
+for either.
 """
 
 from __future__ import annotations
@@ -14,15 +15,19 @@ from collections.abc import Callable
 from typing import Any
 
 from anabranch.clock.cluster_clock import CLOCK, ClusterClock, ClusterTimer
+from anabranch.clock.process import Event, Ice
 
 
 class ClockLoop(asyncio.SelectorEventLoop):
     """asyncio's loop, with a clock for each cluster that wants one."""
 
     _ready: deque[asyncio.Handle]
+    _selector: selectors.BaseSelector
+    _transports: Any
 
     def __init__(self) -> None:
         self._clocks: tuple[ClusterClock, ...] = ()
+        self.ice = Ice(self)
         super().__init__(_Selector(self._wait))
 
     def new_clock(self, scale: float = 1.0) -> ClusterClock:
@@ -70,6 +75,30 @@ class ClockLoop(asyncio.SelectorEventLoop):
                 handle.clock.count_cancelled()
         else:
             super()._timer_handle_cancelled(handle)  # type: ignore[misc]
+
+    def _process_events(self, event_list: list[Event]) -> None:
+        """Hand on what sockets have told, but nothing to processes that are frozen; asyncio calls it."""
+        if not self.ice.frozen:
+            super()._process_events(event_list)  # type: ignore[misc]
+            return
+        super()._process_events(self.ice.without_frozen(event_list))  # type: ignore[misc]
+        self.ice.put_aside()
+
+    def _add_reader(self, fd: int, callback: Callable[..., Any], *args: Any) -> Any:
+        self.ice.listen(fd)
+        return super()._add_reader(fd, callback, *args)  # type: ignore[misc]
+
+    def _remove_reader(self, fd: int) -> Any:
+        self.ice.listen(fd)
+        return super()._remove_reader(fd)  # type: ignore[misc]
+
+    def _add_writer(self, fd: int, callback: Callable[..., Any], *args: Any) -> Any:
+        self.ice.listen(fd)
+        return super()._add_writer(fd, callback, *args)  # type: ignore[misc]
+
+    def _remove_writer(self, fd: int) -> Any:
+        self.ice.listen(fd)
+        return super()._remove_writer(fd)  # type: ignore[misc]
 
     def _wait(self, select: Callable[[float | None], Any], timeout: float | None) -> Any:
         """Wait for sockets until a timer is due, by whosever clock."""

@@ -95,6 +95,57 @@ def start(node: int, url: str, token: str) -> None:
 @command.command(
     epilog="""\b
 Examples:
+  anabranch control freeze 2         as SIGSTOP does: it keeps its connections, and says nothing
+"""
+)
+@click.argument("node", type=int)
+@url
+@token
+def freeze(node: int, url: str, token: str) -> None:
+    """Stop a node in the middle of what it does."""
+    with connected(url, token) as control:
+        control.ask("POST", f"/v1/nodes/{node}/freeze")
+        click.echo(f"node {node} is frozen")
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch control thaw 2
+"""
+)
+@click.argument("node", type=int)
+@url
+@token
+def thaw(node: int, url: str, token: str) -> None:
+    """Let a frozen node go on."""
+    with connected(url, token) as control:
+        control.ask("POST", f"/v1/nodes/{node}/thaw")
+        click.echo(f"node {node} goes on")
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch control elect orders 0
+  anabranch control elect orders 0 --unclean     a replica that is not in sync, if no other lives
+"""
+)
+@click.argument("topic")
+@click.argument("partition", type=int)
+@click.option("--unclean", is_flag=True, help="Any replica that lives, although records may be lost by that.")
+@url
+@token
+def elect(topic: str, partition: int, unclean: bool, url: str, token: str) -> None:
+    """Have a leader elected for a partition."""
+    with connected(url, token) as control:
+        control.elect(topic, partition, unclean=unclean)
+        click.echo(f"{topic}-{partition} has another leader")
+
+
+@command.command(
+    epilog="""\b
+Examples:
   anabranch control session expire 1
   anabranch control session suspend 1       it reaches ZooKeeper no more
   anabranch control session resume 1

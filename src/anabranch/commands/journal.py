@@ -56,7 +56,10 @@ def line(row: dict[str, Any]) -> str:
     """One exchange for a person."""
     took = "" if row["ms"] is None else f"{row['ms']:.1f} ms"
     outcome = ",".join(row["errors"]) or ("" if row["outcome"] == "answered" else row["outcome"])
-    rules = f"by {', '.join(row['rules'])}" if row["rules"] else ""
+    heard = [one for one in row["rules"] if one not in row["overruled"]]
+    rules = f"by {', '.join(heard)}" if heard else ""
+    if row["overruled"]:
+        rules += f", over {', '.join(row['overruled'])}"
     api = f"{row['api']} v{row['version']}"
     told = (
         f"{row['number']:>6}  {row['at']:12.3f}  node {row['node']}  {row['client_id'] or '-':<20} {api:<24} {took:>10}"

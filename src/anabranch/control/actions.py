@@ -3,7 +3,7 @@
 A node that is killed is gone without a word, and its ZooKeeper session with it: the controller elects other leaders at
 once. One that is stopped hands its leaderships over first. A session that is expired ends for a node that runs on: a
 leader that does not know yet that it is none. One that is suspended reaches ZooKeeper no more, and expires by itself if
-that lasts.
+that lasts. A node that is frozen does nothing at all, and keeps its connections: its session expires likewise.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from anabranch.control import state
-from anabranch.controller.zk.memory import MemorySession
+from anabranch.controller.zk.memory import Link, MemorySession
+from anabranch.strikes import CannotFreeze, session_of
 
 if TYPE_CHECKING:
     from anabranch.cluster import Cluster
@@ -36,7 +37,6 @@ class Actions:
         self._cluster = cluster
         self._events = events
         self._turns = {node_id: asyncio.Lock() for node_id in cluster.node_ids}
-        self._suspended: dict[int, MemorySession] = {}
 
     async def kill(self, node_id: int) -> dict[str, Any]:
         """End a node without a word. Unknown, or Impossible if it does not run."""
@@ -74,31 +74,52 @@ class Actions:
 
     def suspend_session(self, node_id: int) -> dict[str, Any]:
         """Cut a node off from ZooKeeper until `resume_session`. Unknown, or Impossible if it has no session."""
-        if node_id in self._suspended:
-            raise Impossible(f"node {node_id} is cut off from ZooKeeper already")
         session = self._session(node_id)
+        if session.link is Link.SUSPENDED:
+            raise Impossible(f"node {node_id} is cut off from ZooKeeper already")
         self._events.tell("session suspended", node=node_id)
-        self._suspended[node_id] = session
         self._cluster.zookeeper.suspend(session)
         return state.node_row(self._cluster, node_id)
 
     def resume_session(self, node_id: int) -> dict[str, Any]:
         """Let a node reach ZooKeeper again; its session may have expired meanwhile. Unknown, or Impossible."""
         self._known(node_id)
-        session = self._suspended.pop(node_id, None)
-        if session is None:
+        node = self._cluster.nodes.get(node_id)
+        session = None if node is None else node.services.session
+        if not isinstance(session, MemorySession) or session.link is not Link.SUSPENDED:
             raise Impossible(f"node {node_id} is not cut off from ZooKeeper")
         self._events.tell("session resumed", node=node_id)
         self._cluster.zookeeper.resume(session)
         return state.node_row(self._cluster, node_id)
 
+    def freeze(self, node_id: int) -> dict[str, Any]:
+        """Stop a node in the middle of what it does. Unknown, or Impossible if it does not run, or is frozen."""
+        self._known(node_id)
+        self._running(node_id)
+        if self._cluster.is_frozen(node_id):
+            raise Impossible(f"node {node_id} is frozen already")
+        self._events.tell("node frozen", node=node_id)
+        try:
+            self._cluster.freeze_broker(node_id)
+        except CannotFreeze as error:
+            raise Impossible(str(error)) from None
+        return state.node_row(self._cluster, node_id)
+
+    def thaw(self, node_id: int) -> dict[str, Any]:
+        """Let a frozen node go on. Unknown, or Impossible if it is not frozen."""
+        self._known(node_id)
+        if not self._cluster.is_frozen(node_id):
+            raise Impossible(f"node {node_id} is not frozen")
+        self._events.tell("node thawed", node=node_id)
+        self._cluster.thaw_broker(node_id)
+        return state.node_row(self._cluster, node_id)
+
     @contextlib.asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """A block in which nothing else is done to any node, and before which none is cut off any more."""
+        """A block in which nothing else is done to any node."""
         async with contextlib.AsyncExitStack() as stack:
             for turn in self._turns.values():
                 await stack.enter_async_context(turn)
-            self._suspended.clear()
             yield
 
     def _turn(self, node_id: int) -> asyncio.Lock:
@@ -116,7 +137,7 @@ class Actions:
     def _session(self, node_id: int) -> MemorySession:
         self._known(node_id)
         self._running(node_id)
-        session = self._cluster.nodes[node_id].services.session
-        if not isinstance(session, MemorySession) or not self._cluster.zookeeper.holds(session):
+        session = session_of(self._cluster, node_id)
+        if session is None:
             raise Impossible(f"node {node_id} has no session now")
         return session

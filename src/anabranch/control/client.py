@@ -63,6 +63,23 @@ class NodeControl:
         """Start it again, on its old port and with its old data; returns when all nodes know it."""
         self._do("start")
 
+    def freeze(self) -> None:
+        """Stop it in the middle of what it does: it keeps its connections, and says nothing on them."""
+        self._do("freeze")
+
+    def thaw(self) -> None:
+        """Let it go on; its ZooKeeper session may be over by then."""
+        self._do("thaw")
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """A block in which it is frozen."""
+        self.freeze()
+        try:
+            yield
+        finally:
+            self.thaw()
+
     def expire_session(self) -> None:
         """End its ZooKeeper session; it runs on, and joins anew."""
         self._do("session/expire")
@@ -211,6 +228,20 @@ class ControlClient:
         found: dict[str, Any] = self.ask("GET", f"{_path_of(topic)}/records?{urllib.parse.urlencode(words)}")
         rows: list[dict[str, Any]] = found["records"]
         return rows
+
+    def elect(self, topic: str, partition: int, *, unclean: bool = False) -> None:
+        """Have a leader elected for a partition, as an administrator does.
+
+        Args:
+            topic: Its topic.
+            partition: Its number.
+            unclean: Any replica that lives, although records may be lost by that, where none that is in sync lives.
+
+        Raises:
+            ControlError: There is no new leader; the message has Kafka's code, such as ELECTION_NOT_NEEDED.
+        """
+        path = f"/v1/topics/{urllib.parse.quote(topic, safe='')}/partitions/{partition}/elect"
+        self.ask("POST", path, {"how": "unclean" if unclean else "preferred"})
 
     def wait_for(self, *, timeout_s: float = 30.0, **condition: object) -> None:
         """Wait until all of a condition holds.

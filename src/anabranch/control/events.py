@@ -13,12 +13,13 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from anabranch.faults.happening import Happening
+
 if TYPE_CHECKING:
     from anabranch.broker.app import Node
     from anabranch.broker.metadata_cache import ClusterImage, PartitionImage
     from anabranch.controller.runner import ControllerEvent
-    from anabranch.faults.armed import ArmedRule
-    from anabranch.faults.matching import View
+    from anabranch.faults.armed import ArmedRule, Hit
 
 KEPT: Final = 10_000
 HITS_TOLD: Final = 100
@@ -77,11 +78,16 @@ class Events:
         node.on_controller_event(self._on_controller)
         node.services.metadata.on_change(self._on_metadata)
 
-    def on_hit(self, armed: ArmedRule, node_id: int, view: View) -> None:
-        """A rule has hit a request."""
-        if armed.hits <= HITS_TOLD:
-            asked = {"api": view.request.api.name, "version": view.request.version, "client": view.request.client_id}
-            self.tell("fault", rule=armed.rule.name, node=node_id, hits=armed.hits, **asked)
+    def on_hit(self, armed: ArmedRule, node_id: int, what: Hit) -> None:
+        """A rule has hit something."""
+        if armed.hits > HITS_TOLD:
+            return
+        if isinstance(what, Happening):
+            hit: dict[str, Any] = {what.kind: what.detail}
+        else:
+            request = what.request
+            hit = {"api": request.api.name, "version": request.version, "client": request.client_id}
+        self.tell("fault", rule=armed.rule.name, node=node_id, hits=armed.hits, **hit)
 
     def after(self, number: int) -> list[Event]:
         """What came after an event, as far as it is kept."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from anabranch.clients.admin import NewTopic
 from anabranch.control import state
-from anabranch.control.actions import Unknown
+from anabranch.control.actions import Impossible, Unknown
 from anabranch.control.clock_routes import CLOCK_ROUTES
 from anabranch.control.controlled import Controlled
 from anabranch.control.fault_routes import FAULT_ROUTES
@@ -21,6 +21,7 @@ from anabranch.control.sight_routes import SIGHT_ROUTES
 from anabranch.control.state_routes import STATE_ROUTES
 from anabranch.control.topic_routes import TOPIC_ROUTES
 from anabranch.control.waiting import WORDS, condition, wait
+from anabranch.protocol.topic_partition import TopicPartition
 
 
 async def get_state(on: Controlled, asked: Asked) -> Any:
@@ -46,6 +47,31 @@ async def stop_node(on: Controlled, asked: Asked) -> Any:
 async def start_node(on: Controlled, asked: Asked) -> Any:
     """See Actions.start."""
     return await on.actions.start(asked.node)
+
+
+async def freeze_node(on: Controlled, asked: Asked) -> Any:
+    """See Actions.freeze."""
+    return on.actions.freeze(asked.node)
+
+
+async def thaw_node(on: Controlled, asked: Asked) -> Any:
+    """See Actions.thaw."""
+    return on.actions.thaw(asked.node)
+
+
+async def elect_leader(on: Controlled, asked: Asked) -> Any:
+    """Have a leader elected, as an administrator does; why there is no new one, if there is none."""
+    topic, how = asked.words["topic"], asked.body.get("how", ELECTIONS[0])
+    if how not in ELECTIONS:
+        raise ValueError(f"how is {' or '.join(ELECTIONS)}, not {how!r}")
+    if not asked.words["partition"].isdecimal():
+        raise ValueError(f"a partition is a number, not {asked.words['partition']!r}")
+    partition = TopicPartition(topic, int(asked.words["partition"]))
+    async with on.admin() as admin:
+        outcome = (await admin.elect_leaders([partition], unclean=how == ELECTIONS[1]))[partition]
+    if outcome is not None:
+        raise Impossible(str(outcome))
+    return {}
 
 
 async def expire_session(on: Controlled, asked: Asked) -> Any:
@@ -129,6 +155,7 @@ def _count(body: Mapping[str, Any], name: str) -> int:
     return value
 
 
+ELECTIONS: Final = ("preferred", "unclean")
 NEW_TOPIC: Final = {"topic": "string", "partitions": "integer", "replicas": "integer", "configs": "object"}
 ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", "/v1/state", "Nodes, topics, groups and transactions at one moment.", get_state),
@@ -136,6 +163,10 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("POST", "/v1/nodes/{node}/kill", "End a node without a word.", kill_node),
     Route("POST", "/v1/nodes/{node}/stop", "Stop a node; its leaderships move first.", stop_node),
     Route("POST", "/v1/nodes/{node}/start", "Start a node that does not run.", start_node),
+    Route(
+        "POST", "/v1/nodes/{node}/freeze", "Stop a node in the middle of what it does, as SIGSTOP does.", freeze_node
+    ),
+    Route("POST", "/v1/nodes/{node}/thaw", "Let a frozen node go on.", thaw_node),
     Route("POST", "/v1/nodes/{node}/session/expire", "End a node's ZooKeeper session; it runs on.", expire_session),
     Route("POST", "/v1/nodes/{node}/session/suspend", "Cut a node off from ZooKeeper.", suspend_session),
     Route("POST", "/v1/nodes/{node}/session/resume", "Let it reach ZooKeeper again.", resume_session),
@@ -145,6 +176,14 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     Route("GET", "/v1/topics/{topic}", "One topic.", get_topic),
     Route("DELETE", "/v1/topics/{topic}", "Delete a topic, with its records.", delete_topic, waits=True),
+    Route(
+        "POST",
+        "/v1/topics/{topic}/partitions/{partition}/elect",
+        "Have the preferred leader elected, or one that is not in sync, if no other lives.",
+        elect_leader,
+        body={"how": {"type": "string", "enum": list(ELECTIONS)}},
+        waits=True,
+    ),
     Route("GET", "/v1/groups", "Every consumer group: members, offsets, lag.", get_groups),
     Route(
         "GET",

@@ -38,6 +38,7 @@ def node_row(cluster: Cluster, node_id: int) -> Row:
             "controller": controller is not None and controller.active,
             "broker_epoch": node.services.fence.broker_epoch,
             "connections": node.server.connection_count,
+            "frozen": cluster.is_frozen(node_id),
         }
     return row
 

@@ -3,17 +3,45 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import itertools
 import random
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from anabranch.clock.spans import seconds
+from anabranch.faults.happening import Happening
 from anabranch.faults.matching import Matcher
+from anabranch.faults.rule import LASTING
 from anabranch.faults.rule_json import to_json
+from anabranch.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from anabranch.faults.matching import View
     from anabranch.faults.rule import Rule
+
+
+Hit = Union["View", Happening]
+"""What a rule has hit."""
+
+
+class Strikes(Protocol):
+    """What does to brokers what rules say."""
+
+    def must_freeze(self) -> None:
+        """An error says why brokers cannot be stopped short, if they cannot."""
+
+    def strike(self, what: str, node_id: int) -> None:
+        """Do this to a broker."""
+
+    def undo(self, what: str, node_id: int) -> None:
+        """End what lasts."""
+
+    def elect(self, how: str, partitions: Collection[TopicPartition]) -> None:
+        """Have leaders elected."""
+
+    def play(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do this beside all else."""
 
 
 class NeverHit(AssertionError):
@@ -26,11 +54,11 @@ class ArmedRule:
     def __init__(
         self,
         rule: Rule,
-        told: Callable[[ArmedRule, View], None],
+        told: Callable[[ArmedRule, Hit], None],
         at_work: Callable[[str], bool] = lambda _: False,
-        strike: Callable[[str, int], None] = lambda what, node_id: None,
+        strikes: Strikes | None = None,
     ) -> None:
-        """`at_work` says whether the rule of a name is; `strike` does something to a node."""
+        """`told` hears of each hit; `at_work` says whether the rule of a name is; `strikes` do something to brokers."""
         self.rule = rule
         self.matcher = Matcher(rule)
         self.met = 0
@@ -40,7 +68,10 @@ class ArmedRule:
         self.held = 0
         """How many wait to be released."""
         self.removed = False
-        self.strike = strike
+        self._strikes = strikes
+        self._struck: dict[int, None] = {}
+        """The brokers to which something was done that lasts."""
+        self._later: list[Callable[[], Awaitable[Any]]] = []
         self._told = told
         self._at_work = at_work
         self._ends_s: float | None = None
@@ -67,8 +98,8 @@ class ArmedRule:
     def _is_over(self) -> bool:
         return self._ends_s is not None and asyncio.get_running_loop().time() >= self._ends_s
 
-    def hit(self, view: View) -> bool:
-        """Note a request that the rule is about; whether it is one of those that are hit."""
+    def hit(self, what: Hit) -> bool:
+        """Note a request, a step or a write that the rule is about; whether it is one of those that are hit."""
         rule = self.rule
         if rule.while_rule and not self._at_work(rule.while_rule):
             return False
@@ -81,9 +112,40 @@ class ArmedRule:
         )
         if due:
             self.hits += 1
-            self._told(self, view)
+            self._told(self, what)
             self._stir()
         return due
+
+    def strike(self, node_id: int) -> None:
+        """Do to brokers what the rule says; this is the one that was asked, or where it happened."""
+        rule, strikes = self.rule, self._strikes
+        if strikes is None:
+            return
+        for one in (rule.on or (node_id,)) if rule.node else ():
+            if rule.node in LASTING:
+                if self._is_released:
+                    continue
+                self._struck[one] = None
+            strikes.strike(rule.node, one)
+        if rule.elect:
+            strikes.elect(rule.elect, [TopicPartition(*one) for one in itertools.product(rule.topic, rule.partition)])
+
+    def put_off(self, work: Callable[[], Awaitable[Any]]) -> None:
+        """Do this when the rule is released or removed; at once if it was."""
+        self._later.append(work)
+        if self._is_released:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """End what lasts, and do what was put off, in its order."""
+        if self._strikes is None:
+            return
+        for node_id in self._struck:
+            self._strikes.undo(self.rule.node, node_id)
+        self._struck.clear()
+        if self._later:
+            self._strikes.play(functools.partial(_all_of, self._later))
+            self._later = []
 
     def delay_s(self) -> float:
         """For how long a request waits this time."""
@@ -119,8 +181,9 @@ class ArmedRule:
             self.held -= 1
 
     def release(self) -> None:
-        """Let go what is held; from now on nothing is."""
+        """Let go what is held, frozen or put off; from now on nothing is."""
         self._is_released = True
+        self._let_go()
         if self._released is not None and not self._released.done():
             self._released.set_result(None)
 
@@ -162,3 +225,8 @@ class ArmedRule:
         if self._changed is not None:
             self._changed.set_result(None)
             self._changed = None
+
+
+async def _all_of(works: Sequence[Callable[[], Awaitable[Any]]]) -> None:
+    for work in works:
+        await work()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import difflib
+import fnmatch
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from anabranch.broker.coordinators.coordinator_failpoints import STEPS as COORDINATOR_STEPS
 from anabranch.broker.dispatch import HANDLERS
 from anabranch.clock.spans import seconds
+from anabranch.controller.failpoints import STEPS
 from anabranch.faults import paths
-from anabranch.faults.matching import BROKERS_ONLY, OPEN_END, version_span
+from anabranch.faults.matching import ANY, BROKER_CLIENT, BROKERS_ONLY, OPEN_END, UPDATES, ends_of, version_span
 from anabranch.faults.places import NAMEABLE, TOP, kinds_of, levels_of
 from anabranch.faults.rewriting import level_for
-from anabranch.faults.rule import FIELDS, KILL, SILENT, WHAT, is_said
+from anabranch.faults.rule import FIELDS, KILL, SILENT, WHAT, WHEN, about_requests, is_said
 from anabranch.faults.rule_json import BadRule
 from anabranch.protocol.answerable import answerable
 from anabranch.protocol.errors import ErrorCode
@@ -24,22 +27,53 @@ if TYPE_CHECKING:
 SPANS: Final[Mapping[str, tuple[int, int]]] = {one.name: version_span(one.versions) for one in HANDLERS}
 """API -> its versions that are served."""
 ACTIONS: Final = tuple(field.name for field in FIELDS if field.metadata["part"] == WHAT)
-HOW: Final = ("level", "after_work")
+HAPPENING: Final = {
+    "disk": ("name", "brokers", "disk"),
+    "step": ("name", "brokers", "step", "node", "on", "elect", "topic", "partition"),
+}
+"""What a rule may say that is not about requests, besides when."""
+CLIENTS_ONLY: Final = frozenset(
+    {
+        *(
+            "Produce",
+            "OffsetCommit",
+            "OffsetFetch",
+            "JoinGroup",
+            "Heartbeat",
+            "LeaveGroup",
+            "SyncGroup",
+            "DescribeGroups",
+        ),
+        *("ListGroups", "InitProducerId", "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit", "ConsumerGroupHeartbeat"),
+        *("ConsumerGroupDescribe", "ConsumerGroupPosition"),
+    }
+)
+"""What no broker asks of another."""
+ASKERS: Final = ("broker", "controller", "transaction-coordinator")
+START: Final = "start"
+NO_ANSWER: Final = (*SILENT, "stale_metadata")
+HOW: Final = ("level", "after_work", "on")
 """What goes with another action."""
 
 
-def check(rule: Rule, brokers: Collection[int]) -> None:
-    """BadRule says why a rule can never hit anything in a cluster of these brokers, and what would do."""
+def check(rule: Rule, brokers: Collection[int], listeners: Collection[str] = ()) -> None:
+    """BadRule says why a rule can never hit anything in a cluster of these brokers, and what would do.
+
+    Of listeners nothing is known if none is named.
+    """
     _check_numbers(rule)
     _check_actions(rule)
+    _check_brokers(rule, brokers)
+    if not about_requests(rule):
+        _check_happening(rule)
+        return
     for name in rule.api:
         if name not in SPANS:
             raise BadRule(f"no API is called {name!r}; {_instead(name, SPANS)}")
-    for broker in rule.brokers:
-        if broker not in brokers:
-            raise BadRule(f"there is no broker {broker}; there are {_listed(brokers)}")
+    if rule.listener and listeners and rule.listener not in listeners:
+        raise BadRule(f"no listener is called {rule.listener!r}; {_instead(rule.listener, listeners)}")
     versions = _versions(rule)
-    _check_brokers_only(rule)
+    _check_askers(rule, brokers)
     _check_names(rule, versions)
     if rule.error:
         _check_error(rule, versions)
@@ -79,11 +113,11 @@ def _check_actions(rule: Rule) -> None:
     said = [name for name in ACTIONS if is_said(rule, name)]
     if not set(said) - set(HOW):
         raise BadRule(f"the rule says nothing of what is to happen; there is {_listed(set(ACTIONS) - set(HOW))}")
-    silent = [name for name in said if name in SILENT and rule.disconnect != "middle"]
+    silent = [name for name in said if name in NO_ANSWER and rule.disconnect != "middle"]
     if len(silent) > 1:
         raise BadRule(f"{_listed(silent)}: one of them")
-    answers = [name for name in said if name not in (*SILENT, *HOW, "delay_ms", "hold", "node")]
-    if rule.node == KILL and (silent or answers):
+    answers = [name for name in said if name not in (*NO_ANSWER, *HOW, "delay_ms", "hold", "node", "elect")]
+    if rule.node == KILL and not rule.on and (silent or answers):
         raise BadRule(f"of a broker that is killed there is no {_listed([*silent, *answers])}")
     if silent and answers:
         raise BadRule(f"with {silent[0]} there is no answer for {_listed(answers)}")
@@ -105,10 +139,60 @@ def _versions(rule: Rule) -> Mapping[str, range]:
     return {name: span for name, span in found.items() if span}
 
 
-def _check_brokers_only(rule: Rule) -> None:
+def _check_brokers(rule: Rule, brokers: Collection[int]) -> None:
+    """The brokers that a rule names have to be there."""
+    try:
+        ends = [one for link in rule.link for one in ends_of(link)]
+    except ValueError as error:
+        raise BadRule(str(error)) from None
+    for broker in (*rule.brokers, *rule.on, *(int(one) for one in ends if one != ANY)):
+        if broker not in brokers:
+            raise BadRule(f"there is no broker {broker}; there are {_listed(brokers)}")
+    if rule.on and not rule.node:
+        raise BadRule("on goes with node")
+    if rule.node == START and not rule.on:
+        raise BadRule("a broker that is asked runs; say with `on` which one to start")
+    if rule.elect and not (rule.topic and rule.partition):
+        raise BadRule("elect is for partitions; name topic and partition")
+
+
+def _check_happening(rule: Rule) -> None:
+    """A rule about disks or steps says nothing of requests."""
+    about = "disk" if rule.disk else "step"
+    takes = HAPPENING[about]
+    other = [
+        field.name
+        for field in FIELDS
+        if field.metadata["part"] != WHEN and is_said(rule, field.name) and field.name not in takes
+    ]
+    if other:
+        raise BadRule(f"a rule about {about} is not about requests: leave out {_listed(other)}")
+    known = {*STEPS, *COORDINATOR_STEPS}
+    for step in rule.step:
+        name, _, count = step.rpartition(":")
+        if step not in known and not (count.isdigit() and name in known):
+            raise BadRule(f"no step is called {step!r}; {_instead(step, known)}")
+
+
+def _check_askers(rule: Rule, brokers: Collection[int]) -> None:
+    """Clients do not ask what only brokers do, nor the other way round."""
+    between = rule.between_brokers or bool(rule.link) or rule.stale_metadata
     only = [name for name in rule.api if BY_NAME[name].key in BROKERS_ONLY]
-    if only and not rule.between_brokers:
+    if only and not between:
         raise BadRule(f"only brokers and controllers ask {_listed(only)}; say between_brokers, too")
+    never = [name for name in rule.api if name in CLIENTS_ONLY]
+    if never and between:
+        raise BadRule(f"brokers never ask {_listed(never)} of each other; leave out between_brokers")
+    if rule.stale_metadata and rule.api not in ((), UPDATES):
+        raise BadRule(f"brokers hear of the cluster by {_listed(UPDATES)}; leave out api")
+    if rule.client_id and between:
+        names = [f"{name}-{broker}" for name in ASKERS for broker in brokers]
+        if not any(fnmatch.fnmatchcase(one, rule.client_id) for one in (*names, *(f"{one}-fetcher" for one in names))):
+            raise BadRule(f"no broker asks as {rule.client_id!r}; they ask as {_listed(names)}")
+    if BROKER_CLIENT.fullmatch(rule.client_id) and not between:
+        raise BadRule(f"a broker asks as {rule.client_id!r}; say between_brokers, too")
+    if rule.principal and ":" not in rule.principal:
+        raise BadRule(f"a principal is written as User:{rule.principal}")
 
 
 def _check_names(rule: Rule, versions: Mapping[str, range]) -> None:

@@ -5,9 +5,10 @@ around the node's own work: it decides whether any of that is done, and has the 
 
 A rule about some of what a request names leaves the rest to be served: what is meant is taken out of the request, and
 put back into the answer as refused. Three kinds of requests are served as a whole first, and their answer is changed
-then: a Fetch, whose session would forget what it is not asked for; one that does not name what its answer will have
-(Metadata of all topics), about which it is only known then whether the rule is about it; and one whose answer has rows
-that nobody asked for.
+then: a consumer's Fetch, whose session would forget what it is not asked for; one that does not name what its answer
+will have (Metadata of all topics), about which it is only known then whether the rule is about it; and one whose answer
+has rows that nobody asked for. A follower's Fetch is taken out of its session instead, so that the leader does not see
+what is refused.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from anabranch.faults.rewriting import (
     with_field,
     with_throttle,
 )
-from anabranch.faults.rule import BYTES, KILL
-from anabranch.faults.spoiling import Silent, Spoilt, with_corrupted_records
+from anabranch.faults.rule import FREEZE, KILL
+from anabranch.faults.spoiling import Silent, Spoilt, damages_bytes, with_corrupted_records
 from anabranch.protocol.codec import Request
 from anabranch.protocol.errors import ErrorCode
 
@@ -43,8 +44,11 @@ if TYPE_CHECKING:
     from anabranch.broker.services import Services
     from anabranch.faults.armed import ArmedRule
     from anabranch.faults.places import Level
+    from anabranch.faults.rule import Rule
 
 Rest = Callable[[View], Awaitable[Any]]
+NO_SESSION: Final = 0
+LAST_EPOCH: Final = -1
 KINDS_MAX: Final = 4096
 """Of how many kinds of requests it is remembered which rules are about them: client ids may be anything."""
 UNKNOWN: Final[Any] = object()
@@ -128,6 +132,8 @@ class FaultyDispatcher(Dispatcher):
         level = level_for(rule, request.api, request.version) if rule.error else None
         if rule.error and level is None:
             return await rest(view)
+        if level is not None and is_of_follower(view) and request.body.session_epoch > 0:
+            return no_session(request)  # its next one names all that it fetches
         if not matcher.names_rows or any(map(matcher.surely_means, view.rows)):
             return await _play(armed, view, level, rest) if armed.hit(view) else await rest(view)
         response = await rest(view)
@@ -150,26 +156,47 @@ def _is_about(armed: ArmedRule, view: View, response: Any) -> bool:
 async def _play(armed: ArmedRule, view: View, level: Level | None, rest: Rest, response: Any = None) -> Any:
     """What a rule does to a request that it hits, and to its answer, if that is there already."""
     rule = armed.rule
-    late = rule.after_work or response is not None
+    late = rule.after_work or response is not None or armed.matcher.is_way_back(view)
+    inside = Inside(rest)
     if not late:
         await _wait(armed)
-        _strike(armed, view)
+        await _strike(armed, view)
+    if rule.stale_metadata:
+        armed.put_off(functools.partial(rest, view))
+        return empty_answer(view.request.api)
     if response is None and (late or not _leaves_undone(armed)):
-        response = await _answered(armed, view, level, rest)
+        response = await _answered(armed, view, level, inside)
     elif response is not None and level is not None:
         response = _with_error(armed, view, level, response)
     if late:
         await _wait(armed)
-        _strike(armed, view)
+        await _strike(armed, view)
     if rule.disconnect in ("before", "after"):
         raise CloseConnection(f"rule {rule.name}")
     if rule.silence or rule.half_open:
         raise Silent(armed)
     if response is not None:
         response = _changed(armed, view, response)
-    if any(getattr(rule, one) for one in BYTES if one != "corrupt") or rule.corrupt == "frame":
-        raise Spoilt(armed, response)
+    damages = [*inside.damages, *([armed.rule] if damages_bytes(rule) else [])]
+    if damages:
+        raise Spoilt(damages, response)
     return response
+
+
+class Inside:
+    """What stands inside of a rule. An answer that is damaged there is still an answer; the damage is done last."""
+
+    def __init__(self, rest: Rest) -> None:
+        self._rest = rest
+        self.damages: list[Rule] = []
+
+    async def __call__(self, view: View) -> Any:
+        """The answer, as the rules inside have it."""
+        try:
+            return await self._rest(view)
+        except Spoilt as spoilt:
+            self.damages += spoilt.rules
+            return spoilt.response
 
 
 def _leaves_undone(armed: ArmedRule) -> bool:
@@ -177,12 +204,13 @@ def _leaves_undone(armed: ArmedRule) -> bool:
     return rule.disconnect == "before" or ((rule.silence or rule.half_open) and not rule.after_work)
 
 
-def _strike(armed: ArmedRule, view: View) -> None:
+async def _strike(armed: ArmedRule, view: View) -> None:
     """Do to the broker what the rule says; one that is killed answers nothing any more."""
-    if what := armed.rule.node:
-        armed.strike(what, view.at.node_id)
-        if what == KILL:
-            raise CloseConnection(f"rule {armed.rule.name}")
+    armed.strike(view.at.node_id)
+    if armed.rule.node == FREEZE:
+        await asyncio.sleep(0)  # here it stands still
+    if armed.rule.node == KILL and not armed.rule.on:
+        raise CloseConnection(f"rule {armed.rule.name}")
 
 
 async def _wait(armed: ArmedRule) -> None:
@@ -197,7 +225,8 @@ async def _answered(armed: ArmedRule, view: View, level: Level | None, rest: Res
     if level is None:
         return await rest(view)
     rule, request, matcher = armed.rule, view.request, armed.matcher
-    if rule.after_work or request.api.key == FETCH or not derivable(level, request.api, request.version):
+    is_fetch = request.api.key == FETCH and not is_of_follower(view)
+    if rule.after_work or is_fetch or not derivable(level, request.api, request.version):
         response = await rest(view.of(_hurried(request)) if request.api.key == FETCH else view)
         return _with_error(armed, view, level, _some(response, armed))
     if not level.path:
@@ -207,12 +236,26 @@ async def _answered(armed: ArmedRule, view: View, level: Level | None, rest: Res
     if body is None or len(refused) == len(view.rows):
         response = None if getattr(request.body, "acks", 1) == 0 else empty_answer(request.api)
     else:
-        response = await rest(view.of(_like(request, body)))
+        response = await rest(
+            view.of(_sessionless(_like(request, body)) if is_of_follower(view) else _like(request, body))
+        )
     code = ErrorCode[rule.error]
     if not level.kinds:
         rows = [(row, matcher.means(row)) for row in view.rows]
         return interleaved(_some(response, armed), request.version, level, rows, code)
     return with_errors(_some(response, armed), request.version, level, refused, code, f"rule {rule.name}")
+
+
+def is_of_follower(view: View) -> bool:
+    """Whether a broker fetches for a replica of its own."""
+    return view.request.api.key == FETCH and view.between_brokers
+
+
+def no_session(request: Request) -> Any:
+    """The answer to a Fetch whose session is not known: its sender begins another, and names all that it wants."""
+    response = empty_answer(request.api)
+    response.error_code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    return response
 
 
 def _some(response: Any, armed: ArmedRule) -> Any:
@@ -231,6 +274,13 @@ def _hurried(request: Request) -> Request:
     body = copy.copy(request.body)
     body.max_wait_ms = 0
     return _like(request, body)
+
+
+def _sessionless(request: Request) -> Request:
+    """The same, and nobody remembers what it has asked for."""
+    hurried = _hurried(request)
+    hurried.body.session_id, hurried.body.session_epoch = NO_SESSION, LAST_EPOCH
+    return hurried
 
 
 def _with_error(armed: ArmedRule, view: View, level: Level, response: Any) -> Any:

@@ -14,35 +14,37 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from anabranch.faults.armed import ArmedRule, NeverHit
+from anabranch.faults.armed import ArmedRule, Hit, NeverHit, Strikes
 from anabranch.faults.checking import check
+from anabranch.faults.disks import fail_writes
 from anabranch.faults.dispatcher import FaultyDispatcher
-from anabranch.faults.rule import Rule
+from anabranch.faults.happening import Happening
+from anabranch.faults.rule import FREEZE, KILL, Rule, about_requests
 from anabranch.faults.rule_json import BadRule, from_json
 
 if TYPE_CHECKING:
     from anabranch.broker.app import Node
     from anabranch.broker.dispatch import Dispatcher
     from anabranch.broker.server import Server
-    from anabranch.faults.matching import View
 
 REMOVED_KEPT: Final = 20
-Told = Callable[[ArmedRule, int, "View"], None]
-"""Hears of a hit: the rule, the node, the request."""
+Told = Callable[[ArmedRule, int, Hit], None]
+"""Hears of a hit: the rule, the node, the request, or what else it was."""
 
 
 class Faults:
     """Adds and removes rules, and gives each node those that are about it."""
 
     def __init__(
-        self, node_ids: Sequence[int], strike: Callable[[str, int], None] = lambda what, node_id: None
+        self, node_ids: Sequence[int], strikes: Strikes | None = None, listeners: Collection[str] = ()
     ) -> None:
-        """`strike` does to a node what a rule says: kill, stop, expire."""
+        """`strikes` do to brokers what rules say; `listeners` are the names of theirs."""
         self._node_ids = node_ids
-        self._strike = strike
+        self._listener_names = listeners
+        self._strikes = strikes
         self._nodes: dict[int, Node] = {}
         self._dispatchers: dict[int, FaultyDispatcher] = {}
         self._rules: dict[str, ArmedRule] = {}
@@ -70,8 +72,13 @@ class Faults:
             rule = self._named(rule)
         if rule.name in self._rules:
             raise BadRule(f"there is a rule {rule.name} already; remove it, or give this one another name")
-        check(rule, self._node_ids)
-        armed = self._rules[rule.name] = ArmedRule(rule, self._was_hit, self._at_work, self._strike)
+        check(rule, self._node_ids, self._listener_names)
+        if (rule.node == FREEZE or (rule.step and rule.node == KILL)) and self._strikes is not None:
+            try:
+                self._strikes.must_freeze()
+            except RuntimeError as error:
+                raise BadRule(str(error)) from None
+        armed = self._rules[rule.name] = ArmedRule(rule, self._was_hit, self._at_work, self._strikes)
         self._tell_nodes()
         return armed
 
@@ -116,9 +123,19 @@ class Faults:
             if name not in self._rules:
                 return dataclasses.replace(rule, name=name)
 
-    def _was_hit(self, armed: ArmedRule, view: View) -> None:
+    def reached(self, node_id: int, step: str) -> None:
+        """A broker has taken a step that outlives it."""
+        for armed in [one for one in self._rules.values() if one.rule.step]:
+            rule = armed.rule
+            if not ({step, step.rstrip("0123456789").rstrip(":")} & set(rule.step)) or not _is_at(rule, node_id):
+                continue
+            if not armed.spent and armed.hit(Happening(node_id, "step", step)):
+                armed.strike(node_id)
+
+    def _was_hit(self, armed: ArmedRule, what: Hit) -> None:
+        node_id = what.node_id if isinstance(what, Happening) else what.at.node_id
         for listener in self._listeners:
-            listener(armed, view.at.node_id, view)
+            listener(armed, node_id, what)
 
     def _at_work(self, name: str) -> bool:
         armed = self._rules.get(name)
@@ -131,9 +148,11 @@ class Faults:
     def _tell(self, node: Node) -> None:
         """Give a node the rules that are about it; one that has none has its own dispatcher."""
         node_id, server = node.settings.node_id, node.server
-        mine = [one for one in self._rules.values() if not one.rule.brokers or node_id in one.rule.brokers]
+        mine = [one for one in self._rules.values() if _is_at(one.rule, node_id)]
         for one in mine:
             one.begin()
+        fail_writes(node, [one for one in mine if one.rule.disk])
+        mine = [one for one in mine if about_requests(one.rule)]
         faulty = self._dispatchers.get(node_id)
         if faulty is None:
             if not mine:
@@ -144,6 +163,10 @@ class Faults:
         if not mine and _innermost(server) is faulty:  # or else somebody stands around it, who came later
             _replace(server, faulty, faulty.inner)
             del self._dispatchers[node_id]
+
+
+def _is_at(rule: Rule, node_id: int) -> bool:
+    return not rule.brokers or node_id in rule.brokers
 
 
 def _innermost(server: Server) -> Dispatcher:

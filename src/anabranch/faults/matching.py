@@ -36,13 +36,17 @@ if TYPE_CHECKING:
     from anabranch.protocol.codec import Request
 
 FETCH: Final = 1
+UPDATES: Final = ("UpdateMetadata",)
+"""How brokers hear of what the cluster is like."""
 BROKERS_ONLY: Final = frozenset({4, 5, 6, 7, 27, 56, 58, 67})
 """LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown, WriteTxnMarkers, AlterPartition, Envelope,
 AllocateProducerIds: what no client asks."""
-BROKER_CLIENT: Final = re.compile(r"(broker|controller|transaction-coordinator)-\d+(-fetcher)?")
+BROKER_CLIENT: Final = re.compile(r"(?:broker|controller|transaction-coordinator)-(\d+)(?:-fetcher)?")
 """The client ids of brokers and controllers."""
 BROKER_NAMES: Final = ("broker-", "controller-", "transaction-coordinator-")
 OPEN_END: Final = 32767
+LINK: Final = re.compile(r"(\d+|\*):(\d+|\*)")
+ANY: Final = "*"
 SessionRows = Callable[[int], list[tuple[bytes | str, int]]]
 """Fetch session -> the partitions that it has, by topic id or name."""
 
@@ -53,6 +57,21 @@ def version_span(versions: str) -> tuple[int, int]:
         return 0, OPEN_END
     first, dash, last = versions.partition("-")
     return int(first), int(last) if last else OPEN_END if dash else int(first)
+
+
+def ends_of(link: str) -> tuple[str, str]:
+    """From where a link leads, and where to; `*` for any broker. ValueError if it is none."""
+    found = LINK.fullmatch(link)
+    if found is None:
+        raise ValueError(f"a link is written as 1:2, from broker 1 to broker 2, or *:2, not {link!r}")
+    return found[1], found[2]
+
+
+def goes(source: int | None, target: int | None, link: tuple[str, str]) -> bool:
+    """Whether what goes from one broker to another goes over a link; what brokers say to themselves goes over none."""
+    if source is None or target is None or source == target:
+        return False
+    return link[0] in (ANY, str(source)) and link[1] in (ANY, str(target))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +166,12 @@ class View:
             self._between_brokers = self._asked_by_broker()
         return self._between_brokers
 
+    @property
+    def asker(self) -> int | None:
+        """The broker that asks, if one does and says who it is."""
+        found = BROKER_CLIENT.fullmatch(self.request.client_id or "")
+        return None if found is None else int(found[1])
+
     def _asked_by_broker(self) -> bool:
         request = self.request
         if request.api.key in BROKERS_ONLY or getattr(request.body, "replica_id", -1) >= 0:
@@ -164,9 +189,10 @@ class Matcher:
     """What a rule says of where."""
 
     def __init__(self, rule: Rule) -> None:
-        self._keys = frozenset(BY_NAME[name].key for name in rule.api)
+        self._keys = frozenset(BY_NAME[name].key for name in rule.api or (UPDATES if rule.stale_metadata else ()))
         self._first, self._last = version_span(rule.versions)
-        self.between_brokers = rule.between_brokers
+        self.between_brokers = rule.between_brokers or bool(rule.link or rule.stale_metadata)
+        self._links = tuple(map(ends_of, rule.link))
         self._requests_max = rule.first
         self._client_id = re.compile(fnmatch.translate(rule.client_id)) if rule.client_id else None
         self._peer = tuple(
@@ -203,7 +229,18 @@ class Matcher:
             return False
         if view.between_brokers != self.between_brokers:
             return False
+        if self._links and not (self._is_way_there(view) or self.is_way_back(view)):
+            return False
         return not self.named or any(map(self.means, view.rows))
+
+    def _is_way_there(self, view: View) -> bool:
+        return any(goes(view.asker, view.at.node_id, link) for link in self._links)
+
+    def is_way_back(self, view: View) -> bool:
+        """Whether the rule is about a link, and it is the answer that goes over that, but not the request."""
+        if not self._links or self._is_way_there(view):
+            return False
+        return any(goes(view.at.node_id, view.asker, link) for link in self._links)
 
     def means(self, row: Row) -> bool:
         """Whether the rule is about a row, as far as is known of it."""

@@ -47,6 +47,14 @@ class Rule:
     between_brokers: bool = said(
         WHERE, "what brokers and controllers ask each other, instead of what clients ask", False
     )
+    link: tuple[str, ...] = said(
+        WHERE,
+        "what goes from one broker to another, as 1:2 or *:2: requests of the one, answers to those of the other",
+        (),
+    )
+    step: tuple[str, ...] = said(
+        WHERE, "instead of requests, these steps of controllers: resize:after-plan, elect, ...", ()
+    )
     times: int = said(WHEN, "so many times; 0: always", 0)
     after: int = said(WHEN, "not before so many have passed", 0)
     every: int = said(WHEN, "every so many-th", 1)
@@ -67,9 +75,26 @@ class Rule:
     hold: bool = said(WHAT, "wait until it is released", False)
     node: str = said(
         WHAT,
-        "do this to the broker that was asked: end it without a word, stop it in order, end its ZooKeeper session",
+        "do this to the broker that was asked: end it without a word, stop it in order, start it, freeze it amid "
+        "what it does, end its ZooKeeper session, cut it off from ZooKeeper",
         "",
-        ("kill", "stop", "expire"),
+        ("kill", "stop", "start", "freeze", "expire", "suspend"),
+    )
+    on: tuple[int, ...] = said(WHAT, "do it to these brokers instead", ())
+    elect: str = said(
+        WHAT,
+        "have leaders elected for the partitions that the rule names, as an administrator would",
+        "",
+        ("preferred", "unclean"),
+    )
+    stale_metadata: bool = said(
+        WHAT, "the broker tells clients of the cluster what it knows now; it hears of the rest afterwards", False
+    )
+    disk: str = said(
+        WHAT,
+        "instead of requests, fail writes to the brokers' disks: there is no room, or flushes fail",
+        "",
+        ("full", "flush"),
     )
     silence: bool = said(WHAT, "answer nothing on this connection any more, and leave it open", False)
     half_open: bool = said(WHAT, "the same, and read nothing either: as if the broker's machine were gone", False)
@@ -94,10 +119,16 @@ HINTS: Final[Mapping[str, Any]] = typing.get_type_hints(Rule)
 """Field -> its type."""
 FIELDS: Final[tuple[dataclasses.Field[Any], ...]] = dataclasses.fields(Rule)
 KILL: Final = "kill"
+FREEZE: Final = "freeze"
+LASTING: Final = (FREEZE, "suspend")
+"""What is done to a broker until the rule is released or removed."""
 SILENT: Final = ("silence", "half_open", "disconnect")
 """What leaves nothing to be answered, unless it is in the middle of it."""
-BYTES: Final = ("silence", "half_open", "disconnect", "truncate", "corrupt", "wrong_correlation_id", "drip")
-"""What is done to the bytes of an answer, or to its connection."""
+
+
+def about_requests(rule: Rule) -> bool:
+    """Whether it is about requests, and not about disks or steps."""
+    return not (rule.disk or rule.step)
 
 
 def is_said(rule: Rule, field: str) -> bool:

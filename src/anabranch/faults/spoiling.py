@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.broker.interference import FOREVER_MS, Interference
@@ -16,6 +16,7 @@ from anabranch.faults.places import Names, Row, shape_of
 if TYPE_CHECKING:
     from anabranch.broker.interference import Line
     from anabranch.faults.armed import ArmedRule
+    from anabranch.faults.rule import Rule
     from anabranch.protocol.varint import Buffer
 
 HEAD_BYTES: Final = 8
@@ -54,6 +55,17 @@ def renumbered(frame: bytes) -> bytes:
     return frame[:4] + _int32.pack((correlation_id + ELSEWHERE) & 0x7FFFFFFF) + frame[8:]
 
 
+def damaged(frame: bytes, rule: Rule) -> bytes:
+    """The bytes of an answer, as a rule has them."""
+    if rule.truncate:
+        frame = truncated(frame, rule.truncate)
+    if rule.corrupt == "frame":
+        frame = corrupted(frame)
+    if rule.wrong_correlation_id:
+        frame = renumbered(frame)
+    return frame[: len(frame) // 2] if rule.disconnect else frame
+
+
 def corrupted_records(data: Buffer) -> bytes:
     """Batches of which the first has one wrong byte among its records: its checksum does not fit any more."""
     if len(data) <= BATCH_HEAD_BYTES:
@@ -76,32 +88,32 @@ def with_corrupted_records(names: Names, message: Any, version: int, base: Row, 
     return made
 
 
-class Spoilt(Interference):
-    """An answer that is sent, but not as it is."""
+def damages_bytes(rule: Rule) -> bool:
+    """Whether a rule sends an answer otherwise than as it is."""
+    middle = rule.disconnect == "middle"
+    return bool(rule.truncate or rule.wrong_correlation_id or rule.drip or middle or rule.corrupt == "frame")
 
-    def __init__(self, armed: ArmedRule, response: Any) -> None:
-        super().__init__(f"rule {armed.rule.name}")
-        self._rule = armed.rule
+
+class Spoilt(Interference):
+    """An answer that is sent, but not as it is: `rules` damage it, the innermost first."""
+
+    def __init__(self, rules: Sequence[Rule], response: Any) -> None:
+        super().__init__(f"rule {', '.join(one.name for one in rules)}")
+        self.rules = rules
         self.response = response
 
     async def play(self, line: Line) -> None:
         """Damage it, and send it as slowly as is asked."""
-        rule, frame = self._rule, b"".join(line.encoded(self.response))
+        frame = b"".join(line.encoded(self.response))
         if not frame:
             return  # Produce with acks=0: there is no answer
-        if rule.truncate:
-            frame = truncated(frame, rule.truncate)
-        if rule.corrupt == "frame":
-            frame = corrupted(frame)
-        if rule.wrong_correlation_id:
-            frame = renumbered(frame)
-        if rule.disconnect:
-            frame = frame[: len(frame) // 2]
-        if rule.drip:
-            await self._drip(line, frame, rule.drip)
+        for rule in self.rules:
+            frame = damaged(frame, rule)
+        if a_second := min((rule.drip for rule in self.rules if rule.drip), default=0):
+            await self._drip(line, frame, a_second)
         else:
             line.send([frame])
-        if rule.disconnect:
+        if any(rule.disconnect for rule in self.rules):
             line.close()
             await line.stay(FOREVER_MS)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from anabranch.faults.contradictions import overruled
 from anabranch.faults.places import levels_of
 from anabranch.faults.rewriting import rows_there
 from anabranch.journal.plain import holds_records, plain
@@ -13,6 +14,7 @@ from anabranch.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from anabranch.faults.matching import Matcher, View
     from anabranch.faults.places import Row
+    from anabranch.faults.rule import Rule
     from anabranch.journal.frames import Frames
 
 
@@ -23,6 +25,7 @@ class Entry:
         "_answer",
         "_asked",
         "_base",
+        "_hit_by",
         "_rows",
         "at_s",
         "errors",
@@ -44,7 +47,8 @@ class Entry:
         """answered, unanswered (nothing was wanted, or nothing given), closed, given up; open."""
         self.errors: tuple[str, ...] = ()
         self.rules: list[str] = []
-        """The rules of faults that have hit it."""
+        """The rules of faults that have hit it, in the order in which they were asked."""
+        self._hit_by: list[Rule] = []
         self.frames: Frames | None = None
         """Its bytes, if they are kept."""
         self._answer: Any = None
@@ -55,6 +59,16 @@ class Entry:
         if holds_records(type(request.body)):
             self._asked = plain(request.body, request.version)
             view.forget_body()
+
+    def hit_by(self, rule: Rule) -> None:
+        """A rule has hit it."""
+        self.rules.append(rule.name)
+        self._hit_by.append(rule)
+
+    @property
+    def overruled(self) -> list[str]:
+        """Those of its rules that were not heard, because another had the last word."""
+        return overruled(self._hit_by, (*self.view.rows, *self._rows)) if len(self._hit_by) > 1 else []
 
     def end(self, at_s: float, outcome: str, response: Any) -> None:
         """It is over."""
@@ -99,6 +113,7 @@ class Entry:
             "outcome": self.outcome,
             "errors": list(self.errors),
             "rules": self.rules,
+            "overruled": self.overruled,
             "request": asked,
             "response": answer,
         }

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
+from anabranch.faults.happening import Happening
 from anabranch.faults.matching import Surroundings, View
 from anabranch.journal.entry import Entry
 from anabranch.journal.frames import answered, frames_of
@@ -25,7 +26,7 @@ from anabranch.journal.recorder import Recorder
 if TYPE_CHECKING:
     from anabranch.broker.app import Node
     from anabranch.broker.peer import Peer
-    from anabranch.faults.armed import ArmedRule
+    from anabranch.faults.armed import ArmedRule, Hit
     from anabranch.protocol.codec import Request
 
 Key = tuple[int, str, int, int]
@@ -102,11 +103,13 @@ class Journal:
         self._of_clients.clear()
         self._of_brokers.clear()
 
-    def on_hit(self, armed: ArmedRule, node_id: int, view: View) -> None:
-        """A rule has hit a request."""
-        entry = self._under_way.get(_key(node_id, view.peer, view.request))
+    def on_hit(self, armed: ArmedRule, node_id: int, what: Hit) -> None:
+        """A rule has hit something: perhaps a request."""
+        if isinstance(what, Happening):
+            return
+        entry = self._under_way.get(_key(node_id, what.peer, what.request))
         if entry is not None:
-            entry.rules.append(armed.rule.name)
+            entry.hit_by(armed.rule)
 
     # --- called by recorders
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from anabranch.journal.entry import Entry
 
-NOT_HERE: Final = ("name", "first")
+NOT_HERE: Final = ("name", "first", "step")
 PLACES: Final[Mapping[str, str]] = {
     field.name: field.metadata["help"]
     for field in FIELDS

@@ -45,7 +45,7 @@ def test_exchanges_are_shown(told: dict[str, str], anabranch: Command) -> None:
 def test_a_line_tells_what_became_of_an_exchange() -> None:
     row = {
         "number": 7, "at": 1.5, "node": 2, "client_id": None, "api": "Fetch", "version": 12, "ms": None,
-        "errors": [], "outcome": "open", "rules": ["gate"],
+        "errors": [], "outcome": "open", "rules": ["gate"], "overruled": [],
     }  # fmt: skip
     assert " ".join(line(row).split()) == "7 1.500 node 2 - Fetch v12 open by gate"
     done = line({**row, "ms": 3.25, "outcome": "answered", "rules": [], "client_id": "app"})

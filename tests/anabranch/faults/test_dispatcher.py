@@ -107,6 +107,17 @@ async def test_of_two_rules_the_first_has_the_last_word() -> None:
     assert (first.hits, second.hits) == (1, 2) and inner.asked == []
 
 
+async def test_an_answer_that_is_damaged_inside_is_changed_outside_and_damaged_then() -> None:
+    inner = Inner()
+    inner.response = metadata("a")
+    first = armed(name="first", api=("Metadata",), throttle_ms=70, truncate=1)
+    second = armed(name="second", api=("Metadata",), wrong_correlation_id=True)
+    with pytest.raises(Spoilt) as spoilt:
+        await faulty(inner, first, second).answer(by_name("Metadata", 9), PEER)
+    assert spoilt.value.response.throttle_time_ms == 70
+    assert [one.name for one in spoilt.value.rules] == ["second", "first"]
+
+
 async def test_a_rule_about_other_requests_changes_nothing() -> None:
     inner = Producing()
     rules = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -98,11 +99,13 @@ async def test_a_rule_that_can_hit_nothing_is_refused() -> None:
     async with cluster() as made:
         with pytest.raises(BadRule, match="there is no broker 2; there are 1"):
             made.faults.add(api="Fetch", hold=True, brokers=2)
+        with pytest.raises(BadRule, match="no listener is called 'SSL'; there are PLAINTEXT"):
+            made.faults.add(api="Fetch", hold=True, listener="SSL")
         made.faults.add(Rule(name="mine", hold=True))
         with pytest.raises(BadRule, match="there is a rule mine already"):
             made.faults.add(Rule(name="mine", hold=True))
         made.faults.add(Rule(name="rule-1", hold=True))
-        assert made.faults.add(Rule(silence=True)).rule.name == "rule-2"
+        assert made.faults.add(Rule(silence=True)).rule.name == "rule-3"
 
 
 async def test_a_request_is_held_until_it_is_released() -> None:
@@ -192,34 +195,86 @@ async def test_a_delay_lets_others_pass() -> None:
 
 async def test_a_broker_whose_metadata_stays_as_it_is() -> None:
     async with cluster(brokers=2) as made, Admin(made.bootstrap_servers) as admin:
-        stale = made.faults.add(api="UpdateMetadata", between_brokers=True, brokers=2, hold=True)
+        stale = made.faults.add(brokers=2, stale_metadata=True)
         clients = made.faults.add(api="CreateTopics", throttle_ms=1)
-        await admin.create_topics([NewTopic(name="orders", partitions=1, replication_factor=1)])
-        await stale.wait_hit()
         known = [made.nodes[node_id].services.metadata for node_id in (1, 2)]
-        assert await known[0].wait_until(lambda image: "orders" in image.topics, 60000)
-        assert "orders" not in known[1].image.topics
+        for topic in ("orders", "payments"):
+            await admin.create_topics([NewTopic(name=topic, partitions=2, replication_factor=1)])
+            assert await known[0].wait_until(lambda image, topic=topic: topic in image.topics, 60000)  # type: ignore[misc]
+        assert stale.hits >= 2 and not known[1].image.topics
+        assert {"orders", "payments"} <= {
+            topic
+            for topic in ("orders", "payments")
+            if made.nodes[2].services.replicas.replica(topic, 0) or made.nodes[2].services.replicas.replica(topic, 1)
+        }, "it is told of its replicas all the same"
         stale.release()
-        assert await known[1].wait_until(lambda image: "orders" in image.topics, 60000)
+        assert await known[1].wait_until(lambda image: len(image.topics) == 2, 60000)
         assert clients.hits, "what clients ask is another matter"
+        await admin.create_topics([NewTopic(name="returns", partitions=1, replication_factor=1)])
+        assert await known[1].wait_until(lambda image: len(image.topics) == 3, 60000), "and hears of what comes"
 
 
-async def test_a_follower_whose_fetches_are_held_leaves_the_isr_and_comes_back() -> None:
-    async with Cluster(2, seed=1, properties={"replica.lag.time.max.ms": "300"}) as made, asyncio.timeout(60):
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"api": "Fetch", "topic": "orders", "hold": True, "between_brokers": True},
+        {"api": "Fetch", "topic": "orders", "error": "NOT_LEADER_OR_FOLLOWER", "between_brokers": True},
+        {"link": ["1:2", "2:1"], "hold": True},
+        {"api": "Fetch", "link": ["1:2"], "silence": True},
+    ],
+    ids=["held", "refused", "cut off", "answers lost"],
+)
+async def test_a_follower_that_gets_nothing_leaves_the_isr_and_comes_back(said: dict[str, Any]) -> None:
+    properties = {
+        "replica.lag.time.max.ms": "300",
+        "replica.fetch.backoff.ms": "50",
+    }
+    async with Cluster(2, seed=1, properties=properties) as made, asyncio.timeout(60):
         async with Admin(made.bootstrap_servers) as admin:
-            await admin.create_topics([NewTopic(name="orders", partitions=1, replication_factor=2)])
-            await admin.wait_for_topic("orders", replicas=2)
+            await admin.create_topics(
+                [NewTopic(name="orders", assignments={0: [1, 2]}), NewTopic(name="u", assignments={0: [1, 2]})]
+            )
+            for topic in ("orders", "u"):
+                await admin.wait_for_topic(topic, replicas=2)
 
-        def isr() -> int:
-            image = made.nodes[1].services.metadata.partition("orders", 0)
+        def isr(topic: str = "orders") -> int:
+            image = made.nodes[1].services.replicas.replica(topic, 0)
             return 0 if image is None else len(image.isr)
 
+        async def produced(topic: str, acks: Any) -> None:
+            async with Producer(made.bootstrap_servers, acks=acks) as producer:
+                await producer.send_and_wait(topic, b"x")
+
+        await produced("orders", "all")
         await until(lambda: isr() == 2)
-        with made.faults(Rule(api=("Fetch",), topic=("orders",), hold=True, between_brokers=True)):
-            async with Producer(made.bootstrap_servers, acks=1) as producer:
-                await producer.send_and_wait("orders", b"what the follower does not have")
+        with made.faults(**said) as rule:
+            await produced("orders", 1)
+            await rule.wait_hit()
+            await produced("orders", 1)
             await until(lambda: isr() == 1)
-        await until(lambda: isr() == 2)
+            if said.get("error"):
+                await produced("u", "all")
+                assert isr("u") == 2, "what is not meant is replicated"
+            if said.get("silence"):
+                rule.release()
+        if not said.get("silence"):  # its connection is silent until its request's time is up
+            await until(lambda: isr() == 2)
+            await produced("orders", "all")
+
+
+async def test_a_link_has_two_directions() -> None:
+    async with cluster(brokers=2) as made, Admin(made.bootstrap_servers) as admin:
+        controller = next(one for one, node in made.nodes.items() if node.controller and node.controller.active)
+        other = 3 - controller
+        requests = made.faults.add(link=f"{controller}:{other}", api="UpdateMetadata", delay_ms=1)
+        answers = made.faults.add(link=f"*:{controller}", api="UpdateMetadata", delay_ms=1)
+        elsewhere = made.faults.add(link=f"{other}:*", api="LeaderAndIsr", brokers=other, hold=True)
+        await admin.create_topics([NewTopic(name="orders", assignments={0: [other]})])
+        await elsewhere.wait_hit()
+        assert made.nodes[other].services.replicas.replica("orders", 0), "the work is done, its answer is on its way"
+        elsewhere.release()
+        await requests.wait_hit()
+        await answers.wait_hit()
 
 
 async def test_rules_end_brokers_and_sessions() -> None:

@@ -15,7 +15,7 @@ FULL = Rule(
     principal="User:a", client_id="app-*", topic=("orders",), partition=(0, 1), group=("g",), transactional_id=("t",),
     producer_id=(7,), first=3, between_brokers=True, times=2, after=1, every=3, probability=0.5, until="45s",
     while_rule="other",
-    node="stop",
+    node="stop", on=(2,), elect="unclean", stale_metadata=True, disk="full", link=("1:2",), step=("elect",),
     seed=4,
     error="REQUEST_TIMED_OUT", level="row", after_work=True, throttle_ms=5, edit={"throttle_time_ms": 1},
     delay_ms=(1.0, 2.0), hold=True, silence=True, half_open=True, disconnect="middle", truncate=1, corrupt="frame",

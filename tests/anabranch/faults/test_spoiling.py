@@ -95,7 +95,7 @@ def test_only_the_records_that_are_meant_are_damaged() -> None:
 async def test_what_is_done_to_an_answer() -> None:
     async def played(**said: Any) -> list[Any]:
         line = Line()
-        await Spoilt(armed(**said), object()).play(line)
+        await Spoilt([armed(**said).rule], object()).play(line)
         return line.done
 
     assert await played(truncate=3) == [truncated(FRAME, 3)]
@@ -107,13 +107,13 @@ async def test_what_is_done_to_an_answer() -> None:
 
 async def test_a_drip_ends_with_its_connection() -> None:
     line = Line(patience=2)
-    await Spoilt(armed(drip=10), object()).play(line)
+    await Spoilt([armed(drip=10).rule], object()).play(line)
     assert line.done == [FRAME[:1], 100, FRAME[1:2], 100]
 
 
 async def test_no_answer_cannot_be_damaged() -> None:
     line = Line(frame=b"")
-    await Spoilt(armed(disconnect="middle"), None).play(line)
+    await Spoilt([armed(disconnect="middle").rule], None).play(line)
     assert line.done == []
 
 

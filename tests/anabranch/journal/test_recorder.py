@@ -59,7 +59,7 @@ async def test_an_answer_passes() -> None:
         (CloseConnection("x"), "closed", None),
         (asyncio.CancelledError(), "given up", None),
         (Silent(armed()), "unanswered", None),
-        (Spoilt(armed(), "an answer"), "answered", "an answer"),
+        (Spoilt([armed().rule], "an answer"), "answered", "an answer"),
     ],
 )
 async def test_what_is_raised_is_written_down_and_raised(error: BaseException, outcome: str, response: Any) -> None:

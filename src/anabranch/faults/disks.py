@@ -1,0 +1,39 @@
+"""Disks that are full, or that do not flush: rules about what a broker writes, in place of what it is asked.
+
+A disk without such rules has nothing to ask.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.storage.files import APPEND, FLUSH
+from anabranch.broker.storage.memory_files import MemoryFiles
+from anabranch.broker.storage.os_files import OsFiles
+from anabranch.faults.happening import Happening
+
+if TYPE_CHECKING:
+    from anabranch.broker.app import Node
+    from anabranch.faults.armed import ArmedRule
+
+REFUSED: Final = {"full": (APPEND, errno.ENOSPC, "No space left on device"), "flush": (FLUSH, errno.EIO, "I/O error")}
+"""What a rule says of a disk -> what it refuses, and how."""
+
+
+def fail_writes(node: Node, rules: Sequence[ArmedRule]) -> None:
+    """Have the disks of a broker follow these rules from now on."""
+    for path, files in node.files_by_path.items():
+        if isinstance(files, MemoryFiles | OsFiles):
+            asked = functools.partial(_before_write, tuple(rules), node.settings.node_id, path)
+            files.before_write = asked if rules else None
+
+
+def _before_write(rules: Sequence[ArmedRule], node_id: int, path: str, what: str) -> None:
+    """Raises OSError in place of a write, if a rule says so."""
+    for armed in rules:
+        refused, number, reason = REFUSED[armed.rule.disk]
+        if what == refused and not armed.spent and armed.hit(Happening(node_id, "disk", what)):
+            raise OSError(number, f"{reason} (rule {armed.rule.name})", path)

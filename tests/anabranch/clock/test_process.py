@@ -1,0 +1,175 @@
+"""Goal: a process that is frozen does nothing, and hears of everything afterwards, while others on its loop go on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from anabranch.clock.cluster_clock import CLOCK, ClusterClock
+from anabranch.clock.loop import ClockLoop
+from anabranch.clock.process import PROCESS, Process, outside
+
+
+def on_loop(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def limited() -> None:
+        clock, loop = ClusterClock.new(), asyncio.get_running_loop()
+        assert clock is not None and isinstance(loop, ClockLoop)
+        try:
+            async with asyncio.timeout(60):
+                await clock.run(main())
+        finally:
+            for process in list(loop.ice.frozen):
+                process.thaw()
+
+    with asyncio.Runner(loop_factory=ClockLoop) as runner:
+        runner.run(limited())
+
+
+def made() -> Process:
+    process = Process.new()
+    assert process is not None
+    return process
+
+
+async def turns(count: int = 20) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_tasks_and_timers_stand_still_and_go_on_in_their_order() -> None:
+    async def main() -> None:
+        loop, process, seen = asyncio.get_running_loop(), made(), []
+
+        async def count() -> None:
+            for number in range(1000):
+                seen.append(number)
+                await asyncio.sleep(0)
+
+        working = loop.create_task(count(), context=process.context)
+        await turns()
+        process.freeze()
+        process.freeze()
+        loop.call_later(0.01, seen.append, "timer", context=process.context)
+        loop.call_soon(seen.append, "soon", context=process.context)
+        before = list(seen)
+        await asyncio.sleep(0.05)
+        assert process.frozen and seen == before and not working.done()
+        process.thaw()
+        process.thaw()
+        await working
+        assert not process.frozen
+        assert [one for one in seen if isinstance(one, str)] == ["soon", "timer"]
+        assert [one for one in seen if isinstance(one, int)] == list(range(1000))
+
+    on_loop(main)
+
+
+def test_it_stands_still_in_the_middle_of_what_the_loop_was_about_to_run() -> None:
+    async def main() -> None:
+        loop, process, seen = asyncio.get_running_loop(), made(), []
+        loop.call_soon(seen.append, "before", context=process.context)
+        loop.call_soon(process.freeze)
+        loop.call_soon(seen.append, "behind", context=process.context)
+        loop.call_soon(seen.append, "another's")
+        await turns()
+        assert seen == ["before", "another's"]
+        process.thaw()
+        await turns()
+        assert seen == ["before", "another's", "behind"]
+
+    on_loop(main)
+
+
+class Echo(asyncio.Protocol):
+    def __init__(self) -> None:
+        self.got = b""
+        self.lost = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.got += data
+        self.transport.write(data)  # type: ignore[attr-defined]
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.lost.set_result(error)
+
+
+def test_its_sockets_stay_open_and_are_heard_afterwards() -> None:
+    async def main() -> None:
+        loop, process = asyncio.get_running_loop(), made()
+        server = await loop.create_task(loop.create_server(Echo, "127.0.0.1", 0), context=process.context)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(b"a")
+        assert await reader.readexactly(1) == b"a"
+        process.freeze()
+        writer.write(b"b")
+        late_reader, late_writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        late_writer.write(b"c")
+        used_s, spent = loop.time(), asyncio.create_task(reader.read(1))
+        turned = 0
+        while loop.time() < used_s + 0.2:
+            await asyncio.sleep(0.02)
+            turned += 1
+        assert turned < 15 and not spent.done(), "nobody spins, and nothing is answered"
+        process.thaw()
+        assert await spent == b"b"
+        assert await late_reader.readexactly(1) == b"c"
+        for one in (writer, late_writer):
+            one.close()
+        server.close()
+
+    on_loop(main)
+
+
+def test_the_sockets_of_a_dead_process_are_closed_also_while_it_is_frozen() -> None:
+    async def main() -> None:
+        loop, process = asyncio.get_running_loop(), made()
+        server = await loop.create_task(loop.create_server(Echo, "127.0.0.1", 0), context=process.context)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        other_process = made()
+        other_server = await loop.create_task(loop.create_server(Echo, "127.0.0.1", 0), context=other_process.context)
+        other_reader, other_writer = await asyncio.open_connection(*other_server.sockets[0].getsockname())
+        await turns()
+        process.freeze()
+        writer.write(b"b")
+        await asyncio.sleep(0.02)  # it is put aside meanwhile
+        process.drop_sockets()
+        process.thaw()
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        other_writer.write(b"d")
+        assert await other_reader.readexactly(1) == b"d"
+        for one in (writer, other_writer):
+            one.close()
+        server.close()
+        other_server.close()
+
+    on_loop(main)
+
+
+def test_a_clock_is_moved_on_over_a_process_that_is_frozen() -> None:
+    async def main() -> None:
+        loop, process, clock, seen = asyncio.get_running_loop(), made(), CLOCK.get(), []
+        assert clock is not None
+        loop.call_later(5, seen.append, "frozen", context=process.context)
+        loop.call_later(7, seen.append, "running")
+        process.freeze()
+        advancing = contextvars.copy_context()
+        advancing.run(CLOCK.set, None)
+        await loop.create_task(clock.advance(10), context=advancing)
+        assert seen == ["running"]
+        process.thaw()
+        await turns()
+        assert seen == ["running", "frozen"]
+
+    on_loop(main)
+
+
+async def test_other_loops_have_none() -> None:
+    assert Process.new() is None
+    assert outside().get(PROCESS) is None
