@@ -120,6 +120,14 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "a demonstration is a story that is told by all of them together",
         "demo/: children reader replay",
     ),
+    "anabranch/control/tour/test_guide.py": (
+        "a story is told on a cluster, with all that it needs",
+        "control/tour/: failures resizes scene step\ncontrol/: tour_routes",
+    ),
+    "anabranch/commands/test_tour.py": (
+        "a client is tried by the command that it is for",
+        "control/: tour_client",
+    ),
     "anabranch/dashboard/test_feed.py": (
         "what is looked at needs a cluster in which it happens, and somebody who looks",
         "dashboard/sights/: groups nodes rest topics",

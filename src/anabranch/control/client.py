@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from anabranch.control.fault_client import FaultsClient
     from anabranch.control.journal_client import JournalClient
     from anabranch.control.snapshots_client import SnapshotsClient
+    from anabranch.control.tour_client import TourClient
 
 PATIENCE_S: Final = 60.0
 """How long an answer may take, beyond what the request itself waits for."""
@@ -140,6 +141,13 @@ class ControlClient:
         from anabranch.control.snapshots_client import SnapshotsClient
 
         return SnapshotsClient(self.ask)
+
+    @property
+    def tour(self) -> TourClient:
+        """Its guided tour: `for step in tour.play("leader")`."""
+        from anabranch.control.tour_client import TourClient
+
+        return TourClient(self.ask)
 
     def reset(self) -> None:
         """Have it be as after its start: same ports, no topics, groups or rules; clients' connections are closed."""

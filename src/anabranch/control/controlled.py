@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from anabranch.clients.admin import Admin
 from anabranch.clients.producer.producer import Producer
@@ -24,6 +24,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class Teller(Protocol):
+    """Tells stories to a cluster, one at a time; see `tour.guide`."""
+
+    @property
+    def row(self) -> dict[str, Any] | None:
+        """Where the story is that is told now."""
+
+    async def begin(self, on: Controlled, name: str) -> dict[str, Any]:
+        """The first step of a story."""
+
+    async def go_on(self) -> dict[str, Any]:
+        """The next step."""
+
+    async def end(self) -> None:
+        """No more of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Controlled:
     """A cluster, what may be done to it, and what has happened in it."""
@@ -37,6 +54,8 @@ class Controlled:
     states: States | None = None
     feed: Feed | None = None
     """What the dashboard is sent; there is one as soon as somebody has asked for anything."""
+    guide: Teller | None = None
+    """Who tells the stories of the tour; likewise."""
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Do something to the cluster, in its time: what it begins has that time, too."""

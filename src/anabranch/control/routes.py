@@ -20,6 +20,7 @@ from anabranch.control.route import WAIT_S, Asked, GaveUp, Route, timeout_s
 from anabranch.control.sight_routes import SIGHT_ROUTES
 from anabranch.control.state_routes import STATE_ROUTES
 from anabranch.control.topic_routes import TOPIC_ROUTES
+from anabranch.control.tour_routes import TOUR_ROUTES
 from anabranch.control.waiting import WORDS, condition, wait
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -202,6 +203,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     *TOPIC_ROUTES,
     *SIGHT_ROUTES,
+    *TOUR_ROUTES,
     *STATE_ROUTES,
     *CLOCK_ROUTES,
     *FAULT_ROUTES,

@@ -24,6 +24,7 @@ from anabranch.control.openapi import document
 from anabranch.control.pages import Admission, page_file, policy
 from anabranch.control.route import Asked, GaveUp, Route
 from anabranch.control.routes import ROUTES
+from anabranch.control.tour.guide import Guide
 from anabranch.dashboard.feed import Feed
 from anabranch.protocol.errors import KafkaError
 
@@ -51,7 +52,8 @@ class ControlServer:
     def __init__(self, controlled: Controlled, listener: socket.socket, token: str = "") -> None:
         feed = self._feed = Feed(controlled.cluster, controlled.clock, controlled.events.tell)
         controlled.events.on_event(feed.on_event)
-        self._controlled = dataclasses.replace(controlled, feed=feed)
+        self._guide = Guide()
+        self._controlled = dataclasses.replace(controlled, feed=feed, guide=self._guide)
         self._listener = listener
         host, port = listener.getsockname()[:2]
         self._admission = Admission(token, local=ipaddress.ip_address(host).is_loopback, port=port)
@@ -73,6 +75,7 @@ class ControlServer:
     async def stop(self) -> None:
         """Take no more requests, and end those under way."""
         await self._runner.cleanup()
+        await self._guide.end()
         await self._feed.stop()
 
     async def _openapi(self, request: web.Request) -> web.Response:

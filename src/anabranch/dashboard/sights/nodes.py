@@ -28,7 +28,7 @@ def _running(cluster: Cluster, node: Node) -> dict[str, Any]:
     link = session.link if isinstance(session, MemorySession) else Link.CONNECTED
     held = not isinstance(session, MemorySession) or cluster.zookeeper.holds(session)
     return {
-        "state": "alive",
+        "state": "frozen" if cluster.is_frozen(node.settings.node_id) else "alive",
         "rack": node.settings.rack,
         "roles": [name for name in ("broker", "controller") if getattr(node.settings, f"is_{name}")],
         "broker_epoch": services.fence.broker_epoch,

@@ -1,0 +1,285 @@
+"""Stories of what fails: a leader dies, a controller comes back from the dead, and a record that was lost for ever."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any, Final
+
+from anabranch.clients.connection import Connection
+from anabranch.control.tour.scene import Scene
+from anabranch.control.tour.step import Broken, Step
+from anabranch.protocol.apis.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    BrokerState,
+    PartitionData,
+    TopicData,
+)
+from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from anabranch.protocol.connection import NODE_SOFTWARE
+from anabranch.protocol.errors import ErrorCode
+
+LEADER_TOPIC: Final = "tour-leader"
+LOST_TOPIC: Final = "tour-lost"
+KEPT_TOPIC: Final = "tour-kept"
+UNKNOWN_EPOCH: Final = -1
+
+
+async def leader_dies(scene: Scene) -> AsyncGenerator[Step, None]:
+    """A leader dies."""
+    await scene.topic(LEADER_TOPIC)
+    producer = await scene.producer()
+    for number in range(20):
+        await producer.send_and_wait(LEADER_TOPIC, b"%d" % number, b"a")
+    before = scene.partition(LEADER_TOPIC)
+    leader = before["leader"]
+    yield scene.step(
+        "Three copies",
+        f"{LEADER_TOPIC} has one partition and three replicas. Node {leader} leads; the other two fetch from it. "
+        "Twenty "
+        "records were written with acks=all, so all three have them, and the high watermark stands behind the last.",
+        f"topics/{LEADER_TOPIC}",
+    )
+    await scene.kill(leader)
+    await scene.until(lambda: scene.partition(LEADER_TOPIC)["leader"] not in (leader, -1), "another leader")
+    await scene.until(lambda: scene.partition(LEADER_TOPIC)["high_watermark"] >= 20, "the new leader's high watermark")
+    after = scene.partition(LEADER_TOPIC)
+    scene.claim("another node of the ISR leads", after["leader"] in before["isr"])
+    scene.claim("its leader epoch is one higher", after["leader_epoch"] == before["leader_epoch"] + 1)
+    scene.claim("none of the twenty records is lost", after["high_watermark"] >= 20)
+    yield scene.step(
+        "The leader is gone",
+        f"Node {leader} was killed, and its session with it. The controller has elected node {after['leader']}, "
+        "which was "
+        "in sync, in a new leader epoch: whoever still speaks of the old one is refused from now on. Look at the "
+        "lane: the dead replica is an empty track, the ISR has two.",
+        f"topics/{LEADER_TOPIC}",
+    )
+    for number in range(20, 30):
+        await producer.send_and_wait(LEADER_TOPIC, b"%d" % number, b"a")
+    scene.claim("writing goes on", scene.partition(LEADER_TOPIC)["high_watermark"] >= 30)
+    yield scene.step(
+        "Life goes on",
+        "The same producer has written ten more. It was told NOT_LEADER_OR_FOLLOWER or lost its connection, asked "
+        "for metadata, and went to the new leader; its sequence numbers keep a retry from being stored twice.",
+        "traffic",
+    )
+    await scene.start(leader)
+    await scene.until(lambda: len(scene.partition(LEADER_TOPIC)["isr"]) == 3, "the old leader to be in sync again")
+    row = scene.partition(LEADER_TOPIC)
+    scene.claim("it follows, and does not lead", row["leader"] != leader)
+    scene.claim("all three logs end at the same offset", len({one["end"] for one in row["replicas"]}) == 1)
+    yield scene.step(
+        "It comes back",
+        f"Node {leader} is registered under a new broker epoch, asked its leader where their logs part, cut off "
+        "what it "
+        "had beyond that, fetched the rest, and was let into the ISR by the controller.",
+        f"topics/{LEADER_TOPIC}",
+    )
+
+
+async def zombie_controller(scene: Scene) -> AsyncGenerator[Step, None]:
+    """A controller is frozen, and wakes up as a zombie."""
+    await scene.until(scene.controller, "a controller")
+    old = scene.controller()
+    node = scene.on.cluster.nodes[old]
+    assert node.controller is not None
+    epoch = node.controller.epoch
+    yield scene.step(
+        "The one with the crown",
+        f"Node {old} is the controller, in epoch {epoch}. It holds the znode /controller as long as its ZooKeeper "
+        "session "
+        "lasts, and every order that it gives to a broker bears its epoch.",
+        "cluster",
+    )
+    scene.freeze(old)
+    yield scene.step(
+        "Frozen in the middle of what it did",
+        f"Node {old} stands still, as a process does under SIGSTOP or a virtual machine that is moved. Its connections "
+        "are open, and nobody knows anything yet: ZooKeeper only waits for its next heartbeat.",
+        "cluster",
+    )
+    await scene.move_on(node.settings.zookeeper_session_timeout_ms / 1000 + 2)
+    await scene.until(lambda: scene.controller() not in (0, old), "another controller")
+    new = scene.controller()
+    successor = scene.on.cluster.nodes[new].controller
+    assert successor is not None
+    scene.claim("there is another controller", new != old)
+    scene.claim("its epoch is higher", successor.epoch > epoch)
+    scene.claim("the frozen one still takes itself for the controller", node.controller.active)
+    yield scene.step(
+        "Two controllers",
+        f"The session is over, and node {new} has taken the seat in epoch {successor.epoch}. Node {old} does not "
+        "know: it "
+        "stopped while it was the controller, and when it wakes up it goes on in the middle of a thought.",
+        "cluster",
+    )
+    code = await _order(scene, new, controller=old, epoch=epoch)
+    scene.claim(
+        f"a broker answers an order of epoch {epoch} with STALE_CONTROLLER_EPOCH",
+        code == ErrorCode.STALE_CONTROLLER_EPOCH,
+    )
+    scene.thaw(old)
+    await scene.until(lambda: not _leads(scene, old, epoch), "the old controller to learn that it is none")
+    await scene.until(lambda: scene.controller() != 0, "a controller")
+    active = [one for one, node in scene.on.cluster.nodes.items() if node.controller and node.controller.active]
+    scene.claim("exactly one node is the controller", active == [scene.controller()])
+    await scene.until(lambda: scene.on.cluster.nodes[old].services.session is not None, "a new session")
+    yield scene.step(
+        "The zombie lies down",
+        f"Node {old} woke up. What it said in epoch {epoch} was refused by every broker that has heard of the next "
+        "one, and "
+        "what it wanted to write to ZooKeeper was bound to a session that is over. It learnt that its session had "
+        "expired, resigned, and joined again as a broker like any other.",
+        "events",
+    )
+
+
+async def _order(scene: Scene, broker: int, *, controller: int, epoch: int) -> int:
+    """Send a broker what a controller of this epoch would; returns how it answers."""
+    settings, services = scene.on.cluster.nodes[broker].settings, scene.on.cluster.nodes[broker].services
+    listener = settings.bound(scene.on.cluster.nodes[broker].server.ports).between_brokers
+    connection = await Connection.open(
+        listener.reachable_host,
+        listener.reachable_port(listener.port),
+        client_id=f"controller-{controller}",
+        security=settings.security,
+        software_name=NODE_SOFTWARE,
+    )
+    try:
+        request = LeaderAndIsrRequest(
+            controller_id=controller,
+            controller_epoch=epoch,
+            broker_epoch=services.fence.broker_epoch,
+            topic_states=[],
+            live_leaders=[],
+        )
+        response: LeaderAndIsrResponse = await connection.call(request)
+    finally:
+        await connection.close()
+    return response.error_code
+
+
+def _leads(scene: Scene, node_id: int, epoch: int) -> bool:
+    controller = scene.on.cluster.nodes[node_id].controller
+    return controller is not None and controller.active and controller.epoch == epoch
+
+
+async def lost_record(scene: Scene) -> AsyncGenerator[Step, None]:
+    """A record that KIP-903 was written for: lost without the fence, kept with it."""
+    if len(scene.on.cluster.nodes) < 3:
+        raise Broken("this story needs three nodes")
+    for fenced in (False, True):
+        async for step in _late_request(scene, fenced=fenced):
+            yield step
+
+
+async def _fall_behind(scene: Scene, topic: str) -> tuple[int, int, int]:
+    """A follower lacks five acknowledged records: the leader, the follower, and the broker epoch it had."""
+    await scene.until(scene.controller, "a controller")
+    leader, follower = [one for one in scene.on.cluster.node_ids if one != scene.controller()][:2]
+    await scene.topic(topic, assignments={0: [leader, follower]})
+    producer = await scene.producer()
+    for number in range(10):
+        await producer.send_and_wait(topic, b"%d" % number)
+    former_epoch = scene.on.cluster.nodes[follower].services.fence.broker_epoch
+    await scene.kill(follower)
+    await scene.until(lambda: scene.partition(topic)["isr"] == [leader], "the follower to leave the ISR")
+    for number in range(10, 15):
+        await producer.send_and_wait(topic, b"%d" % number)
+    return leader, follower, former_epoch
+
+
+async def _late_request(scene: Scene, *, fenced: bool) -> AsyncGenerator[Step, None]:
+    """A follower comes back, and a request of its former life arrives late."""
+    topic = KEPT_TOPIC if fenced else LOST_TOPIC
+    leader, follower, former_epoch = await _fall_behind(scene, topic)
+    with_or_without = "with the fence" if fenced else "without the fence"
+    yield scene.step(
+        f"Fifteen records, {with_or_without}",
+        f"Nodes {leader} and {follower} hold {topic}. Ten records are on both. Then node {follower} was "
+        "killed, left the "
+        f"ISR, and five more were acknowledged by node {leader} alone, which is all that acks=all asks for now.",
+        f"topics/{topic}",
+    )
+    name = scene.rule(
+        name="no-catching-up", api=["Fetch"], brokers=[leader], topic=[topic], between_brokers=True, hold=True
+    )
+    await scene.start(follower)
+    code, isr = await _propose(scene, topic, leader, follower, former_epoch if fenced else UNKNOWN_EPOCH)
+    if fenced:
+        scene.claim("the controller refuses it with INELIGIBLE_REPLICA", code == ErrorCode.INELIGIBLE_REPLICA)
+        scene.claim("the ISR stays as it is", isr == [leader])
+    else:
+        scene.claim("the controller takes the follower into the ISR", isr == [leader, follower])
+    now = scene.on.cluster.nodes[follower].services.fence.broker_epoch
+    about = (
+        f"This time it names the follower's broker epoch, {former_epoch}, as since KIP-903. Node {follower} is "
+        "registered "
+        f"under {now}: what was known of its former life proves nothing, and the controller refuses."
+        if fenced
+        else "Before KIP-903 it named the follower by its id only, and this one does as well. Its id is alive, so the "
+        "controller agrees: a replica that lacks five acknowledged records is in sync now."
+    )
+    yield scene.step(
+        "A request that is late",
+        f"Node {follower} is back, and has not fetched anything yet (a rule holds its fetches). Now a request "
+        "arrives that node "
+        f"{leader} had sent before: take node {follower} into the ISR. {about}",
+        f"topics/{topic}",
+    )
+    await scene.kill(leader)
+    scene.drop_rule(name)
+    if fenced:
+        await scene.until(lambda: scene.partition(topic)["leader"] == -1, "the partition to have no leader")
+        scene.claim("nobody leads: no replica that is alive has all records", True)
+    else:
+        await scene.until(lambda: scene.partition(topic)["leader"] == follower, "the follower to lead")
+        await scene.until(lambda: scene.partition(topic)["high_watermark"] >= 0, "its high watermark")
+        scene.claim("the follower leads, with ten records", scene.partition(topic)["high_watermark"] == 10)
+    yield scene.step(
+        "The leader dies",
+        f"Node {leader} was killed. "
+        + (
+            f"The partition waits for it: node {follower} is not in sync, and is not asked. That costs availability "
+            "for a "
+            "while, and no record."
+            if fenced
+            else f"Node {follower} is in sync, says the ISR, so it leads: an election as clean as can be."
+        ),
+        f"topics/{topic}",
+    )
+    await scene.start(leader)
+    await scene.until(lambda: scene.settled(topic), "both replicas to be in sync")
+    end = scene.partition(topic)["high_watermark"]
+    if fenced:
+        scene.claim("all fifteen records are there", end == 15)
+        told = "all fifteen records are there. That is what the fence is worth."
+    else:
+        scene.claim("five acknowledged records are lost", end == 10)
+        told = (
+            "it had to cut off what its new leader does not have. Five records that were acknowledged are gone on "
+            "every replica, and no client was told. Now the same with the fence."
+        )
+    yield scene.step(f"What is left, {with_or_without}", f"Node {leader} is back: {told}", f"topics/{topic}")
+
+
+async def _propose(scene: Scene, topic: str, leader: int, follower: int, follower_epoch: int) -> tuple[int, list[int]]:
+    """Send what the leader had sent: that the follower belongs to the ISR. Returns the error and the ISR then."""
+    services = scene.on.cluster.nodes[leader].services
+    partition = services.replicas.partition(topic, 0)
+    epochs = [(leader, services.fence.broker_epoch), (follower, follower_epoch)]
+    row = PartitionData(
+        partition_index=0,
+        leader_epoch=partition.leader_epoch,
+        new_isr_with_epochs=[BrokerState(broker_id=one, broker_epoch=epoch) for one, epoch in epochs],
+        partition_epoch=partition.partition_epoch,
+    )
+    request = AlterPartitionRequest(
+        broker_id=leader,
+        broker_epoch=services.fence.broker_epoch,
+        topics=[TopicData(topic_id=partition.topic_id, partitions=[row])],
+    )
+    response: AlterPartitionResponse = await services.controller_link.call(request)
+    answer: Any = response.topics[0].partitions[0]
+    return answer.error_code, answer.isr or list(partition.isr)

@@ -1,0 +1,149 @@
+"""Tells one story at a time: begins it, goes on when it is told to, puts the cluster right in the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from anabranch.control.actions import Impossible, Unknown
+from anabranch.control.tour import failures, resizes
+from anabranch.control.tour.scene import Scene
+from anabranch.control.tour.step import Broken, Step
+from anabranch.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from anabranch.control.controlled import Controlled
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """One story."""
+
+    name: str
+    title: str
+    summary: str
+    steps: int
+    play: Callable[[Scene], AsyncGenerator[Step, None]]
+
+    def row(self) -> dict[str, Any]:
+        """For a program."""
+        return {"story": self.name, "title": self.title, "summary": self.summary, "steps": self.steps}
+
+
+STORIES: Final[tuple[Story, ...]] = (
+    Story(
+        "leader",
+        "A leader dies",
+        "What is acknowledged survives it, in a new epoch; and what happens when it comes back.",
+        4,
+        failures.leader_dies,
+    ),
+    Story(
+        "zombie",
+        "A controller wakes up as a zombie",
+        "It was frozen, another took its seat, and it does not know.",
+        4,
+        failures.zombie_controller,
+    ),
+    Story(
+        "lost-record",
+        "The record that KIP-903 was written for",
+        "A request that arrives late loses acknowledged records; then the same with the fence.",
+        8,
+        failures.lost_record,
+    ),
+    Story(
+        "order",
+        "A split and a merge, in order",
+        "Two resizes under load, and no key's records ever overtake one another.",
+        4,
+        resizes.split_and_merge,
+    ),
+    Story(
+        "kafka",
+        "The same as Kafka does it today",
+        "The same keys and the same readers, without generations and gates.",
+        3,
+        resizes.as_kafka_does,
+    ),
+    Story(
+        "transaction",
+        "A transaction across a resize",
+        "Begun before a split and committed after it, all or nothing.",
+        4,
+        resizes.transaction_across,
+    ),
+)
+
+
+class Guide:
+    """Tells the stories to one cluster."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._story: Story | None = None
+        self._scene: Scene | None = None
+        self._steps: AsyncGenerator[Step, None] | None = None
+        self._number = 0
+        self._row: dict[str, Any] | None = None
+
+    @property
+    def row(self) -> dict[str, Any] | None:
+        """Where the story is that is told now; None if none is."""
+        return self._row
+
+    async def begin(self, on: Controlled, name: str) -> dict[str, Any]:
+        """Begin a story, in place of one that is told; returns its first step. Unknown, Impossible."""
+        story = next((one for one in STORIES if one.name == name), None)
+        if story is None:
+            raise Unknown(f"there is no story {name}; there are {', '.join(one.name for one in STORIES)}")
+        if on.clock is not None and not on.clock.scale:
+            raise Impossible("the cluster's clock stands still, and stories wait for what takes time: let it run")
+        async with self._turn:
+            await self._end()
+            self._story, self._scene, self._number = story, Scene(on), 0
+            self._steps = story.play(self._scene)
+            return await self._next()
+
+    async def go_on(self) -> dict[str, Any]:
+        """The next step; with `over` in place of a step when there is none. Impossible if no story is told."""
+        async with self._turn:
+            if self._steps is None:
+                raise Impossible("no story is told; begin one")
+            return await self._next()
+
+    async def end(self) -> None:
+        """Tell no story any more, and put the cluster right."""
+        async with self._turn:
+            await self._end()
+
+    async def _next(self) -> dict[str, Any]:
+        assert self._story is not None
+        assert self._steps is not None
+        story, self._number = self._story, self._number + 1
+        # A page that goes away does not stop a story in the middle of a step.
+        step = asyncio.create_task(self._take(self._steps), name=f"tour: {story.name}")
+        told = await asyncio.shield(step)
+        self._row = {**story.row(), "number": self._number, **told}
+        if told["over"]:
+            await self._end(keep=True)
+        return self._row
+
+    async def _take(self, steps: AsyncGenerator[Step, None]) -> dict[str, Any]:
+        try:
+            return {"over": False, **(await anext(steps)).row()}
+        except StopAsyncIteration:
+            return {"over": True}
+        except (Broken, Impossible, KafkaError, OSError, TimeoutError) as error:
+            return {"over": True, "broken": str(error) or type(error).__name__}
+
+    async def _end(self, *, keep: bool = False) -> None:
+        if self._steps is not None:
+            await self._steps.aclose()
+        if self._scene is not None:
+            await self._scene.close()
+        self._story = self._scene = self._steps = None
+        if not keep:
+            self._row = None

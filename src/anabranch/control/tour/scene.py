@@ -1,0 +1,239 @@
+"""The cluster as a story handles it: what is done is done for real, written down as a deed, and put right in the "
+"end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from anabranch.clients.admin import NewTopic
+from anabranch.clients.consumer.consumer import Consumer
+from anabranch.clients.producer.producer import Producer
+from anabranch.control import state
+from anabranch.control.actions import Impossible
+from anabranch.control.tour.step import Broken, Claim, Deed, Notes, Step
+
+if TYPE_CHECKING:
+    from anabranch.clients.consumer.consumer_record import ConsumerRecord
+    from anabranch.clients.security import SecurityArguments
+    from anabranch.control.controlled import Controlled
+
+PATIENCE_S: Final = 30.0
+LOOK_S: Final = 0.02
+
+
+class Scene:
+    """What one story does to one cluster."""
+
+    def __init__(self, on: Controlled) -> None:
+        self.on = on
+        self._notes = Notes()
+        self._stack = contextlib.AsyncExitStack()
+        self._rules: list[str] = []
+
+    async def close(self) -> None:
+        """End the story's clients, take back its rules, have its nodes run."""
+        for name in self._rules:
+            with contextlib.suppress(KeyError):
+                self.on.faults.remove(name)
+        cluster = self.on.cluster
+        for node_id in cluster.node_ids:
+            if cluster.is_frozen(node_id):
+                self.on.actions.thaw(node_id)
+            elif node_id not in cluster.nodes:
+                with contextlib.suppress(Impossible):
+                    await self.on.run(self.on.actions.start(node_id))
+        await self._stack.aclose()
+
+    # --- telling
+
+    def step(self, title: str, text: str, look: str) -> Step:
+        """The next step of the story, with what was done and claimed since the last."""
+        return self._notes.step(title, text, look)
+
+    def claim(self, text: str, holds: bool) -> None:
+        """Say what should be so, and whether it is."""
+        self._notes.claims.append(Claim(text, holds))
+
+    def did(self, title: str, path: str, python: str, body: Any = None, method: str = "POST") -> None:
+        """Write down what was done, and how anybody does it."""
+        self._notes.deeds.append(Deed(title, method, path, body, python))
+
+    # --- doing
+
+    async def kill(self, node_id: int) -> None:
+        """End a node without a word."""
+        await self.on.run(self.on.actions.kill(node_id))
+        self.did(f"kill node {node_id}", f"/v1/nodes/{node_id}/kill", f"control.nodes[{node_id}].kill()")
+
+    async def start(self, node_id: int) -> None:
+        """Start a node again."""
+        await self.on.run(self.on.actions.start(node_id))
+        self.did(f"start node {node_id}", f"/v1/nodes/{node_id}/start", f"control.nodes[{node_id}].start()")
+
+    def freeze(self, node_id: int) -> None:
+        """Stop a node amid what it does."""
+        self.on.actions.freeze(node_id)
+        self.did(f"freeze node {node_id}", f"/v1/nodes/{node_id}/freeze", f"control.nodes[{node_id}].freeze()")
+
+    def thaw(self, node_id: int) -> None:
+        """Let it go on."""
+        self.on.actions.thaw(node_id)
+        self.did(f"thaw node {node_id}", f"/v1/nodes/{node_id}/thaw", f"control.nodes[{node_id}].thaw()")
+
+    async def move_on(self, span_s: float) -> None:
+        """Let so much time go by in the cluster: at once, if it has a clock of its own."""
+        clock = self.on.clock
+        if clock is None:
+            await asyncio.sleep(span_s)
+            return
+        await clock.advance(span_s)
+        said = f"{span_s:g}s"
+        self.did(
+            f"move the clock on by {said}", "/v1/clock", f'control.clock.advance("{said}")', body={"advance": said}
+        )
+
+    def rule(self, **said: Any) -> str:
+        """Follow a rule until the story ends, or `drop_rule`; returns its name."""
+        name = self.on.faults.add(**said).rule.name
+        self._rules.append(name)
+        words = ", ".join(f"{word}={one!r}" for word, one in said.items())
+        self.did(f"follow the rule {name}", "/v1/faults", f"control.faults.add({words})", body=said)
+        return name
+
+    def drop_rule(self, name: str) -> None:
+        """Follow a rule no more."""
+        self.on.faults.remove(name)
+        self._rules.remove(name)
+        self.did(f"drop the rule {name}", f"/v1/faults/{name}", f'control.faults.remove("{name}")', method="DELETE")
+
+    async def topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        assignments: Mapping[int, Sequence[int]] | None = None,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a topic anew."""
+        async with self.on.admin() as admin:
+            if name in state.newest_image(self.on.cluster):
+                await admin.delete_topics([name])
+                await self.until(lambda: self._gone(name), f"{name} to be gone")
+            new = NewTopic(name=name, partitions=partitions, configs=dict(configs or {}))
+            if assignments is not None:
+                new = NewTopic(name=name, assignments=assignments, configs=dict(configs or {}))
+            await admin.create_topics([new])
+        await self.until(lambda: self.settled(name), f"{name} to have leaders and all replicas in sync")
+        body = {"topic": name, "partitions": partitions} | ({"configs": dict(configs)} if configs else {})
+        self.did(f"create {name}", "/v1/topics", f'control.create_topic("{name}", {partitions})', body=body)
+
+    async def resize(self, name: str, count: int) -> None:
+        """Give a topic another count of partitions."""
+        async with self.on.admin() as admin:
+            await admin.create_partitions(name, count, allow_shrink=True)
+        path = f"/v1/topics/{name}/partitions"
+        self.did(f"resize {name} to {count}", path, f'control.resize("{name}", {count})', body={"partitions": count})
+
+    async def producer(self, **options: Any) -> Producer:
+        """A producer, until the story ends."""
+        return await self._stack.enter_async_context(Producer(self._servers, linger_ms=0, **options, **self._security))
+
+    async def consumer(self, *topics: str, **options: Any) -> Consumer:
+        """A consumer, until the story ends."""
+        chosen: dict[str, Any] = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 50, **options}
+        consumer = Consumer(*topics, bootstrap_servers=self._servers, **chosen, **self._security)
+        return await self._stack.enter_async_context(consumer)
+
+    async def done(self, work: Coroutine[Any, Any, None], what: str) -> None:
+        """Do something that may take a while. Broken if it takes too long."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await work
+        except TimeoutError:
+            raise Broken(f"waited {PATIENCE_S:g} s in vain for {what}") from None
+
+    def play(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have something go on until the story ends."""
+        task = asyncio.create_task(work)
+
+        async def end() -> None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+        self._stack.push_async_callback(end)
+
+    # --- looking
+
+    async def until(self, condition: Callable[[], object], what: str) -> None:
+        """Wait until something is so. Broken if it takes too long."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + PATIENCE_S
+        while not condition():
+            if loop.time() > deadline_s:
+                raise Broken(f"waited {PATIENCE_S:g} s in vain for {what}")
+            await asyncio.sleep(LOOK_S)
+
+    def partition(self, topic: str, index: int = 0) -> dict[str, Any]:
+        """What is known of a partition now, as a row."""
+        image = state.newest_image(self.on.cluster)[topic].partitions[index]
+        return state.partition_row(self.on.cluster, topic, image)
+
+    def settled(self, topic: str) -> bool:
+        """Whether each partition of a topic has a leader and all its replicas in sync."""
+        image = state.newest_image(self.on.cluster).get(topic)
+        if image is None:
+            return False
+        rows = [state.partition_row(self.on.cluster, topic, one) for one in image.partitions.values()]
+        return all(row["high_watermark"] >= 0 and len(row["isr"]) == len(row["replicas"]) for row in rows)
+
+    def _gone(self, topic: str) -> bool:
+        node = self.on.cluster.nodes.get(self.controller())
+        believed = None if node is None or node.controller is None else node.controller.state
+        return believed is not None and topic not in believed.topics
+
+    def controller(self) -> int:
+        """The node that is the active controller and runs; 0 if none is."""
+        cluster = self.on.cluster
+        return next(
+            (
+                node_id
+                for node_id, node in cluster.nodes.items()
+                if not cluster.is_frozen(node_id) and node.controller is not None and node.controller.active
+            ),
+            0,
+        )
+
+    async def read(self, consumer: Consumer, count: int) -> list[ConsumerRecord]:
+        """So many records. Broken if they do not come."""
+        found: list[ConsumerRecord] = []
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while len(found) < count:
+                    for records in (await consumer.getmany(timeout_ms=200)).values():
+                        found += records
+        except TimeoutError:
+            raise Broken(f"{len(found)} of {count} records came in {PATIENCE_S:g} s") from None
+        return found
+
+    @property
+    def _servers(self) -> str:
+        return self.on.cluster.between_brokers[0]
+
+    @property
+    def _security(self) -> SecurityArguments:
+        security = self.on.cluster.between_brokers[1]
+        return {} if security is None else {"security": security}
+
+
+def out_of_order(records: Sequence[tuple[bytes | None, bytes | None]]) -> int:
+    """How many records came after a later one of their key; values are numbers that rise with time."""
+    newest: dict[bytes | None, int] = {}
+    wrong = 0
+    for key, value in records:
+        number = int(value or b"0")
+        wrong += number < newest.get(key, -1)
+        newest[key] = max(number, newest.get(key, -1))
+    return wrong

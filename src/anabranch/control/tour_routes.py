@@ -1,0 +1,45 @@
+"""The doors to the guided tour."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from anabranch.control.route import Asked, Route
+from anabranch.control.tour.guide import STORIES
+
+if TYPE_CHECKING:
+    from anabranch.control.controlled import Controlled, Teller
+
+
+async def get_tour(on: Controlled, asked: Asked) -> Any:
+    """Every story, and where the one is that is told."""
+    return {"stories": [one.row() for one in STORIES], "told": _guide(on).row}
+
+
+async def begin_story(on: Controlled, asked: Asked) -> Any:
+    """The first step of a story."""
+    return await _guide(on).begin(on, asked.words["story"])
+
+
+async def continue_story(on: Controlled, asked: Asked) -> Any:
+    """The next step."""
+    return await _guide(on).go_on()
+
+
+async def end_story(on: Controlled, asked: Asked) -> Any:
+    """No more of it."""
+    await _guide(on).end()
+    return {}
+
+
+def _guide(on: Controlled) -> Teller:
+    assert on.guide is not None
+    return on.guide
+
+
+TOUR_ROUTES: Final[tuple[Route, ...]] = (
+    Route("GET", "/v1/tour", "The stories of the guided tour, and where the one is that is told.", get_tour),
+    Route("POST", "/v1/tour/next", "The next step of the story.", continue_story, waits=True),
+    Route("POST", "/v1/tour/{story}", "Begin a story; tells its first step.", begin_story, waits=True),
+    Route("DELETE", "/v1/tour", "End the story, and put the cluster right.", end_story, waits=True),
+)

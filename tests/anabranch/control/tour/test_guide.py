@@ -1,0 +1,116 @@
+"""Goal: every story runs to its end on a live cluster, what it claims is so, and the cluster is right afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from anabranch.clock.cluster_clock import ClusterClock
+from anabranch.clock.loop import ClockLoop
+from anabranch.cluster import Cluster
+from anabranch.control.actions import Actions, Impossible, Unknown
+from anabranch.control.controlled import Controlled
+from anabranch.control.events import Events
+from anabranch.control.tour import guide as module
+from anabranch.control.tour.guide import STORIES, Guide, Story
+from anabranch.control.tour.scene import Scene, out_of_order
+from anabranch.control.tour.step import Broken, Step
+
+
+@asynccontextmanager
+async def guided(brokers: int = 3) -> AsyncIterator[tuple[Controlled, Guide]]:
+    clock = ClusterClock.new()
+    assert clock is not None
+    cluster = Cluster(brokers, seed=3)
+    async with clock.running(cluster):
+        events = Events()
+        cluster.on_node(events.watch)
+        guide = Guide()
+        yield Controlled(cluster, Actions(cluster, events), events, None, clock), guide
+        await guide.end()
+
+
+async def steps_of(on: Controlled, guide: Guide, story: str) -> list[dict[str, Any]]:
+    found, told = [], await guide.begin(on, story)
+    while not told["over"]:
+        found.append(told)
+        told = await guide.go_on()
+    assert "broken" not in told, told
+    return found
+
+
+def run(work: Any) -> None:
+    with asyncio.Runner(loop_factory=ClockLoop) as runner:
+        runner.run(work)
+
+
+def test_each_story_holds_what_it_claims() -> None:
+    async def tell_all() -> None:
+        async with guided() as (on, guide):
+            for story in STORIES:
+                steps = await steps_of(on, guide, story.name)
+                assert len(steps) == story.steps, story.name
+                claims = [claim for step in steps for claim in step["claims"]]
+                assert len(claims) > 0
+                assert [claim["text"] for claim in claims if not claim["holds"]] == [], story.name
+                assert all(step["look"] and step["text"] for step in steps)
+                assert sorted(on.cluster.nodes) == [1, 2, 3]
+                assert not len(on.faults)
+                assert not any(map(on.cluster.is_frozen, on.cluster.node_ids))
+
+    run(tell_all())
+
+
+def test_a_story_that_is_left_is_put_right() -> None:
+    async def leave() -> None:
+        async with guided() as (on, guide):
+            await guide.begin(on, "lost-record")
+            told = await guide.go_on()
+            assert told["number"] == 2
+            assert guide.row == told
+            assert len(on.faults) == 1
+            await guide.begin(on, "zombie")
+            assert not len(on.faults)
+            await guide.go_on()
+            assert any(map(on.cluster.is_frozen, on.cluster.node_ids))
+            await guide.end()
+            assert guide.row is None
+            assert not any(map(on.cluster.is_frozen, on.cluster.node_ids))
+            with pytest.raises(Impossible, match="no story is told"):
+                await guide.go_on()
+            with pytest.raises(Unknown, match="there is no story other; there are leader"):
+                await guide.begin(on, "other")
+            assert on.clock is not None
+            on.clock.run_at(0)
+            with pytest.raises(Impossible, match="stands still"):
+                await guide.begin(on, "leader")
+
+    run(leave())
+
+
+def test_a_story_that_cannot_go_on_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def sad(scene: Scene) -> AsyncGenerator[Step, None]:
+        scene.claim("it holds", False)
+        yield scene.step("One", "It begins.", "cluster")
+        raise Broken("waited in vain")
+
+    monkeypatch.setattr(module, "STORIES", (Story("sad", "Sad", "It breaks.", 2, sad),))
+
+    async def tell() -> None:
+        async with guided(1) as (on, guide):
+            first = await guide.begin(on, "sad")
+            assert first["claims"] == [{"text": "it holds", "holds": False}]
+            told = await guide.go_on()
+            assert (told["over"], told["broken"]) == (True, "waited in vain")
+
+    run(tell())
+
+
+def test_order_is_by_key() -> None:
+    records = [(b"a", b"1"), (b"b", b"5"), (b"a", b"3"), (b"a", b"2"), (b"b", b"6")]
+    assert out_of_order(records) == 1
+    assert out_of_order(sorted(records, key=lambda one: one[1])) == 0
