@@ -1,7 +1,8 @@
 """The uniform assignor: everybody gets as many partitions as anybody else, and keeps what it has as far as possible.
 
 Where all members subscribe to the same topics (here), each has its share; what is more than the share goes to those
-that have less. `uneven_subscriptions` does the same where subscriptions differ.
+that have less, and where the shares differ by one, who has one more keeps it as long as the others can be served.
+`uneven_subscriptions` does the same where subscriptions differ.
 
 Invariant: every partition that may be assigned, and that somebody subscribes to, is in exactly one target.
 Source: Kafka's UniformAssignor, UniformHomogeneousAssignmentBuilder of 4.1.
@@ -35,11 +36,15 @@ def assign_evenly(spec: GroupSpec) -> Mapping[str, Assignment]:
     targets: dict[str, Assignment] = {}
     unfilled: list[tuple[str, int]] = []
     for place, (member_id, has) in enumerate(kept.items()):
-        quota = least + (place < extra)
-        targets[member_id], given_up = _within(has, quota)
+        one_more = extra > 0
+        targets[member_id], given_up = _within(has, least + one_more)
         unassigned += given_up
-        if (left := quota - size(targets[member_id])) > 0:
+        left = least + one_more - size(targets[member_id])
+        if left > 0 and one_more and len(kept) - place > extra:
+            left, one_more = left - 1, False  # somebody after it may have one more already
+        if left > 0:
             unfilled.append((member_id, left))
+        extra -= one_more
     start = 0
     for member_id, left in unfilled:
         targets[member_id] = _with(targets[member_id], unassigned[start : start + left])

@@ -27,9 +27,9 @@ def spec(
     )
 
 
-def test_the_first_members_get_one_more() -> None:
+def test_the_last_newcomers_get_one_more() -> None:
     targets = assign_evenly(spec({"t": range(5)}, {"ann": ["t"], "bob": ["t"], "cyd": ["t"]}))
-    assert targets == {"ann": partitions(t=[0, 1]), "bob": partitions(t=[2, 3]), "cyd": partitions(t=[4])}
+    assert targets == {"ann": partitions(t=[0]), "bob": partitions(t=[1, 2]), "cyd": partitions(t=[3, 4])}
 
 
 def test_a_newcomer_gets_what_is_too_much_for_others() -> None:
@@ -47,7 +47,13 @@ def test_what_one_leaves_behind_is_shared() -> None:
 def test_what_must_not_be_assigned_any_more_is_taken_away_and_the_rest_kept() -> None:
     before = {"ann": partitions(t=[0, 1], gone=[0]), "bob": partitions(t=[2, 3])}
     targets = assign_evenly(spec({"t": (0, 2, 3)}, {"ann": ["t"], "bob": ["t"]}, before))
-    assert targets == {"ann": partitions(t=[0, 3]), "bob": partitions(t=[2])}
+    assert targets == {"ann": partitions(t=[0]), "bob": partitions(t=[2, 3])}
+
+
+def test_who_has_one_more_keeps_it() -> None:
+    before = {"bob": partitions(t=[0, 1]), "cyd": partitions(t=[2])}
+    targets = assign_evenly(spec({"t": range(4)}, {"ann": ["t"], "bob": ["t"], "cyd": ["t"]}, before))
+    assert targets == {"ann": partitions(t=[3]), **before}
 
 
 def test_nobody_and_nothing() -> None:
