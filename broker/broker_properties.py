@@ -41,6 +41,7 @@ group.consumer.heartbeat.interval.ms | int | = | 1.. |  | How often their member
 group.consumer.max.heartbeat.interval.ms | int | = | 1.. |  | The longest interval that a group may be given.
 group.consumer.max.session.timeout.ms | int | = | 1.. |  | The longest session that a group may be given.
 group.consumer.max.size | int | = | 1.. |  | The most members of one group whose broker assigns.
+group.consumer.migration.policy | string | = | bidirectional, upgrade, downgrade, disabled |  | Who changes kinds.
 group.consumer.min.heartbeat.interval.ms | int | = | 1.. |  | The shortest interval that a group may be given.
 group.consumer.min.session.timeout.ms | int | = | 1.. |  | The shortest session that a group may be given.
 group.consumer.session.timeout.ms | int | = | 1.. |  | After how much silence a member of such a group is out.

@@ -142,6 +142,8 @@ class BrokerSettings:
     group_consumer_min_session_timeout_ms: int = 45000
     group_consumer_max_session_timeout_ms: int = 60000
     group_consumer_max_size: int = 2147483647
+    group_consumer_migration_policy: str = "bidirectional"
+    """Which groups may change their kind while members run."""
     offset_metadata_max_bytes: int = 4096
     quota_window_num: int = 11
     quota_window_size_seconds: int = 1

@@ -65,9 +65,12 @@ def decode_subscription(data: bytes) -> ConsumerProtocolSubscription:
     return _decode(ConsumerProtocolSubscription, SUBSCRIPTION_VERSION, data)[0]
 
 
-def encode_assignment(assignment: ConsumerProtocolAssignment, generations: bytes = b"") -> bytes:
+def encode_assignment(
+    assignment: ConsumerProtocolAssignment, generations: bytes = b"", version: int = ASSIGNMENT_VERSION
+) -> bytes:
     """The assignment of one member in SyncGroup; with what is to stand behind it, if anything."""
-    encoded = _version_prefix.pack(ASSIGNMENT_VERSION) + codec.encode(assignment, ASSIGNMENT_VERSION)
+    version = max(0, min(version, ASSIGNMENT_VERSION))
+    encoded = _version_prefix.pack(version) + codec.encode(assignment, version)
     return encoded + GENERATIONS_MARK + generations if generations else encoded
 
 

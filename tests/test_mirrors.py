@@ -34,7 +34,12 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "broker/coordinators/consumer_groups/test_heartbeat.py": (
         "a heartbeat goes through most of what is decided about a group whose broker assigns",
-        "broker/coordinators/consumer_groups/: administration decision member subscribed_topics target_assignment",
+        "broker/coordinators/consumer_groups/: administration admission decision departure expressions member "
+        "subscribed_topics target_assignment",
+    ),
+    "broker/coordinators/consumer_groups/test_classic_members.py": (
+        "what classic members are told is in the bytes of their assignors",
+        "broker/coordinators/consumer_groups/: classic_assignment",
     ),
     "broker/coordinators/consumer_groups/test_uniform_assignor.py": (
         "what an assignor works from shows in what it assigns",

@@ -12,16 +12,25 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from anabranch.broker.coordinators.consumer_groups import administration, heartbeat, regular_expressions
+from anabranch.broker.coordinators.consumer_groups import (
+    administration,
+    classic_members,
+    conversion,
+    departure,
+    expressions,
+    heartbeat,
+    regular_expressions,
+)
 from anabranch.broker.coordinators.consumer_groups.assignment import to_rows
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
+from anabranch.broker.coordinators.consumer_groups.decision import Decision
 from anabranch.broker.coordinators.consumer_groups.heartbeat import HeartbeatAnswer, Sender
 from anabranch.broker.coordinators.consumer_groups.member import JOINING, UNREVOKED
 from anabranch.broker.coordinators.consumer_groups.timers import Timer
-from anabranch.broker.coordinators.group_events import Close
-from anabranch.broker.coordinators.replicated_journal import CONSUMER_GROUP_ERRORS, Journal
+from anabranch.broker.coordinators.group_events import Close, Heartbeat, Join, Leave, Sync
+from anabranch.broker.coordinators.replicated_journal import CONSUMER_GROUP_ERRORS, GROUP_ERRORS, Journal
 from anabranch.protocol import consumer_group_records
 from anabranch.protocol.apis.consumer_group_heartbeat import (
     Assignment,
@@ -30,13 +39,13 @@ from anabranch.protocol.apis.consumer_group_heartbeat import (
     TopicPartitions,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.internal_topics import GroupMetadataKey, encode_key
+from anabranch.protocol.internal_topics import GroupMetadataKey, GroupMetadataValue, encode_group, encode_key
 
 if TYPE_CHECKING:
     import random
 
     from anabranch.broker.coordinators.background import Background
-    from anabranch.broker.coordinators.consumer_groups.decision import Decision
+    from anabranch.broker.coordinators.classic_group import Group
     from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
     from anabranch.broker.coordinators.group_table import GroupTable
     from anabranch.broker.coordinators.metadata_topics import MetadataTopics
@@ -66,10 +75,13 @@ class ConsumerGroupRequests:
         clock_ms: Callable[[], int],
         look_again: Callable[[Slot], None],
         close_classic: Callable[[Slot, Close], None],
+        new_classic: Callable[[str], Group],
+        downgrade: Callable[[Slot, GroupMetadataValue], None],
     ) -> None:
         """`limits` are a group's; `look_again` is called when its next deadline may be another one.
 
-        `close_classic` ends what waits in a classic group that has become one of this kind.
+        `close_classic` ends what waits in a classic group that has become one of this kind; `downgrade` makes one of
+        this kind a classic one, whose members have to join again.
         """
         self.topics = topics
         self._table = table
@@ -80,6 +92,8 @@ class ConsumerGroupRequests:
         self._clock_ms = clock_ms
         self._look_again = look_again
         self._close_classic = close_classic
+        self._new_classic = new_classic
+        self._downgrade = downgrade
         self._resolving: set[str] = set()
 
     # --- members -------------------------------------------------------------------------------------------------
@@ -104,30 +118,65 @@ class ConsumerGroupRequests:
         if slot is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {request.group_id!r}")
         try:
-            group = self._group_for(slot, joins)
+            made = self._group_for(slot, joins, limits)
             decision = heartbeat.heartbeat(
-                group,
+                made.group,
                 request,
                 sender,
                 topics=self.topics.of(request.group_id),
                 limits=limits,
                 now_ms=self._clock_ms(),
             )
-            await self._take(slot, decision)
+            await self._take(slot, decision, made)
             if decision.resolve:
                 self._resolve(slot, decision.resolve, may_describe)
         finally:
             self._look_again(slot)
         return _response(decision.answer)
 
-    def _group_for(self, slot: Slot, joins: bool) -> ConsumerGroup:
-        """The group of a slot: its own, or a new one where a member joins that nobody else is in."""
-        group = slot.group
+    def _group_for(self, slot: Slot, joins: bool, limits: ConsumerGroupLimits) -> Decision:
+        """The group of a slot: its own, or a new one where a member joins, made of a classic one if that has members.
+
+        What made it is a decision that nobody has taken yet, but the group has applied it. Raises GROUP_ID_NOT_FOUND.
+        """
+        group, topics = slot.group, self.topics.of(slot.group_id)
         if isinstance(group, ConsumerGroup):
-            return group
-        if joins and slot.deserted:
-            return ConsumerGroup(slot.group_id)
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {slot.group_id!r} is of the classic protocol")
+            return Decision(group, topics, limits, self._clock_ms())
+        if not joins:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {slot.group_id!r} is of the classic protocol")
+        if not len(group.members):
+            return Decision(ConsumerGroup(slot.group_id), topics, limits, self._clock_ms())
+        made = conversion.upgraded(group, topics, limits, self._clock_ms())
+        for record in made.records:
+            made.group.apply(record)
+        return made
+
+    async def classic(self, slot: Slot, event: Join | Sync | Heartbeat | Leave) -> Any:
+        """A request of the classic protocol; its response. Raises KafkaError."""
+        group = slot.group
+        assert isinstance(group, ConsumerGroup), f"{slot.group_id} is of the classic protocol"
+        if not self.topics.complete:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the topics are not known yet")
+        limits, now_ms = self._limits(slot.group_id), self._clock_ms()
+        decision = Decision(group, self.topics.of(slot.group_id), limits, now_ms)
+        new_id = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+        try:
+            classic_members.apply(decision, event, new_id)
+            await self._take(slot, decision)
+        finally:
+            self._look_again(slot)
+        return decision.answer
+
+    async def make_classic(self, slot: Slot) -> None:
+        """A classic member joins a group that has no members: it becomes a classic one. Raises KafkaError."""
+        group = slot.group
+        assert isinstance(group, ConsumerGroup), f"{slot.group_id} is of the classic protocol"
+
+        def appended(_first_offset: int) -> None:
+            group.dead = True
+            slot.group = self._new_classic(slot.group_id)
+
+        await slot.write(self._journal, slot.tombstones(), GROUP_ERRORS, appended=appended)
 
     async def expire(self, slot: Slot) -> None:
         """Put out the members whose timers have run out."""
@@ -135,7 +184,7 @@ class ConsumerGroupRequests:
         if not isinstance(group, ConsumerGroup) or group.dead:
             return
         limits, now_ms = self._limits(group.group_id), self._clock_ms()
-        decision, over = heartbeat.fence(group, topics=self.topics.of(group.group_id), limits=limits, now_ms=now_ms)
+        decision, over = departure.fence(group, topics=self.topics.of(group.group_id), limits=limits, now_ms=now_ms)
         try:
             await self._take(slot, decision)
         except KafkaError as error:
@@ -164,20 +213,20 @@ class ConsumerGroupRequests:
 
     # --- expressions ---------------------------------------------------------------------------------------------
 
-    def _resolve(self, slot: Slot, expressions: frozenset[str], may_describe: MayDescribe) -> None:
+    def _resolve(self, slot: Slot, wanted: frozenset[str], may_describe: MayDescribe) -> None:
         if slot.group_id not in self._resolving:
             self._resolving.add(slot.group_id)
-            self._background.spawn(self._resolve_now(slot, expressions, may_describe))
+            self._background.spawn(self._resolve_now(slot, wanted, may_describe))
 
-    async def _resolve_now(self, slot: Slot, expressions: frozenset[str], may_describe: MayDescribe) -> None:
+    async def _resolve_now(self, slot: Slot, wanted: frozenset[str], may_describe: MayDescribe) -> None:
         self._resolving.discard(slot.group_id)
         group, topics, now_ms = slot.group, self.topics.of(slot.group_id), self._clock_ms()
         if not isinstance(group, ConsumerGroup) or group.dead:
             return
         found = regular_expressions.resolve(
-            expressions, topics.names(), may_describe, version=topics.newest_topic, now_ms=now_ms
+            wanted, topics.names(), may_describe, version=topics.newest_topic, now_ms=now_ms
         )
-        decision = heartbeat.resolved(group, found, topics=topics, limits=self._limits(slot.group_id), now_ms=now_ms)
+        decision = expressions.resolved(group, found, topics=topics, limits=self._limits(slot.group_id), now_ms=now_ms)
         try:
             await self._take(slot, decision)
         except KafkaError as error:
@@ -187,31 +236,50 @@ class ConsumerGroupRequests:
 
     # --- the journal ---------------------------------------------------------------------------------------------
 
-    async def _take(self, slot: Slot, decision: Decision) -> None:
-        """Make a decision so. Raises KafkaError; then nothing has happened, or the journal is too slow to say."""
+    async def _take(self, slot: Slot, decision: Decision, made: Decision | None = None) -> None:
+        """Make a decision so. Raises KafkaError; then nothing has happened, or the journal is too slow to say.
+
+        `made` is what made the group that it is about, if that is not the slot's yet.
+        """
         group = decision.group
         if not decision.records:
             _carry_out(decision)
             if slot.end_offset:
                 await self._journal.committed(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
             return
-        encoded = [consumer_group_records.encode(record) for record in decision.records]
+        encoded: list[tuple[bytes, bytes | None]] = []
         if slot.group is not group and not slot.untouched:
-            encoded.insert(0, (encode_key(GroupMetadataKey(group=group.group_id)), None))
+            encoded.append((encode_key(GroupMetadataKey(group=group.group_id)), None))
+        for one in (made, decision):
+            encoded += map(consumer_group_records.encode, () if one is None else one.records)
+        if decision.becomes is not None:
+            encoded.append((encode_key(GroupMetadataKey(group=group.group_id)), encode_group(decision.becomes)))
 
         def appended(first_offset: int) -> None:
+            slot.end_offset = first_offset + len(encoded)
             if slot.group is not group:
-                self._close_classic(slot, Close(ErrorCode.REBALANCE_IN_PROGRESS))
-                slot.group = group
+                self._replace(slot, group, made)
             before = group.epoch
             for record in decision.records:
                 group.apply(record)
             _carry_out(decision)
-            slot.end_offset = first_offset + len(encoded)
-            if group.epoch != before:
+            if decision.becomes is not None:
+                group.dead = True
+                log.info("group %s becomes a classic one: its last member of the other kind is gone", group.group_id)
+                self._downgrade(slot, decision.becomes)
+            elif group.epoch != before:
                 log.debug("%s", group.describe())
 
         await slot.write(self._journal, encoded, CONSUMER_GROUP_ERRORS, appended=appended)
+
+    def _replace(self, slot: Slot, group: ConsumerGroup, made: Decision | None) -> None:
+        """A classic group gives way to one whose broker assigns: what waits in it is told to begin again."""
+        if len(slot.classic.members):
+            log.info("group %s becomes one whose broker assigns", group.group_id)
+        self._close_classic(slot, Close(ErrorCode.REBALANCE_IN_PROGRESS))
+        slot.group = group
+        if made is not None:
+            _carry_out(made)
 
     # --- administration ------------------------------------------------------------------------------------------
 

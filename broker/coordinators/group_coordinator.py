@@ -16,7 +16,7 @@ import random
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from anabranch.broker.coordinators import group_positions
+from anabranch.broker.coordinators import group_positions, rebalance
 from anabranch.broker.coordinators import group_responses as responses
 from anabranch.broker.coordinators.background import Alarm, Background
 from anabranch.broker.coordinators.classic_group import Group
@@ -40,7 +40,7 @@ from anabranch.broker.coordinators.group_events import (
     Tick,
     Verdict,
 )
-from anabranch.broker.coordinators.group_machine import apply
+from anabranch.broker.coordinators.group_machine import apply, restored
 from anabranch.broker.coordinators.group_offsets import GroupOffsets
 from anabranch.broker.coordinators.group_state import GroupLimits
 from anabranch.broker.coordinators.group_table import GroupTable
@@ -54,7 +54,13 @@ from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupRespon
 from anabranch.protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from anabranch.protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC, GroupMetadataKey, encode_group, encode_key
+from anabranch.protocol.internal_topics import (
+    CONSUMER_OFFSETS_TOPIC,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    encode_group,
+    encode_key,
+)
 
 if TYPE_CHECKING:
     from anabranch.broker.config import BrokerSettings
@@ -82,6 +88,7 @@ class GroupCoordinator:
         self._settings = settings
         self._metadata = metadata
         self._clock_ms = clock_ms
+        self._rng = rng
         self._background = Background("the group coordinator")
         self.alarm: Alarm[Slot | None] = Alarm(clock_ms, self._ring)
         self._journal = Journal(replicas, timeout_ms=settings.offsets_commit_timeout_ms, clock_ms=clock_ms)
@@ -110,6 +117,8 @@ class GroupCoordinator:
             clock_ms=clock_ms,
             look_again=self._look_again,
             close_classic=self._apply,
+            new_classic=lambda group_id: Group(group_id, self.table.limits, rng),
+            downgrade=self._downgrade,
         )
         self.offsets = GroupOffsets(
             self.table,
@@ -159,6 +168,7 @@ class GroupCoordinator:
             heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
             size_max=settings.group_consumer_max_size,
             assignors=tuple(settings.group_consumer_assignors.split(",")),
+            migration_policy=settings.group_consumer_migration_policy.lower(),
             classic_size_max=settings.group_max_size,
         )
 
@@ -211,10 +221,33 @@ class GroupCoordinator:
             slot = self.table.find_or_create(group_id) if create else self.table.find(group_id)
         except KafkaError as error:
             return responses.refusal(event, error.code).response
-        if slot is None or isinstance(slot.group, ConsumerGroup):
+        if slot is None:
             return responses.unknown_group(event, self.table.limits)
+        if isinstance(slot.group, ConsumerGroup):
+            try:
+                if slot.group.members or not create:
+                    return await self._of_consumer_group(slot, slot.group, event)
+                await self.consumers.make_classic(slot)
+            except KafkaError as error:
+                return responses.refusal(event, error.code).response
         self._apply(slot, event)
         return await event.ticket
+
+    async def _of_consumer_group(self, slot: Slot, group: ConsumerGroup, event: Join | Sync | Heartbeat | Leave) -> Any:
+        """A classic member's request in a group whose broker assigns. Raises KafkaError."""
+        if isinstance(event, Join) and not self.table.limits.admits(event.request.session_timeout_ms):
+            raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
+        if not group.members:
+            return responses.unknown_group(event, self.table.limits)
+        return await self.consumers.classic(slot, event)
+
+    def _downgrade(self, slot: Slot, value: GroupMetadataValue) -> None:
+        """A group whose broker assigned is a classic one now, whose members are to join again."""
+        group = restored(slot.group_id, value, self.table.limits, self._rng, self._clock_ms())
+        rebalance.start(group, self._clock_ms())
+        slot.group = group
+        for effect in group.take_effects():
+            self._run(slot, effect)
 
     # --- what machines decide ------------------------------------------------------------------------------------
 

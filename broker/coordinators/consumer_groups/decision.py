@@ -25,6 +25,7 @@ from anabranch.broker.coordinators.consumer_groups.timers import Timer
 from anabranch.broker.coordinators.consumer_groups.topics_view import NO_TOPICS, TopicsView
 from anabranch.protocol import consumer_group_records as records
 from anabranch.protocol.consumer_group_records import Record
+from anabranch.protocol.internal_topics import GroupMetadataValue
 
 
 @dataclass(slots=True)
@@ -39,6 +40,8 @@ class Decision:
     then: list[Callable[[], None]] = field(default_factory=list)
     """What changes besides, when the records are in the log: timers, what was looked at."""
     answer: Any = None
+    becomes: GroupMetadataValue | None = None
+    """The classic group that takes the place of this one."""
     resolve: frozenset[str] = frozenset()
     """Expressions that have to be resolved now."""
 

@@ -10,13 +10,19 @@ consumerGroupLeave) and GroupCoordinatorService (what is valid).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Final
 
-from anabranch.broker.coordinators.consumer_groups import regular_expressions
-from anabranch.broker.coordinators.consumer_groups.assignment import Assignment, of_rows, within
+from anabranch.broker.coordinators.consumer_groups.admission import (
+    check_epoch,
+    check_room,
+    known_instance,
+    static_joiner,
+    update_expressions,
+)
+from anabranch.broker.coordinators.consumer_groups.assignment import Assignment, of_rows
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.coordinators.consumer_groups.decision import Decision
+from anabranch.broker.coordinators.consumer_groups.departure import remove_members
 from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
 from anabranch.broker.coordinators.consumer_groups.member import AWAY, JOINING, LEAVING, Member, ascending
 from anabranch.broker.coordinators.consumer_groups.timers import Timer
@@ -136,57 +142,6 @@ def _stay(decision: Decision, request: ConsumerGroupHeartbeatRequest, sender: Se
     )
 
 
-def check_room(decision: Decision, member_id: str) -> None:
-    """Raise GROUP_MAX_SIZE_REACHED for one that is no member yet."""
-    size_max = decision.limits.size_max
-    if member_id not in decision.group.members and len(decision.group.members) >= size_max:
-        raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group may have {size_max} members")
-
-
-def check_epoch(member: Member, epoch: int, owned: Assignment | None) -> None:
-    """Raise FENCED_MEMBER_EPOCH unless the sender is where the group believes it to be, or lost the last answer."""
-    if epoch == member.epoch:
-        return
-    lost_answer = epoch == member.previous_epoch and owned is not None and within(owned, member.assigned)
-    if epoch > member.epoch or not lost_answer:
-        raise KafkaError(
-            ErrorCode.FENCED_MEMBER_EPOCH,
-            f"epoch {epoch} is not the member's {member.epoch}: it has to give up its partitions and join anew.",
-        )
-
-
-def static_joiner(
-    decision: Decision, instance_id: str, member_id: str, *, classic: bool
-) -> tuple[Member, Member | None]:
-    """The member that a static one becomes, and the earlier life of its instance that it takes the place of.
-
-    Raises UNRELEASED_INSTANCE_ID while that one is there: here the newcomer loses.
-    """
-    earlier = decision.group.static_member(instance_id)
-    if earlier is None:
-        return decision.group.members.get(member_id) or Member(member_id=member_id), None
-    if not classic and earlier.classic is None and earlier.epoch != AWAY:
-        raise KafkaError(
-            ErrorCode.UNRELEASED_INSTANCE_ID, f"instance {instance_id} is member {earlier.member_id}, who has not left."
-        )
-    joiner = dataclasses.replace(earlier, member_id=member_id, epoch=JOINING, previous_epoch=JOINING)
-    decision.delete_member(earlier.member_id)
-    decision.write_metadata(joiner)
-    decision.write_target(member_id, decision.group.target(earlier.member_id))
-    decision.write_current(joiner)
-    return joiner, earlier
-
-
-def known_instance(group: ConsumerGroup, instance_id: str, member_id: str) -> Member:
-    """The member of an instance, which the sender says it is. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
-    member = group.static_member(instance_id)
-    if member is None:
-        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"no member has the instance id {instance_id}.")
-    if member.member_id != member_id:
-        raise KafkaError(ErrorCode.FENCED_INSTANCE_ID, f"instance {instance_id} is member {member.member_id} now.")
-    return member
-
-
 def _as_said(before: Member, request: ConsumerGroupHeartbeatRequest, sender: Sender) -> Member:
     """The member with what is new of itself in the request; the same object if nothing is."""
     new: dict[str, object] = {"client_id": sender.client_id, "client_host": sender.client_host, "classic": None}
@@ -207,40 +162,6 @@ def _as_said(before: Member, request: ConsumerGroupHeartbeatRequest, sender: Sen
     return dataclasses.replace(before, **new)  # type: ignore[arg-type]
 
 
-def update_expressions(decision: Decision, before: Member, after: Member) -> bool:
-    """See that expressions get resolved when it is time. Whether the member now has one that was resolved already.
-
-    Raises INVALID_REGULAR_EXPRESSION.
-    """
-    group, now_ms = decision.group, decision.now_ms
-    old, new = before.topic_regex, after.topic_regex
-    subscribers, unresolved, known = group.regex_subscribers, False, False
-    if old != new:
-        if old and subscribers[old] == 1:
-            decision.delete_regex(old)
-        if new and not subscribers[new]:
-            regular_expressions.check(new)
-            unresolved = True
-        elif new:
-            known = new in group.regexes
-    if not unresolved and not subscribers:
-        return known
-    refreshed_ms = max((one.timestamp_ms for one in group.regexes.values()), default=None)
-    if refreshed_ms is not None and now_ms <= refreshed_ms + regular_expressions.REFRESH_MIN_MS:
-        return known
-    wanted = {one for one, count in subscribers.items() if count - (one == old) + (one == new) > 0}
-    wanted |= {new} if new else set()
-    if (
-        unresolved
-        or refreshed_ms is None
-        or wanted != group.regexes.keys()
-        or group.newest_topic_seen != decision.topics.newest_topic
-        or now_ms > refreshed_ms + decision.limits.regex_refresh_interval_ms
-    ):
-        decision.resolve = frozenset(wanted)
-    return known
-
-
 # --- leaving -----------------------------------------------------------------------------------------------------
 
 
@@ -254,43 +175,5 @@ def _leave(decision: Decision, request: ConsumerGroupHeartbeatRequest) -> None:
         decision.write_current(dataclasses.replace(member, epoch=AWAY, revoking={}))
         decision.cancel_timer(member.member_id, Timer.REBALANCE)
     else:
-        decision.remove([member])
+        remove_members(decision, [member])
     decision.answer = HeartbeatAnswer(member_id=request.member_id, epoch=epoch)
-
-
-# --- what comes from elsewhere -----------------------------------------------------------------------------------
-
-
-def fence(
-    group: ConsumerGroup, *, topics: TopicsView, limits: ConsumerGroupLimits, now_ms: int
-) -> tuple[Decision, list[tuple[Member, Timer]]]:
-    """The members whose timers have run out go; also says which, and why."""
-    over = [(group.members[one], timer) for one, timer in group.timers.pop_due(now_ms) if one in group.members]
-    decision = Decision(group, topics, limits, now_ms)
-    if over:
-        decision.remove({member.member_id: member for member, _ in over}.values())
-    return decision, over
-
-
-def resolved(
-    group: ConsumerGroup,
-    found: Mapping[str, regular_expressions.ResolvedRegularExpression],
-    *,
-    topics: TopicsView,
-    limits: ConsumerGroupLimits,
-    now_ms: int,
-) -> Decision:
-    """Expressions have been resolved: a new epoch of the group if they match something else now."""
-    decision = Decision(group, topics, limits, now_ms)
-    wanted = {expression: one for expression, one in found.items() if group.regex_subscribers[expression]}
-    changed = False
-    for expression, one in wanted.items():
-        before = group.regexes.get(expression)
-        changed = changed or (one.topics if before is None else one.topics ^ before.topics) != frozenset()
-        decision.write_regex(expression, one)
-    hashed = decision.hash_with(expressions={**group.regexes, **wanted})
-    if changed or (wanted and hashed != group.metadata_hash):
-        decision.write_epoch(group.epoch + 1, hashed)
-    newest = topics.newest_topic
-    decision.then.append(lambda: setattr(group, "newest_topic_seen", newest))
-    return decision

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from anabranch.broker.coordinators.classic_group import Group
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.coordinators.consumer_groups.member import UNREVOKED
 from anabranch.broker.coordinators.group_coordinator import GroupCoordinator
@@ -18,6 +19,13 @@ from anabranch.protocol.apis.delete_groups import DeleteGroupsRequest
 from anabranch.protocol.apis.describe_groups import DescribeGroupsRequest
 from anabranch.protocol.apis.leave_group import LeaveGroupRequest
 from anabranch.protocol.apis.list_groups import ListGroupsRequest
+from anabranch.protocol.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    encode_assignment,
+    encode_subscription,
+)
+from anabranch.protocol.consumer_protocol import TopicPartitions as ConsumerProtocolTopic
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
 from tests.broker.coordinators.world import (
@@ -27,8 +35,10 @@ from tests.broker.coordinators.world import (
     commit_request,
     fetch_offsets_request,
     group_world,
+    heartbeat_request,
     join_request,
     offsets_in,
+    sync_request,
 )
 from tests.broker.replication.replica_cluster import until
 
@@ -251,3 +261,85 @@ async def test_an_expression_is_resolved_after_its_heartbeat() -> None:
         await until(lambda: bool(group_of(world).regexes))
         answer = await connection.call(beat("a", 1))
         assert (answer.member_epoch, list(assigned(answer).values())) == (2, [[0, 1, 2, 3]])  # type: ignore[union-attr]
+
+
+async def classic_member(connection: Connection) -> tuple[str, int]:
+    """A classic member of a Stable group, which subscribes to the topic."""
+    metadata = encode_subscription(ConsumerProtocolSubscription(topics=[TOPIC], user_data=None))
+    joining = join_request()
+    joining.protocols[0].metadata = metadata
+    joined = await connection.call(joining, version=3)
+    rows = [ConsumerProtocolTopic(topic=TOPIC, partitions=[0, 1, 2, 3])]
+    given = encode_assignment(ConsumerProtocolAssignment(assigned_partitions=rows, user_data=None))
+    request = sync_request(joined.member_id, joined.generation_id, {joined.member_id: given})
+    assert (await connection.call(request)).error_code == ErrorCode.NONE
+    return joined.member_id, joined.generation_id
+
+
+async def test_a_group_changes_its_kind_while_members_run() -> None:
+    async with wired(2) as wire:
+        world = wire.world
+        connection = await wire.connect()
+        member_id, generation = await classic_member(connection)
+        joined = await connection.call(beat("new"))
+        assert (joined.member_epoch, assigned(joined)) == (generation + 1, {})
+        told = await connection.call(heartbeat_request(member_id, generation))
+        assert told.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+        describing = ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False)
+        (row,) = (await connection.call(describing)).groups
+        assert {one.member_id: one.member_type for one in row.members} == {member_id: 0, "new": 1}
+        await world.kill(1)
+        await world.coordinate(2, isr=(2,))
+        assert group_of(world, 2).members.keys() == {member_id, "new"}
+        connection = await wire.connect(2)
+        await connection.call(beat("new", -1))
+        left = world.groups(2).group("g")
+        assert isinstance(left, Group) and left.state.value == "PreparingRebalance"
+        assert left.members.by_id.keys() == {member_id}
+        told = await connection.call(heartbeat_request(member_id, generation + 2))
+        assert told.error_code in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION)
+        await world.restart(2)
+        await world.coordinate(2, isr=(2,))
+        again = world.groups(2).group("g")
+        assert isinstance(again, Group) and again.members.by_id.keys() == {member_id}
+
+
+async def test_who_waits_in_a_classic_group_is_told_to_begin_again() -> None:
+    async with wired() as wire:
+        world = wire.world
+        connection, waiting = await wire.connect(), await wire.connect()
+        await classic_member(connection)
+        metadata = encode_subscription(ConsumerProtocolSubscription(topics=[TOPIC], user_data=None))
+        second = join_request()
+        second.protocols[0].metadata = metadata
+        join = asyncio.create_task(waiting.call(second, version=3))
+        group = world.groups(1).group("g")
+        assert isinstance(group, Group)
+        await until(lambda: group.state.value == "PreparingRebalance")
+        joined = await connection.call(beat("new"))
+        assert joined.error_code == ErrorCode.NONE
+        assert (await join).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+async def test_a_policy_forbids_it() -> None:
+    async with wired(group_consumer_migration_policy="disabled") as wire:
+        connection = await wire.connect()
+        member_id, generation = await classic_member(connection)
+        assert (await connection.call(beat("new"))).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        told = await connection.call(heartbeat_request(member_id, generation))
+        assert told.error_code == ErrorCode.NONE
+
+
+async def test_a_group_without_members_becomes_classic_again() -> None:
+    async with wired() as wire:
+        world = wire.world
+        connection = await wire.connect()
+        await connection.call(beat("a"))
+        await connection.call(commit_request({0: 5}, member=("a", 1)))
+        await connection.call(beat("a", -1))
+        await classic_member(connection)
+        await world.restart(1)
+        await world.coordinate(1)
+        group = world.groups(1).group("g")
+        assert isinstance(group, Group) and len(group.members) == 1
+        assert world.groups(1).offsets.of("g").offset_of((TOPIC, 0)) == 5

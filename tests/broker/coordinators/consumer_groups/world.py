@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from anabranch.broker.coordinators.consumer_groups import heartbeat, regular_expressions
+from anabranch.broker.coordinators.consumer_groups import departure, expressions, heartbeat, regular_expressions
 from anabranch.broker.coordinators.consumer_groups.assignment import Assignment
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.coordinators.consumer_groups.decision import Decision
@@ -76,7 +76,9 @@ class GroupDriver:
                 now_ms=self.now_ms,
             )
             self.take(
-                heartbeat.resolved(self.group, dict(found), topics=self.topics, limits=self.limits, now_ms=self.now_ms)
+                expressions.resolved(
+                    self.group, dict(found), topics=self.topics, limits=self.limits, now_ms=self.now_ms
+                )
             )
 
     def send(self, request: ConsumerGroupHeartbeatRequest, version: int = 1) -> HeartbeatAnswer:
@@ -90,7 +92,7 @@ class GroupDriver:
         return answer
 
     def expire(self) -> list[str]:
-        decision, over = heartbeat.fence(self.group, topics=self.topics, limits=self.limits, now_ms=self.now_ms)
+        decision, over = departure.fence(self.group, topics=self.topics, limits=self.limits, now_ms=self.now_ms)
         self.take(decision)
         return [member.member_id for member, _ in over]
 

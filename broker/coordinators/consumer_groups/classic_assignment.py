@@ -1,0 +1,38 @@
+"""Assignments as classic members know them: by the names of topics, in the bytes of their assignors."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Final
+
+from anabranch.broker.coordinators.consumer_groups.assignment import Assignment
+from anabranch.broker.coordinators.consumer_groups.member import ClassicMember
+from anabranch.broker.coordinators.consumer_groups.topics_view import TopicsView
+from anabranch.protocol import consumer_protocol
+from anabranch.protocol.consumer_protocol import ConsumerProtocolAssignment, TopicPartitions
+
+_VERSION: Final = struct.Struct(">h")
+
+
+def by_ids(rows: Iterable[TopicPartitions], topics: TopicsView) -> Assignment:
+    """Partitions by the ids of their topics, without topics that do not exist."""
+    found: dict[bytes, frozenset[int]] = {}
+    for row in rows:
+        topic = topics.find(row.topic)
+        if topic is not None and row.partitions:
+            found[topic.topic_id] = found.get(topic.topic_id, frozenset()) | frozenset(row.partitions)
+    return found
+
+
+def encoded(assignment: Assignment, classic: ClassicMember, topics: TopicsView) -> bytes:
+    """An assignment as the member's assignor would have written it, in the version of its subscription."""
+    rows = [
+        TopicPartitions(topic=name, partitions=sorted(assignment[topic_id]))
+        for topic_id in sorted(assignment)
+        if (name := topics.name_of(topic_id)) is not None
+    ]
+    (version,) = _VERSION.unpack_from(classic.protocols[0][1])
+    return consumer_protocol.encode_assignment(
+        ConsumerProtocolAssignment(assigned_partitions=rows, user_data=None), version=version
+    )

@@ -1,0 +1,232 @@
+"""Members that speak the classic protocol in a group whose broker assigns: how a group moves from one to the other.
+
+To such a member its group looks like any: it joins, is told that somebody else leads, gets its assignment with its
+sync, and learns from heartbeats that it has to join again. What it is told is its own: its generation is its member
+epoch, its assignment the broker's, and joining again is how it says what it has given up.
+
+Source: KIP-848; Kafka's GroupMetadataManager of 4.1 (classicGroupJoinToConsumerGroup and its siblings).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from anabranch.broker.coordinators import group_responses as responses
+from anabranch.broker.coordinators.consumer_groups.admission import (
+    check_room,
+    known_instance,
+    static_joiner,
+    update_expressions,
+)
+from anabranch.broker.coordinators.consumer_groups.classic_assignment import by_ids, encoded
+from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
+from anabranch.broker.coordinators.consumer_groups.decision import Decision
+from anabranch.broker.coordinators.consumer_groups.departure import remove_members
+from anabranch.broker.coordinators.consumer_groups.member import UNRELEASED, UNREVOKED, ClassicMember, Member, ascending
+from anabranch.broker.coordinators.consumer_groups.timers import Timer
+from anabranch.broker.coordinators.group_events import Heartbeat, Join, Leave, Sync
+from anabranch.protocol import consumer_protocol
+from anabranch.protocol.apis.join_group import JoinGroupResponse
+from anabranch.protocol.apis.leave_group import MemberIdentity
+from anabranch.protocol.apis.sync_group import SyncGroupResponse
+from anabranch.protocol.consumer_protocol import PROTOCOL_TYPE, ConsumerProtocolSubscription
+from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
+
+FIRST_JOIN_WITH_KNOWN_IDS: Final = 4
+
+
+def apply(decision: Decision, event: Join | Sync | Heartbeat | Leave, new_id: str) -> None:
+    """Decide on a request of the classic protocol. `new_id` is for a member that has none. Raises KafkaError."""
+    match event:
+        case Join():
+            join(decision, event, new_id)
+        case Sync():
+            sync(decision, event)
+        case Heartbeat():
+            heartbeat(decision, event)
+        case Leave():
+            leave(decision, event)
+
+
+# --- joining -----------------------------------------------------------------------------------------------------
+
+
+def join(decision: Decision, event: Join, new_id: str) -> None:
+    """Become a member, or go one step towards the target. Raises KafkaError."""
+    group, request = decision.group, event.request
+    unknown = request.member_id == ""
+    member_id = new_id if unknown else request.member_id
+    check_room(decision, member_id)
+    check_protocols(group, event)
+    instance_id = request.group_instance_id
+    if unknown and instance_id is None and event.version >= FIRST_JOIN_WITH_KNOWN_IDS:
+        decision.answer = responses.join_refusal(event, ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id)
+        return
+    replaced: Member | None = None
+    if instance_id is None:
+        before = group.members.get(member_id) or Member(member_id=member_id)
+    elif unknown:
+        before, replaced = static_joiner(decision, instance_id, member_id, classic=True)
+    else:
+        before = known_instance(group, instance_id, member_id)
+    protocols = tuple((one.name, bytes(one.metadata)) for one in request.protocols)
+    subscription = subscription_of(protocols)
+    after = _as_said(before, event, subscription, protocols)
+    changed = group.epoch == 0
+    if after != before:
+        decision.write_metadata(after)
+        changed = changed or after.topic_names != before.topic_names
+    changed = update_expressions(decision, before, after) or changed
+    epoch = decision.bump_if_needed(before, after, changed=changed)
+    target_epoch, target = decision.retarget_if_needed(epoch, after, replaced)
+    owned = by_ids(subscription.owned_partitions, decision.topics)
+    settled = decision.reconcile(after, target_epoch, target, owned)
+    decision.cancel_timer(member_id, Timer.JOIN)
+    decision.set_timer(member_id, Timer.SESSION, request.session_timeout_ms)
+    decision.set_timer(member_id, Timer.SYNC, after.rebalance_timeout_ms)
+    decision.answer = JoinGroupResponse(
+        error_code=ErrorCode.NONE,
+        generation_id=settled.epoch,
+        protocol_type=PROTOCOL_TYPE,
+        protocol_name=protocols[0][0],
+        leader="",
+        member_id=member_id,
+        members=[],
+    )
+
+
+def check_protocols(group: ConsumerGroup, event: Join) -> None:
+    """Raise INCONSISTENT_GROUP_PROTOCOL unless the client shares a protocol with all other classic members."""
+    names = {one.name for one in event.request.protocols}
+    for member in group.classic_members:
+        assert member.classic is not None
+        if member.member_id != event.request.member_id:
+            names &= {name for name, _ in member.classic.protocols}
+    if event.request.protocol_type != PROTOCOL_TYPE or not names:
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+
+def subscription_of(protocols: tuple[tuple[str, bytes], ...]) -> ConsumerProtocolSubscription:
+    """What a classic member subscribes to, as it says under its first protocol.
+
+    Raises INCONSISTENT_GROUP_PROTOCOL for what is no subscription.
+    """
+    try:
+        return consumer_protocol.decode_subscription(protocols[0][1])
+    except DecodeError as error:
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"no subscription of consumers: {error}") from None
+
+
+def _as_said(
+    before: Member,
+    event: Join,
+    subscription: ConsumerProtocolSubscription,
+    protocols: tuple[tuple[str, bytes], ...],
+) -> Member:
+    request = event.request
+    known = request.rebalance_timeout_ms >= 0
+    return dataclasses.replace(
+        before,
+        instance_id=request.group_instance_id or before.instance_id,
+        rack_id=subscription.rack_id or before.rack_id,
+        rebalance_timeout_ms=request.rebalance_timeout_ms if known else request.session_timeout_ms,
+        topic_names=ascending(subscription.topics),
+        client_id=event.client_id,
+        client_host=event.client_host,
+        classic=ClassicMember(session_timeout_ms=request.session_timeout_ms, protocols=protocols),
+    )
+
+
+# --- what follows ------------------------------------------------------------------------------------------------
+
+
+def checked(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> Member:
+    """The classic member that a sender says it is. Raises KafkaError."""
+    member = group.member(member_id) if instance_id is None else known_instance(group, instance_id, member_id)
+    if member.classic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"member {member_id} speaks the consumer protocol")
+    if generation != member.epoch:
+        raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"generation {generation} is not the member's {member.epoch}")
+    return member
+
+
+def sync(decision: Decision, event: Sync) -> None:
+    """Get the assignment. Raises KafkaError."""
+    request, group = event.request, decision.group
+    member = checked(group, request.member_id, request.group_instance_id, request.generation_id)
+    classic = member.classic
+    assert classic is not None
+    if request.protocol_type not in (None, PROTOCOL_TYPE) or request.protocol_name not in (None, classic.protocol):
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if group.epoch > member.epoch and member.state is not UNREVOKED:
+        _await_join(decision, member)
+        decision.answer = responses.sync_refusal(ErrorCode.REBALANCE_IN_PROGRESS)
+        return
+    decision.cancel_timer(member.member_id, Timer.SYNC)
+    decision.set_timer(member.member_id, Timer.SESSION, classic.session_timeout_ms)
+    decision.answer = SyncGroupResponse(
+        error_code=ErrorCode.NONE,
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
+        assignment=encoded(member.assigned, classic, decision.topics),
+    )
+
+
+def heartbeat(decision: Decision, event: Heartbeat) -> None:
+    """Stay; the member learns whether it has to join again. Raises KafkaError."""
+    request, group = event.request, decision.group
+    member = checked(group, request.member_id, request.group_instance_id, request.generation_id)
+    assert member.classic is not None
+    decision.set_timer(member.member_id, Timer.SESSION, member.classic.session_timeout_ms)
+    has_to_join = (
+        member.epoch < group.epoch
+        or member.state is UNREVOKED
+        or (member.state is UNRELEASED and not _still_waits(group, member))
+    )
+    if has_to_join:
+        _await_join(decision, member)
+    decision.answer = responses.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS if has_to_join else ErrorCode.NONE)
+
+
+def _await_join(decision: Decision, member: Member) -> None:
+    due_ms = decision.now_ms + member.rebalance_timeout_ms
+    decision.then.append(lambda: decision.group.timers.set_if_absent(member.member_id, Timer.JOIN, due_ms))
+
+
+def _still_waits(group: ConsumerGroup, member: Member) -> bool:
+    """Whether others still have something that the member is to have."""
+    return any(
+        not group.is_free(topic_id, index)
+        for topic_id, wanted in group.target(member.member_id).items()
+        for index in wanted - member.assigned.get(topic_id, frozenset())
+    )
+
+
+def leave(decision: Decision, event: Leave) -> None:
+    """Go, one or several."""
+    rows: list[tuple[MemberIdentity, ErrorCode]] = []
+    going: dict[str, Member] = {}
+    for one in responses.leaving(event):
+        try:
+            member = _leaving(decision.group, one)
+            going[member.member_id] = member
+            rows.append((one, ErrorCode.NONE))
+        except KafkaError as error:
+            rows.append((one, error.code))
+    if going:
+        remove_members(decision, going.values())
+    decision.answer = responses.left(event, rows)
+
+
+def _leaving(group: ConsumerGroup, one: MemberIdentity) -> Member:
+    if one.group_instance_id is None:
+        member = group.member(one.member_id)
+    else:
+        named = group.static_member(one.group_instance_id)
+        by_admin = one.member_id == "" and named is not None  # who names the instance only
+        member_id = named.member_id if by_admin and named is not None else one.member_id
+        member = known_instance(group, one.group_instance_id, member_id)
+    if member.classic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"member {member.member_id} speaks the consumer protocol")
+    return member

@@ -1,0 +1,136 @@
+"""Groups that change their kind while members run: classic ones become such whose broker assigns, and back.
+
+Upwards when the first member of the consumer protocol joins: the others stay members, with the assignment that they
+have, and their generation as epoch. Downwards when the last such member goes and others are left: they are told to join
+again, as in any rebalance. `group.consumer.migration.policy` may forbid either.
+
+Source: KIP-848; Kafka's ConsumerGroup.fromClassicGroup, ClassicGroup.fromConsumerGroup, GroupMetadataManager of 4.1.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+
+from anabranch.broker.coordinators.classic_group import CONSUMER_PROTOCOL_TYPE, Group
+from anabranch.broker.coordinators.consumer_groups import classic_assignment
+from anabranch.broker.coordinators.consumer_groups.assignment import NOTHING, Assignment
+from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
+from anabranch.broker.coordinators.consumer_groups.decision import Decision
+from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
+from anabranch.broker.coordinators.consumer_groups.member import ClassicMember, Member, ascending
+from anabranch.broker.coordinators.consumer_groups.timers import Timer
+from anabranch.broker.coordinators.consumer_groups.topics_view import TopicsView
+from anabranch.broker.coordinators.members import Member as FormerMember
+from anabranch.protocol.consumer_protocol import decode_assignment, decode_subscription
+from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import GroupMetadataMember, GroupMetadataValue
+
+
+def upgraded(group: Group, topics: TopicsView, limits: ConsumerGroupLimits, now_ms: int) -> Decision:
+    """A classic group with members as one whose broker assigns. Raises GROUP_ID_NOT_FOUND if it cannot become one."""
+    if not limits.may_upgrade:
+        raise _refusal(group, "the migration policy forbids it")
+    if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        raise _refusal(group, f"its protocol type is {group.protocol_type!r}")
+    if len(group.members) > limits.size_max:
+        raise _refusal(group, f"it has more than {limits.size_max} members")
+    decision = Decision(ConsumerGroup(group.group_id), topics, limits, now_ms)
+    members = [_member(group, former, topics) for former in group.members]
+    for member in members:
+        decision.write_metadata(member)
+    decision.write_epoch(group.generation, _hash(decision, members))
+    for member in members:
+        decision.write_target(member.member_id, member.assigned)
+    decision.write_assignment_epoch(group.generation)
+    for member in members:
+        decision.write_current(member)
+        assert member.classic is not None
+        decision.set_timer(member.member_id, Timer.SESSION, member.classic.session_timeout_ms)
+    return decision
+
+
+def _hash(decision: Decision, members: Collection[Member]) -> int:
+    scratch = ConsumerGroup(decision.group.group_id)
+    for record in decision.records:
+        scratch.apply(record)
+    return Decision(scratch, decision.topics, decision.limits, decision.now_ms).hash_with()
+
+
+def _refusal(group: Group, reason: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.GROUP_ID_NOT_FOUND, f"group {group.group_id!r} cannot become one whose broker assigns: {reason}"
+    )
+
+
+def _member(group: Group, former: FormerMember, topics: TopicsView) -> Member:
+    metadata = former.metadata(group.protocol) or former.protocols[0][1]
+    try:
+        subscription = decode_subscription(metadata)
+        assignment = decode_assignment(former.assignment)
+    except DecodeError as error:
+        raise _refusal(group, f"a member says what is no subscription of consumers: {error}") from None
+    if assignment.user_data:
+        raise _refusal(group, f"its assignor {group.protocol!r} writes data of its own, which would be lost")
+    return Member(
+        member_id=former.member_id,
+        instance_id=former.instance_id,
+        rack_id=subscription.rack_id,
+        client_id=former.client_id,
+        client_host=former.client_host,
+        topic_names=ascending(subscription.topics),
+        rebalance_timeout_ms=former.rebalance_timeout_ms,
+        classic=ClassicMember(session_timeout_ms=former.session_timeout_ms, protocols=former.protocols),
+        epoch=group.generation,
+        previous_epoch=group.generation,
+        assigned=classic_assignment.by_ids(assignment.assigned_partitions, topics),
+    )
+
+
+def may_downgrade(group: ConsumerGroup, going: Collection[str], limits: ConsumerGroupLimits) -> bool:
+    """Whether only classic members are left when these have gone, and the group may become a classic one."""
+    left = [member for member in group.members.values() if member.member_id not in going]
+    return (
+        bool(left)
+        and all(member.classic is not None for member in left)
+        and limits.may_downgrade
+        and len(left) <= limits.classic_size_max
+    )
+
+
+def downgraded(group: ConsumerGroup, going: Collection[str], topics: TopicsView, now_ms: int) -> GroupMetadataValue:
+    """The classic group that is left when these members have gone, as the journal keeps it."""
+    left = [member for member in group.members.values() if member.member_id not in going]
+    protocol = _protocol(left)
+    return GroupMetadataValue(
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        generation=group.epoch,
+        protocol=protocol,
+        leader=None,
+        current_state_timestamp=now_ms,
+        members=[_row(member, protocol, group.targets.get(member.member_id, NOTHING), topics) for member in left],
+    )
+
+
+def _protocol(members: Collection[Member]) -> str:
+    """What all of them offer and most want most."""
+    offers = [[name for name, _ in one.classic.protocols] for one in members if one.classic is not None]
+    shared = [name for name in offers[0] if all(name in names for names in offers)]
+    assert shared, "classic members were let in that share no protocol"
+    votes = Counter(next(name for name in names if name in shared) for names in offers)
+    return max(votes, key=votes.__getitem__)
+
+
+def _row(member: Member, protocol: str, target: Assignment, topics: TopicsView) -> GroupMetadataMember:
+    classic = member.classic
+    assert classic is not None
+    return GroupMetadataMember(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout=member.rebalance_timeout_ms,
+        session_timeout=classic.session_timeout_ms,
+        subscription=dict(classic.protocols)[protocol],
+        assignment=classic_assignment.encoded(target, classic, topics),
+    )

@@ -1,0 +1,37 @@
+"""How members of a group whose broker assigns go: by leaving, or because a timer of theirs has run out.
+
+Source: KIP-848; Kafka's GroupMetadataManager of 4.1 (consumerGroupFenceMembers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from anabranch.broker.coordinators.consumer_groups import conversion
+from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
+from anabranch.broker.coordinators.consumer_groups.decision import Decision
+from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
+from anabranch.broker.coordinators.consumer_groups.member import Member
+from anabranch.broker.coordinators.consumer_groups.timers import Timer
+from anabranch.broker.coordinators.consumer_groups.topics_view import TopicsView
+
+
+def remove_members(decision: Decision, members: Collection[Member]) -> None:
+    """Members go. If only classic ones are left, the group becomes a classic one."""
+    group, going = decision.group, {member.member_id for member in members}
+    if conversion.may_downgrade(group, going, decision.limits):
+        decision.delete_group()
+        decision.becomes = conversion.downgraded(group, going, decision.topics, decision.now_ms)
+    else:
+        decision.remove(members)
+
+
+def fence(
+    group: ConsumerGroup, *, topics: TopicsView, limits: ConsumerGroupLimits, now_ms: int
+) -> tuple[Decision, list[tuple[Member, Timer]]]:
+    """The members whose timers have run out go; also says which, and why."""
+    over = [(group.members[one], timer) for one, timer in group.timers.pop_due(now_ms) if one in group.members]
+    decision = Decision(group, topics, limits, now_ms)
+    if over:
+        remove_members(decision, {member.member_id: member for member, _ in over}.values())
+    return decision, over

@@ -1,0 +1,35 @@
+"""What follows when the expressions of a group have been resolved: another epoch, if they match something else now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
+from anabranch.broker.coordinators.consumer_groups.decision import Decision
+from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
+from anabranch.broker.coordinators.consumer_groups.regular_expressions import ResolvedRegularExpression
+from anabranch.broker.coordinators.consumer_groups.topics_view import TopicsView
+
+
+def resolved(
+    group: ConsumerGroup,
+    found: Mapping[str, ResolvedRegularExpression],
+    *,
+    topics: TopicsView,
+    limits: ConsumerGroupLimits,
+    now_ms: int,
+) -> Decision:
+    """Expressions have been resolved: a new epoch of the group if they match something else now."""
+    decision = Decision(group, topics, limits, now_ms)
+    wanted = {expression: one for expression, one in found.items() if group.regex_subscribers[expression]}
+    changed = False
+    for expression, one in wanted.items():
+        before = group.regexes.get(expression)
+        changed = changed or (one.topics if before is None else one.topics ^ before.topics) != frozenset()
+        decision.write_regex(expression, one)
+    hashed = decision.hash_with(expressions={**group.regexes, **wanted})
+    if changed or (wanted and hashed != group.metadata_hash):
+        decision.write_epoch(group.epoch + 1, hashed)
+    newest = topics.newest_topic
+    decision.then.append(lambda: setattr(group, "newest_topic_seen", newest))
+    return decision

@@ -1,0 +1,117 @@
+"""Groups that change their kind: what becomes of members, and what forbids it."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import pytest
+
+from anabranch.broker.coordinators.classic_group import Group
+from anabranch.broker.coordinators.consumer_groups import conversion
+from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
+from anabranch.broker.coordinators.consumer_groups.timers import Timer
+from anabranch.broker.coordinators.group_state import GroupLimits
+from anabranch.protocol.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartitions,
+    decode_assignment,
+    encode_assignment,
+    encode_subscription,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import GroupMetadataMember, GroupMetadataValue
+from tests.broker.coordinators.consumer_groups.test_classic_members import ClassicClient, driver
+from tests.broker.coordinators.consumer_groups.world import Client, Topics, partitions
+
+
+def member(name: str, indexes: list[int], user_data: bytes | None = None) -> GroupMetadataMember:
+    rows = [TopicPartitions(topic="t", partitions=indexes)]
+    return GroupMetadataMember(
+        member_id=name,
+        client_id="client",
+        client_host="/1.2.3.4",
+        rebalance_timeout=60_000,
+        session_timeout=10_000,
+        subscription=encode_subscription(ConsumerProtocolSubscription(topics=["t"], user_data=None)),
+        assignment=encode_assignment(ConsumerProtocolAssignment(assigned_partitions=rows, user_data=user_data)),
+    )
+
+
+VALUE = GroupMetadataValue(
+    protocol_type="consumer",
+    generation=7,
+    protocol="range",
+    leader="a",
+    members=[member("a", [0, 1]), member("b", [2, 3])],
+)
+
+
+def classic(value: GroupMetadataValue = VALUE) -> Group:
+    return Group.from_journal("g", value, GroupLimits(), random.Random(1), 500)
+
+
+def topics() -> Topics:
+    made = Topics()
+    made.make("t", 4)
+    return made
+
+
+def test_members_keep_what_they_have() -> None:
+    decision = conversion.upgraded(classic(), topics(), ConsumerGroupLimits(), 1_000)
+    group = decision.group
+    for record in decision.records:
+        group.apply(record)
+    for act in decision.then:
+        act()
+    assert (group.epoch, group.assignment_epoch) == (7, 7) and group.metadata_hash != 0
+    assert {one.member_id: one.assigned for one in group.members.values()} == {
+        "a": partitions(t=[0, 1]),
+        "b": partitions(t=[2, 3]),
+    }
+    assert group.targets == {one.member_id: one.assigned for one in group.members.values()}
+    assert all(one.epoch == 7 and one.classic is not None for one in group.members.values())
+    assert group.timers.due("a", Timer.SESSION) == 11_000
+    assert decision.hash_with() == group.metadata_hash
+
+
+@pytest.mark.parametrize(
+    ("value", "limits"),
+    [
+        (VALUE, ConsumerGroupLimits(migration_policy="downgrade")),
+        (VALUE, ConsumerGroupLimits(migration_policy="disabled")),
+        (VALUE, ConsumerGroupLimits(size_max=1)),
+        (dataclasses.replace(VALUE, protocol_type="connect"), ConsumerGroupLimits()),
+        (dataclasses.replace(VALUE, members=[member("a", [0], b"own")]), ConsumerGroupLimits()),
+        (
+            dataclasses.replace(VALUE, members=[dataclasses.replace(member("a", [0]), subscription=b"?")]),
+            ConsumerGroupLimits(),
+        ),
+    ],
+    ids=["downgrades only", "no migration", "too many", "not consumers", "an assignor of its own", "no subscription"],
+)
+def test_what_forbids_it(value: GroupMetadataValue, limits: ConsumerGroupLimits) -> None:
+    with pytest.raises(KafkaError) as refused:
+        conversion.upgraded(classic(value), topics(), limits, 1_000)
+    assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_group_of_classic_members_only_is_a_classic_one() -> None:
+    drive = driver()
+    a, b, c = Client(drive, "a", ["t"]), ClassicClient(drive, "b"), ClassicClient(drive, "c", protocols=("x", "range"))
+    a.join()
+    b.join()
+    c.join()
+    going = {"a"}
+    assert conversion.may_downgrade(drive.group, going, ConsumerGroupLimits())
+    assert not conversion.may_downgrade(drive.group, {"b"}, ConsumerGroupLimits())
+    assert not conversion.may_downgrade(drive.group, {"a", "b", "c"}, ConsumerGroupLimits())
+    for forbidding in ({"migration_policy": "upgrade"}, {"classic_size_max": 1}):
+        assert not conversion.may_downgrade(drive.group, going, ConsumerGroupLimits(**forbidding))  # type: ignore[arg-type]
+    value = conversion.downgraded(drive.group, going, drive.topics, 5)
+    assert (value.generation, value.protocol, [one.member_id for one in value.members]) == (3, "range", ["b", "c"])
+    told = [decode_assignment(one.assignment).assigned_partitions for one in value.members]
+    assert sum(len(row.partitions) for rows in told for row in rows) > 0
+    left = classic(value)
+    assert left.subscribed_topics() == {"t"}
