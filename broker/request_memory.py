@@ -37,9 +37,12 @@ TURN_BYTES_PER_S: Final = 10 << 20
 class Holder(Protocol):
     """A connection, as far as its memory is concerned."""
 
-    peer: Peer
     held_bytes: int
     """The bytes that are counted for it."""
+
+    @property
+    def peer(self) -> Peer:
+        """Who is there."""
 
     @property
     def missing_bytes(self) -> int:

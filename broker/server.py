@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from anabranch.broker.config import BrokerSettings
     from anabranch.broker.dispatch import Dispatcher
     from anabranch.broker.listeners import Listener
+    from anabranch.broker.peer import Peer
     from anabranch.broker.security.protection import Protection
 
 log: Final = logging.getLogger(__name__)
@@ -82,6 +83,11 @@ class Server:
     def connections(self) -> tuple[BrokerConnection, ...]:
         """All of them, in the order in which they came."""
         return tuple(self._connections)
+
+    @property
+    def peers(self) -> tuple[Peer, ...]:
+        """Those whose connections are open."""
+        return tuple(one.peer for one in self._connections)
 
     async def start(self) -> None:
         """Start listening; with port 0 the system chooses and `ports` tell."""

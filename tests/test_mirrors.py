@@ -137,6 +137,10 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "what is looked at needs a cluster in which it happens, and somebody who looks",
         "dashboard/sights/: groups nodes rest topics",
     ),
+    "anabranch/proxy/test_connection.py": (
+        "one of the two ends of what is tried there",
+        "proxy/: side",
+    ),
     "anabranch/commands/test_groups.py": (
         "a command is tried as a person types it, with what it calls",
         "commands/: demo features node up\n.: gates rewinding",

@@ -114,18 +114,12 @@ class Protection:
         `early` is what has arrived before.
         """
         assert self.tls is not None, "only listeners with TLS shake hands"
-        with self.tls.telling(loop, transport, early) as failures:
-            try:
-                secured = await loop.start_tls(
-                    transport, protocol, self.tls, server_side=True, ssl_handshake_timeout=HANDSHAKE_S
-                )
-                session = None if secured is None else secured.get_extra_info("ssl_object")
-                if secured is None or session is None:
-                    raise ConnectionResetError
-                certificate = session.getpeercert(binary_form=True)
-                return secured, dataclasses.replace(peer, principal=self.principal_of(certificate))
-            except (OSError, NoRule) as error:
-                raise NotBelieved(f"no TLS at {peer.listener}: {_reason(*failures, error)}") from None
+        try:
+            secured = await shake_hands(self.tls, loop, transport, protocol, early)
+            certificate = secured.get_extra_info("ssl_object").getpeercert(binary_form=True)
+            return secured, dataclasses.replace(peer, principal=self.principal_of(certificate))
+        except (HandshakeFailed, NoRule) as error:
+            raise NotBelieved(f"no TLS at {peer.listener}: {error}") from None
 
     def reload(self, given: Mapping[str, str]) -> None:
         """Read the key store again, by these properties. Raises ConfigError, and goes on with what it had."""
@@ -197,6 +191,30 @@ class Protection:
             scope_claim=get("scope.claim.name"),
             clock_skew_ms=int(get("clock.skew.seconds")) * 1000,
         ).read
+
+
+class HandshakeFailed(Exception):
+    """Why there is no TLS, in words."""
+
+
+async def shake_hands(
+    tls: TellingContext,
+    loop: asyncio.AbstractEventLoop,
+    transport: asyncio.Transport,
+    protocol: asyncio.BaseProtocol,
+    early: bytes,
+) -> asyncio.Transport:
+    """The server's side of a handshake; `early` is what has arrived before. Raises HandshakeFailed."""
+    with tls.telling(loop, transport, early) as failures:
+        try:
+            secured = await loop.start_tls(
+                transport, protocol, tls, server_side=True, ssl_handshake_timeout=HANDSHAKE_S
+            )
+            if secured is None or secured.get_extra_info("ssl_object") is None:
+                raise ConnectionResetError
+        except OSError as error:
+            raise HandshakeFailed(_reason(*failures, error)) from None
+    return secured
 
 
 def _reason(error: Exception, *consequences: Exception) -> str:

@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "clock": ("anabranch.commands.clock", "The time in a cluster of `up --control`: move it on, stop it."),
     "state": ("anabranch.commands.state", "What a cluster of `up --control` holds: reset it, keep it, go back to it."),
     "journal": ("anabranch.commands.journal", "What clients asked a cluster of `up --control-journal`, and got."),
+    "proxy": ("anabranch.commands.proxy", "Rules and the journal in front of any Kafka-compatible cluster."),
     "tour": ("anabranch.commands.tour", "Be shown a cluster: six stories, each driving a live one."),
     "node": ("anabranch.commands.node", "One node of a cluster that lives in ZooKeeper."),
     "zookeeper": ("anabranch.commands.zookeeper", "A real ZooKeeper server, from the jars of PySpark."),

@@ -41,6 +41,17 @@ class Teller(Protocol):
         """No more of it."""
 
 
+class Controllable(Protocol):
+    """What a control plane may stand in front of."""
+
+    @property
+    def events(self) -> Events:
+        """What has happened."""
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something to it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Controlled:
     """A cluster, what may be done to it, and what has happened in it."""

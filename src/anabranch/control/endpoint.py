@@ -13,7 +13,7 @@ import importlib.util
 import ipaddress
 import logging
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +27,8 @@ from anabranch.control.states import States
 
 if TYPE_CHECKING:
     from anabranch.cluster import Cluster
+    from anabranch.control.controlled import Controllable
+    from anabranch.control.route import Route
     from anabranch.journal.journal import Journal
 
 log: Final = logging.getLogger(__name__)
@@ -84,7 +86,16 @@ class ControlDoor:
         controlled = Controlled(cluster, actions, events, journal, clock, states)
         if cluster.has_rules:
             _ = controlled.faults  # whose hits are events
-        serving = asyncio.create_task(self._serve(controlled))
+        async with self.opened(controlled):
+            try:
+                yield
+            finally:
+                await states.close()
+
+    @contextlib.asynccontextmanager
+    async def opened(self, controlled: Controllable, routes: Sequence[Route] = ()) -> AsyncIterator[None]:
+        """Answer for as long as the block runs, by these routes in place of those of a cluster."""
+        serving = asyncio.create_task(self._serve(controlled, routes))
         serving.add_done_callback(_tell_failure)
         try:
             yield
@@ -92,7 +103,6 @@ class ControlDoor:
             serving.cancel()
             await asyncio.gather(serving, return_exceptions=True)
             self._listener.close()
-            await states.close()
 
     @contextlib.asynccontextmanager
     async def _fork(self, cluster: Cluster, lead_ms: int) -> AsyncIterator[str]:
@@ -113,7 +123,7 @@ class ControlDoor:
         cluster.on_node(journal.watch)
         return journal
 
-    async def _serve(self, controlled: Controlled) -> None:
+    async def _serve(self, controlled: Controllable, routes: Sequence[Route]) -> None:
         loop = asyncio.get_running_loop()
         knocked = asyncio.Event()
         loop.add_reader(self._listener, knocked.set)
@@ -123,7 +133,8 @@ class ControlDoor:
             loop.remove_reader(self._listener)
         from anabranch.control.server import ControlServer
 
-        server = ControlServer(controlled, self._listener, self._token)
+        options = {"routes": routes} if routes else {}
+        server = ControlServer(controlled, self._listener, self._token, **options)
         try:
             await server.start()
             await loop.create_future()

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from anabranch.control.actions import Unknown
-from anabranch.control.controlled import Controlled
 
 WAIT_S: Final = 30.0
 WAIT_MAX_S: Final = 600.0
@@ -37,7 +36,8 @@ class Asked:
             raise Unknown(f"there is no node {self.words['node']!r}") from None
 
 
-Handler = Callable[[Controlled, Asked], Coroutine[Any, Any, Any]]
+Handler = Callable[[Any, Asked], Coroutine[Any, Any, Any]]
+"""Takes what is controlled: a cluster of ours, or a proxy."""
 
 
 @dataclass(frozen=True, slots=True)

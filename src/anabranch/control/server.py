@@ -12,14 +12,14 @@ import ipaddress
 import json
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from importlib.metadata import version
 from typing import Any, Final
 
 from aiohttp import web
 
 from anabranch.control.actions import Impossible, Unknown
-from anabranch.control.controlled import Controlled
+from anabranch.control.controlled import Controllable, Controlled
 from anabranch.control.openapi import document
 from anabranch.control.pages import Admission, page_file, policy
 from anabranch.control.route import Asked, GaveUp, Route
@@ -49,21 +49,35 @@ STATUS: Final[dict[type[Exception], int]] = {
 class ControlServer:
     """Answers on a socket that listens already."""
 
-    def __init__(self, controlled: Controlled, listener: socket.socket, token: str = "") -> None:
-        feed = self._feed = Feed(controlled.cluster, controlled.clock, controlled.events.tell)
-        controlled.events.on_event(feed.on_event)
-        self._guide = Guide()
-        self._controlled = dataclasses.replace(controlled, feed=feed, guide=self._guide)
+    def __init__(
+        self,
+        controlled: Controlled | Controllable,
+        listener: socket.socket,
+        token: str = "",
+        routes: Sequence[Route] = ROUTES,
+    ) -> None:
+        """A cluster of ours has the dashboard, too."""
+        self._routes = routes
+        self._streams = {"/v1/events": self._follow}
+        self._feed: Feed | None = None
+        self._guide: Guide | None = None
+        if isinstance(controlled, Controlled):
+            feed = self._feed = Feed(controlled.cluster, controlled.clock, controlled.events.tell)
+            controlled.events.on_event(feed.on_event)
+            self._guide = Guide()
+            controlled = dataclasses.replace(controlled, feed=feed, guide=self._guide)
+            self._streams["/v1/watch"] = self._watch
+        self._controlled = controlled
         self._listener = listener
         host, port = listener.getsockname()[:2]
         self._admission = Admission(token, local=ipaddress.ip_address(host).is_loopback, port=port)
-        self._streams = {"/v1/events": self._follow, "/v1/watch": self._watch}
         app = web.Application(client_max_size=BODY_BYTES_MAX)
         app.router.add_get("/v1/openapi.json", self._openapi)
-        app.router.add_get("/", self._page)
-        app.router.add_get("/dashboard/{name:.+}", self._page)
+        if self._feed is not None:
+            app.router.add_get("/", self._page)
+            app.router.add_get("/dashboard/{name:.+}", self._page)
         app.router.add_post("/v1/login", self._log_in)
-        for route in ROUTES:
+        for route in routes:
             app.router.add_route(route.method, route.path, self._answering(route))
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S)
 
@@ -75,11 +89,13 @@ class ControlServer:
     async def stop(self) -> None:
         """Take no more requests, and end those under way."""
         await self._runner.cleanup()
-        await self._guide.end()
-        await self._feed.stop()
+        if self._guide is not None:
+            await self._guide.end()
+        if self._feed is not None:
+            await self._feed.stop()
 
     async def _openapi(self, request: web.Request) -> web.Response:
-        return web.json_response(document(ROUTES, version("anabranch")))
+        return web.json_response(document(self._routes, version("anabranch")))
 
     def _answering(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def answer(request: web.Request) -> web.StreamResponse:
@@ -140,6 +156,7 @@ class ControlServer:
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         """What a page shows, as server-sent events: the whole state, then what changes."""
         response = await _stream(request)
+        assert self._feed is not None, "who has none cannot be watched"
         async with contextlib.aclosing(self._feed.follow()) as messages:
             async for kind, body in messages:
                 await response.write(f"event: {kind}\ndata: {body}\n\n".encode())

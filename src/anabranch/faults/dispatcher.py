@@ -41,7 +41,6 @@ from anabranch.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from anabranch.broker.peer import Peer
-    from anabranch.broker.services import Services
     from anabranch.faults.armed import ArmedRule
     from anabranch.faults.places import Level
     from anabranch.faults.rule import Rule
@@ -57,18 +56,13 @@ UNKNOWN: Final[Any] = object()
 class FaultyDispatcher(Dispatcher):
     """The dispatcher of one node, and the rules that are about it."""
 
-    def __init__(self, inner: Dispatcher, services: Services) -> None:
+    def __init__(self, inner: Dispatcher, at: Surroundings) -> None:
         self.inner = inner
         self.audiences = inner.audiences
         self.requests = inner.requests
         self.throttling = inner.throttling
         self.long_polls = inner.long_polls
-        fetch_sessions = services.broker and services.broker.fetch_sessions
-        self._at = Surroundings(
-            services.settings.node_id,
-            services.metadata.topic_name,
-            lambda session: fetch_sessions.get().partitions_of(session) if fetch_sessions else [],
-        )
+        self._at = at
         self._rules: Sequence[ArmedRule] = ()
         self._about: dict[tuple[Any, ...], tuple[Sequence[ArmedRule], Index] | None] = {}
         """(API key, version, client id, and who asks if a rule names that) -> the rules about such requests."""
@@ -107,6 +101,12 @@ class FaultyDispatcher(Dispatcher):
                 if not armed.spent and armed.matcher.fits(view):
                     return self._through(view, rules, position)
         return self.inner.answer(request, peer)
+
+    def may_mean(self, key: int, version: int, client_id: str | None, peer: Peer) -> bool:
+        """Whether requests of this kind have to come here: a rule is about them, or all of a connection are counted."""
+        return self._counted is not None or any(
+            one.matcher.is_about(key, version, client_id, peer) for one in self._rules
+        )
 
     def _learn(self, request: Request, peer: Peer) -> tuple[Sequence[ArmedRule], Index] | None:
         """Which rules are about requests of this kind."""

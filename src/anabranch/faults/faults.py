@@ -14,44 +14,63 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from anabranch.faults.armed import ArmedRule, Hit, NeverHit, Strikes
 from anabranch.faults.checking import check
 from anabranch.faults.disks import fail_writes
 from anabranch.faults.dispatcher import FaultyDispatcher
 from anabranch.faults.happening import Happening
+from anabranch.faults.matching import Surroundings
 from anabranch.faults.rule import FREEZE, KILL, Rule, about_requests
 from anabranch.faults.rule_json import BadRule, from_json
 
 if TYPE_CHECKING:
     from anabranch.broker.app import Node
     from anabranch.broker.dispatch import Dispatcher
-    from anabranch.broker.server import Server
+    from anabranch.broker.peer import Peer
+    from anabranch.broker.services import Services
 
 REMOVED_KEPT: Final = 20
 Told = Callable[[ArmedRule, int, Hit], None]
 """Hears of a hit: the rule, the node, the request, or what else it was."""
 
 
+class Served(Protocol):
+    """What has a dispatcher that rules may stand around: the server of a node."""
+
+    dispatcher: Dispatcher
+
+    @property
+    def peers(self) -> Iterable[Peer]:
+        """Those whose connections are open."""
+
+
 class Faults:
     """Adds and removes rules, and gives each node those that are about it."""
 
     def __init__(
-        self, node_ids: Sequence[int], strikes: Strikes | None = None, listeners: Collection[str] = ()
+        self,
+        node_ids: Sequence[int],
+        strikes: Strikes | None = None,
+        listeners: Collection[str] = (),
+        refuse: Callable[[Rule], None] = lambda rule: None,
     ) -> None:
-        """`strikes` do to brokers what rules say; `listeners` are the names of theirs."""
+        """`strikes` do to brokers what rules say; `listeners` are the names of theirs; `refuse` raises BadRule, too."""
         self._node_ids = node_ids
         self._listener_names = listeners
         self._strikes = strikes
-        self._nodes: dict[int, Node] = {}
+        self._refuse = refuse
+        self._nodes: dict[int, tuple[Served, Surroundings]] = {}
+        self._disks: dict[int, Node] = {}
         self._dispatchers: dict[int, FaultyDispatcher] = {}
         self._rules: dict[str, ArmedRule] = {}
         self.removed: deque[ArmedRule] = deque(maxlen=REMOVED_KEPT)
         """The last that were removed."""
         self._number = 0
         self._listeners: dict[Told, None] = {}
+        self._on_change: Callable[[], None] = lambda: None
 
     def __call__(self, rule: Rule | None = None, *, optional: bool = False, **said: Any) -> _Armed:
         """A block for which a rule holds. NeverHit in the end if it hit nothing, unless that is `optional`."""
@@ -72,6 +91,7 @@ class Faults:
             rule = self._named(rule)
         if rule.name in self._rules:
             raise BadRule(f"there is a rule {rule.name} already; remove it, or give this one another name")
+        self._refuse(rule)
         check(rule, self._node_ids, self._listener_names)
         if (rule.node == FREEZE or (rule.step and rule.node == KILL)) and self._strikes is not None:
             try:
@@ -109,12 +129,26 @@ class Faults:
         """Call `listener(armed, node_id, view)` for each hit; once, however often it is named."""
         self._listeners[listener] = None
 
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call `listener` whenever there are other rules."""
+        self._on_change = listener
+
     def watch(self, node: Node) -> None:
         """A node was started."""
-        self._nodes[node.settings.node_id] = node
-        self._dispatchers.pop(node.settings.node_id, None)  # that of its former life
+        self._disks[node.settings.node_id] = node
+        self.follow(node.server, surroundings_of(node.services))
+
+    def follow(self, server: Served, at: Surroundings) -> None:
+        """Give a server the rules about its node from now on."""
+        self._nodes[at.node_id] = server, at
+        self._dispatchers.pop(at.node_id, None)  # that of its former life
         if self._rules:
-            self._tell(node)
+            self._tell(server, at)
+
+    def forget(self, node_id: int) -> None:
+        """A node is not there any more."""
+        self._nodes.pop(node_id, None)
+        self._dispatchers.pop(node_id, None)
 
     def _named(self, rule: Rule) -> Rule:
         while True:
@@ -142,24 +176,26 @@ class Faults:
         return armed is not None and not armed.spent
 
     def _tell_nodes(self) -> None:
-        for node in self._nodes.values():
-            self._tell(node)
+        for server, at in self._nodes.values():
+            self._tell(server, at)
+        self._on_change()
 
-    def _tell(self, node: Node) -> None:
+    def _tell(self, server: Served, at: Surroundings) -> None:
         """Give a node the rules that are about it; one that has none has its own dispatcher."""
-        node_id, server = node.settings.node_id, node.server
+        node_id = at.node_id
         mine = [one for one in self._rules.values() if _is_at(one.rule, node_id)]
         for one in mine:
             one.begin()
-        fail_writes(node, [one for one in mine if one.rule.disk])
+        if (node := self._disks.get(node_id)) is not None:
+            fail_writes(node, [one for one in mine if one.rule.disk])
         mine = [one for one in mine if about_requests(one.rule)]
         faulty = self._dispatchers.get(node_id)
         if faulty is None:
             if not mine:
                 return
-            faulty = self._dispatchers[node_id] = FaultyDispatcher(_innermost(server), node.services)
+            faulty = self._dispatchers[node_id] = FaultyDispatcher(_innermost(server), at)
             _replace(server, faulty.inner, faulty)
-        faulty.obey(mine, [one.peer for one in server.connections])
+        faulty.obey(mine, list(server.peers))
         if not mine and _innermost(server) is faulty:  # or else somebody stands around it, who came later
             _replace(server, faulty, faulty.inner)
             del self._dispatchers[node_id]
@@ -169,7 +205,17 @@ def _is_at(rule: Rule, node_id: int) -> bool:
     return not rule.brokers or node_id in rule.brokers
 
 
-def _innermost(server: Server) -> Dispatcher:
+def surroundings_of(services: Services) -> Surroundings:
+    """What a node of ours knows."""
+    fetch_sessions = services.broker and services.broker.fetch_sessions
+    return Surroundings(
+        services.settings.node_id,
+        services.metadata.topic_name,
+        lambda session: fetch_sessions.get().partitions_of(session) if fetch_sessions else [],
+    )
+
+
+def _innermost(server: Served) -> Dispatcher:
     """The dispatcher inside of those that are to stay outermost."""
     found = server.dispatcher
     while found.outermost:
@@ -177,7 +223,7 @@ def _innermost(server: Server) -> Dispatcher:
     return found
 
 
-def _replace(server: Server, old: Dispatcher, new: Dispatcher) -> None:
+def _replace(server: Served, old: Dispatcher, new: Dispatcher) -> None:
     if server.dispatcher is old:
         server.dispatcher = new
         return

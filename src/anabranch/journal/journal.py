@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from anabranch.broker.app import Node
     from anabranch.broker.peer import Peer
     from anabranch.faults.armed import ArmedRule, Hit
+    from anabranch.faults.faults import Served
     from anabranch.protocol.codec import Request
 
 Key = tuple[int, str, int, int]
@@ -60,7 +61,11 @@ class Journal:
         """Write down what a node is asked from now on."""
         services = node.services
         at = Surroundings(services.settings.node_id, services.metadata.topic_name, lambda session: [])
-        node.server.dispatcher = Recorder(node.server.dispatcher, self, at)
+        self.follow(node.server, at)
+
+    def follow(self, server: Served, at: Surroundings) -> None:
+        """Write down what is asked of a server from now on."""
+        server.dispatcher = Recorder(server.dispatcher, self, at)
 
     def entries(self, **where: Any) -> list[Entry]:
         """What is kept, the oldest first.

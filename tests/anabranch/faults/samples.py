@@ -8,7 +8,6 @@ from typing import Any, cast
 
 from anabranch.broker.dispatch import HANDLERS, Dispatcher, audiences
 from anabranch.broker.peer import Peer
-from anabranch.broker.services import Services
 from anabranch.faults.armed import ArmedRule
 from anabranch.faults.dispatcher import FaultyDispatcher
 from anabranch.faults.matching import Surroundings, version_span
@@ -110,7 +109,7 @@ def armed(rule: Rule | None = None, **said: Any) -> ArmedRule:
 
 def faulty(inner: Inner, *rules: ArmedRule) -> FaultyDispatcher:
     """The dispatcher with rules around it."""
-    made = FaultyDispatcher(cast(Dispatcher, inner), cast(Services, FakeServices))
+    made = FaultyDispatcher(cast(Dispatcher, inner), SURROUNDINGS)
     made.obey(rules, [])
     return made
 

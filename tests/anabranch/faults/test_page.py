@@ -27,7 +27,8 @@ def blocks(language: str, page: str = PAGE) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("page", "tests"), [("docs/faults.md", 5), ("docs/testing.md", 6), ("docs/clock.md", 3), ("docs/state.md", 4)]
+    ("page", "tests"),
+    [("docs/faults.md", 5), ("docs/testing.md", 6), ("docs/clock.md", 3), ("docs/state.md", 4), ("docs/proxy.md", 1)],
 )
 def test_its_tests_pass(page: str, tests: int, tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers")

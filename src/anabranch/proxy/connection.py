@@ -1,0 +1,386 @@
+"""Moves bytes between a client, a `Conversation` and the upstream; and intercepted requests to the dispatcher.
+
+A client is read from once its way to the upstream is there, and each side no faster than the other takes what comes.
+Frames that are gathered share a bound with those of all other connections (`RequestMemory`).
+
+No task is made per request: one waits for the intercepted request that is at the front, for as long as there are such.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from anabranch.broker.api import CloseConnection, NotBelieved
+from anabranch.broker.begun import Begun, begin
+from anabranch.broker.interference import Interference
+from anabranch.broker.peer import NOBODY, Peer
+from anabranch.protocol.connection import encode_response
+from anabranch.protocol.errors import DecodeError
+from anabranch.proxy.conversation import Conversation, How, Judge, Slot, framed
+from anabranch.proxy.heads import Head
+from anabranch.proxy.side import Side
+from anabranch.proxy.unread import UnreadMessage, read_answer, read_request
+from anabranch.proxy.upstream_dispatcher import encoded
+
+if TYPE_CHECKING:
+    from anabranch.broker.dispatch import Dispatcher
+    from anabranch.broker.request_memory import RequestMemory
+    from anabranch.protocol.codec import Request
+    from anabranch.protocol.varint import Buffer
+
+log: Final = logging.getLogger(__name__)
+
+GONE: Final = "the upstream has closed the connection"
+BUFFERED_BYTES_MAX: Final = 1 << 20
+"""How many bytes may wait behind a request that holds them up."""
+UNANSWERED_MAX: Final = 1000
+"""How many requests of one connection may wait for their answers."""
+
+
+class Door(Protocol):
+    """The port of one broker, as far as a connection is concerned."""
+
+    dispatcher: Dispatcher
+    memory: RequestMemory
+    protocol: str
+    """How clients come: PLAINTEXT or SSL."""
+    request_bytes_max: int
+    answer_bytes_max: int
+
+    def admit(self, connection: ProxiedConnection) -> bool:
+        """Take a new connection in; False refuses it."""
+
+    def forget(self, connection: ProxiedConnection) -> None:
+        """A connection has ended."""
+
+    async def begin_tls(self, transport: asyncio.Transport, side: Side, peer: Peer) -> asyncio.Transport:
+        """Secure the client's side, if clients come by TLS. Raises NotBelieved."""
+
+    async def connect(self, side: Side) -> asyncio.Transport:
+        """Connect to the upstream. Raises OSError."""
+
+    def how(self, head: Head, peer: Peer) -> How:
+        """What becomes of a request."""
+
+    def rewritten(self, head: Head, frame: bytes, local_host: str) -> bytes:
+        """An answer as clients get it; `local_host` is where this one has come to. Raises DecodeError."""
+
+    def own_answer(self, head: Head) -> bytes:
+        """The answer to what is answered here."""
+
+
+class ProxiedConnection(Judge):
+    """A client at one broker's port, and its own connection to that broker."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._core = Conversation(self, door.request_bytes_max, door.answer_bytes_max)
+        self.client = Side(self, self._core.asked)
+        self._upstream = Side(self, self._core.answers)
+        self.peer = NOBODY
+        self._local_host = ""
+        self._opening: asyncio.Task[None] | None = None
+        self._driver: asyncio.Task[None] | None = None
+        self._news: asyncio.Future[None] | None = None
+        self._stay: asyncio.Future[None] | None = None
+        self._deaf = False
+        self._going = False
+        self._open = False
+        """Whether the way to the upstream is there."""
+        self._upstream_gone = False
+        self._closed = False
+
+    # --- what happens at the ends
+
+    def made(self, side: Side) -> None:
+        """An end is connected."""
+        if side is self._upstream:
+            return
+        transport = side.transport
+        assert transport is not None
+        address, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        if address:
+            self.peer = Peer(address[0], address[1], listener=self._door.protocol, protocol=self._door.protocol)
+            self._local_host = local[0]
+        side.pause()
+        if not self._door.admit(self):
+            side.abort()
+            return
+        self._opening = asyncio.get_running_loop().create_task(self._find_way())
+
+    async def _find_way(self) -> None:
+        """Find the way to the upstream, and begin."""
+        try:
+            assert self.client.transport is not None
+            self.client.take_over(await self._door.begin_tls(self.client.transport, self.client, self.peer))
+            await self._door.connect(self._upstream)
+        except NotBelieved as error:
+            log.warning("closing %s: %s", self.peer, error)
+            self.client.abort()
+        except OSError:
+            self.client.abort()  # the door says why, once
+        else:
+            if self._closed:
+                self._upstream.close()
+                return
+            self._open = True
+            self.client.read_on()
+            self.go_on()
+
+    def lost(self, side: Side) -> None:
+        """An end is gone: the other one goes, too, when what is on its way has arrived."""
+        if self._closed:
+            return
+        if side is self._upstream:
+            self._upstream_gone = True
+            for slot in self._core.slots:
+                if slot.waiter is not None and not slot.waiter.done():
+                    slot.waiter.set_exception(CloseConnection(GONE))
+            self.go_on()
+            return
+        self._closed = True
+        for task in (self._opening, self._driver):
+            if task is not None:
+                task.cancel()
+        self._upstream.close()
+        self._end_stay()
+        for one in (self.client, self._upstream):
+            self._door.memory.forget(one)
+        self._door.forget(self)
+
+    # --- frames
+
+    def go_on(self) -> None:
+        """Do what can be done with what has come."""
+        if self._closed or self._deaf or self._going or not self._open:
+            return
+        self._going = True
+        try:
+            core = self._core
+            while (slot := core.next_request()) is not None:
+                self._begin(slot)
+            while (answer := core.next_answer()) is not None:
+                self._deliver(*answer)
+        except DecodeError as error:
+            log.warning("closing %s: %s", self.peer, error)
+            self._flush()
+            self.client.close()
+            self._upstream.close()
+            return
+        finally:
+            self._going = False
+        self._flush()
+        if self._upstream_gone and not (core.slots and core.slots[0].how is How.INTERCEPT):
+            self.client.close()
+        self.govern()
+
+    def _flush(self) -> None:
+        core = self._core
+        if core.to_upstream:
+            chunks, core.to_upstream = core.to_upstream, []
+            self._upstream.write(chunks)
+        if core.to_client:
+            chunks, core.to_client = core.to_client, []
+            self.client.write(chunks)
+
+    def govern(self) -> None:
+        """Read from each side as fast as the other one takes what comes."""
+        core = self._core
+        held_up = core.blocked and core.asked.held_bytes > BUFFERED_BYTES_MAX
+        self._read(self.client, stop=self._upstream.full or held_up or len(core.slots) > UNANSWERED_MAX)
+        waits = not core.answers.is_gathering and core.answers.held_bytes > BUFFERED_BYTES_MAX
+        self._read(self._upstream, stop=self.client.full or waits)
+
+    def _read(self, side: Side, stop: bool) -> None:
+        memory, held_bytes = self._door.memory, side.stream.held_bytes
+        if side is self._upstream and self.client.full and self.client.transport is not None:
+            held_bytes += self.client.transport.get_write_buffer_size()
+        memory.hold(side, held_bytes)
+        if stop or self._deaf or (side.held_bytes and not memory.may_read(side)):
+            side.pause()
+        elif self._open:
+            side.read_on()
+
+    # --- what is done to frames: see `Judge`
+
+    def how(self, head: Head) -> How:
+        """See Judge."""
+        return self._door.how(head, self.peer)
+
+    def rewritten(self, head: Head, frame: bytes) -> bytes:
+        """See Judge."""
+        return self._door.rewritten(head, frame, self._local_host)
+
+    def own_answer(self, head: Head) -> bytes:
+        """See Judge."""
+        return self._door.own_answer(head)
+
+    # --- intercepted requests
+
+    def _begin(self, slot: Slot) -> None:
+        slot.request = read_request(slot.head, slot.frame)
+        try:
+            outcome = begin(self._door.dispatcher.answer(slot.request, self.peer))
+        except (Interference, CloseConnection) as error:
+            outcome = error
+        if type(outcome) is Begun:
+            slot.begun = outcome
+        else:
+            slot.outcome, slot.done = outcome, True
+        if self._driver is None:
+            self._driver = asyncio.get_running_loop().create_task(self._drive())
+        elif self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    async def ask(self, request: Request) -> Any:
+        """See Way: called by the dispatcher for a request that is in work, or for what a rule has left of it."""
+        slot = next(
+            one
+            for one in self._core.slots
+            if one.how is How.INTERCEPT and not one.sent and one.head.correlation_id == request.correlation_id
+        )
+        chunks = framed(slot.frame) if request is slot.request else encoded(request)
+        slot.frame = b""
+        self._core.send(slot, chunks)
+        if not slot.head.answered:
+            return None
+        if self._upstream.transport is None:
+            raise CloseConnection(GONE)
+        slot.waiter = asyncio.get_running_loop().create_future()
+        self.go_on()  # if it was held back: nobody else sends it now, nor what waits behind it
+        frame = await slot.waiter
+        try:
+            answer = read_answer(request, frame)
+        except DecodeError as error:
+            raise CloseConnection(f"the upstream's answer cannot be read: {error}") from None
+        slot.read = answer, frame
+        return answer
+
+    def _deliver(self, slot: Slot, frame: bytes) -> None:
+        if not slot.waiter.done():
+            slot.waiter.set_result(frame)
+
+    async def _drive(self) -> None:
+        """Bring intercepted requests to their ends, each when it has come to the front."""
+        slots = self._core.slots
+        try:
+            while True:
+                while not slots or slots[0].how is not How.INTERCEPT or (slots[0].begun is None and not slots[0].done):
+                    self._news = asyncio.get_running_loop().create_future()
+                    await self._news
+                slot = slots[0]
+                if slot.begun is not None:
+                    begun, slot.begun = slot.begun, None
+                    try:
+                        slot.outcome = await begun
+                    except (Interference, CloseConnection) as error:
+                        slot.outcome = error
+                    slot.done = True
+                await self._end(slot)
+                self.go_on()
+        except CloseConnection as reason:
+            log.info("closing %s: %s", self.peer, reason)
+            self.client.close()
+        except Exception:
+            log.exception("bug while serving %s", self.peer)
+            self.client.abort()
+        finally:
+            for slot in slots:
+                if slot.begun is not None:
+                    await _give_up(slot.begun)
+
+    async def _end(self, slot: Slot) -> None:
+        """Answer a request at the front as its outcome says."""
+        outcome = slot.outcome
+        if isinstance(outcome, Interference):
+            await outcome.play(SlotLine(self, slot))
+            if slot in self._core.slots:  # never answered, and nothing behind it
+                await asyncio.get_running_loop().create_future()
+            return
+        if isinstance(outcome, CloseConnection):
+            if outcome.response is not None:
+                self._core.close(slot, self.encoded(slot, outcome.response))
+            self._flush()
+            raise outcome
+        self._core.close(slot, self.encoded(slot, outcome))
+
+    def encoded(self, slot: Slot, response: Any) -> list[Buffer]:
+        """The bytes of an answer: those that came, if nobody has changed it."""
+        if response is None:
+            return []
+        if slot.read is not None and slot.read[0] is response:
+            return framed(slot.read[1])
+        if isinstance(response, UnreadMessage):
+            return framed(response.frame)
+        return encode_response(slot.request, response)
+
+    # --- for interferences
+
+    def answer(self, slot: Slot) -> None:
+        """A slot is answered by what is sent."""
+        self._core.close(slot, [])
+
+    def send(self, chunks: Sequence[Buffer]) -> None:
+        """Write to the client."""
+        self._core.to_client += chunks
+        self._flush()
+
+    async def stay(self, wait_ms: int) -> bool:
+        """Do nothing for so long, or until the connection is to end; whether it may go on."""
+        loop = asyncio.get_running_loop()
+        self._stay = loop.create_future()
+        alarm = loop.call_later(wait_ms / 1000, self._end_stay)
+        try:
+            await self._stay
+        finally:
+            alarm.cancel()
+            self._stay = None
+        return self.client.transport is not None
+
+    def deafen(self) -> None:
+        """Read nothing any more."""
+        self._deaf = True
+        self.govern()
+
+    def _end_stay(self) -> None:
+        if self._stay is not None and not self._stay.done():
+            self._stay.set_result(None)
+
+    async def stop(self) -> None:
+        """Close now."""
+        self.client.abort()
+        self._upstream.abort()
+        tasks = [one for one in (self._opening, self._driver) if one is not None]
+        for one in tasks:
+            one.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class SlotLine:
+    """A connection in the hands of what interferes with one of its requests: see `Line`."""
+
+    def __init__(self, connection: ProxiedConnection, slot: Slot) -> None:
+        self._connection = connection
+        self._slot = slot
+        self.send = connection.send
+        self.stay = connection.stay
+        self.deafen = connection.deafen
+        self.close = connection.client.close
+        self.abort = connection.client.abort
+
+    def encoded(self, response: Any) -> list[Buffer]:
+        """See Line."""
+        chunks = self._connection.encoded(self._slot, response)
+        self._connection.answer(self._slot)
+        return chunks
+
+
+async def _give_up(begun: Begun) -> None:
+    """End work that nobody waits for any more."""
+    begun.cancel(asyncio.CancelledError())
+    with contextlib.suppress(asyncio.CancelledError, Interference, CloseConnection):
+        await begun

@@ -1,0 +1,82 @@
+"""The control plane of a proxy: the doors of a cluster's, of which those are refused that need a cluster of our own.
+
+What is refused says what works in its place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from anabranch.control.actions import Impossible
+from anabranch.control.route import Asked, Route
+from anabranch.control.routes import ROUTES
+
+if TYPE_CHECKING:
+    from anabranch.control.events import Events
+    from anabranch.faults.faults import Faults
+    from anabranch.journal.journal import Journal
+    from anabranch.proxy.proxy import Proxy
+
+T = TypeVar("T")
+
+SERVED: Final = ("/v1/events", "/v1/faults", "/v1/journal")
+NODES: Final = "/v1/nodes"
+INSTEAD: Final[Mapping[str, str]] = {
+    "/v1/nodes/": "a proxy cannot stop a broker; a rule with `brokers` and `disconnect` closes its clients",
+    "/v1/topics": "ask the cluster itself, with any Kafka client through this proxy",
+    "/v1/groups": "ask the cluster itself, with any Kafka client through this proxy",
+    "/v1/clock": "the time of another cluster is its own; rules can delay and hold what it answers",
+    "/v1/wait": "a proxy does not see the cluster's state; wait for a rule's hits, or for exchanges of the journal",
+}
+OTHERWISE: Final = "a proxy does not hold the state of the cluster that it is in front of"
+
+
+@dataclass(frozen=True, slots=True)
+class ControlledProxy:
+    """What the control plane of one proxy works on."""
+
+    proxy: Proxy
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something."""
+        return await work
+
+    @property
+    def events(self) -> Events:
+        """What has happened."""
+        return self.proxy.events
+
+    @property
+    def faults(self) -> Faults:
+        """The rules."""
+        return self.proxy.faults
+
+    @property
+    def journal(self) -> Journal | None:
+        """The exchanges, if they are kept."""
+        return self.proxy.journal
+
+
+async def get_nodes(on: ControlledProxy, asked: Asked) -> Any:
+    """Every broker that is known, and its port here."""
+    return on.proxy.nodes()
+
+
+def _route(route: Route) -> Route:
+    if route.path.startswith(SERVED):
+        return route
+    if route.path == NODES:
+        return dataclasses.replace(route, summary="Every broker that is known, and its port here.", handler=get_nodes)
+    instead = next((why for path, why in INSTEAD.items() if route.path.startswith(path)), OTHERWISE)
+
+    async def refuse(on: ControlledProxy, asked: Asked) -> Any:
+        raise Impossible(instead)
+
+    refuse.__name__ = route.handler.__name__
+    return dataclasses.replace(route, summary=f"Refused by a proxy: {instead}.", handler=refuse)
+
+
+PROXY_ROUTES: Final[tuple[Route, ...]] = tuple(map(_route, ROUTES))

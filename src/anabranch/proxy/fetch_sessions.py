@@ -1,0 +1,52 @@
+"""What clients have asked for in their fetch sessions (KIP-227), as far as requests were looked at. Pure.
+
+A Fetch within a session names only what has changed: what it is about is known to who has seen all that came before.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+SESSIONS_MAX: Final = 10_000
+NEW_EPOCH: Final = 0
+Place = tuple[bytes | str, int]
+"""Topic, by its id or its name, and partition."""
+
+
+class FetchSessions:
+    """The sessions at one broker."""
+
+    def __init__(self) -> None:
+        self._places: dict[int, dict[Place, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def places(self, session_id: int) -> list[Place]:
+        """All that a session asks for; nothing if nobody knows."""
+        return list(self._places.get(session_id, ()))
+
+    def knows(self, request: Any) -> bool:
+        """Whether it is known what a Fetch is about."""
+        return request.session_epoch <= NEW_EPOCH or request.session_id in self._places
+
+    def asked(self, request: Any, session_id: int) -> None:
+        """A Fetch was answered in a session: what it has added, and what it has dropped."""
+        if request.session_epoch < NEW_EPOCH:
+            self._places.pop(request.session_id, None)
+        if session_id == 0:
+            return
+        known = self._places.pop(session_id, {}) if request.session_epoch > NEW_EPOCH else {}
+        for topic in request.topics:
+            for one in topic.partitions:
+                known[topic.topic or topic.topic_id, one.partition] = None
+        for topic in request.forgotten_topics_data:
+            for partition in topic.partitions:
+                known.pop((topic.topic or topic.topic_id, partition), None)
+        self._places[session_id] = known
+        while len(self._places) > SESSIONS_MAX:
+            del self._places[next(iter(self._places))]
+
+    def clear(self) -> None:
+        """Nobody looks any more."""
+        self._places.clear()

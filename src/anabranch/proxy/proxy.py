@@ -1,0 +1,147 @@
+"""A proxy in front of a cluster: its ports, its rules, its journal and its events.
+
+    async with Proxy(ProxySettings(upstream=(("127.0.0.1", 9092),))) as proxy:
+        proxy.faults.add(api="Produce", topic="orders", error="NOT_LEADER_OR_FOLLOWER", times=2)
+        ...                                             # clients of proxy.bootstrap_servers
+
+What brokers there are it learns from the answers that pass; at the start it asks itself, where no login is needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import Any, Final
+
+from anabranch.broker.listeners import bracketed
+from anabranch.clients.authentication import NotAuthenticated
+from anabranch.clients.backoff import Backoff
+from anabranch.clients.connection import Connection
+from anabranch.clients.security import Security
+from anabranch.control.events import Events
+from anabranch.faults.faults import Faults
+from anabranch.journal.journal import Journal
+from anabranch.lifetime import Startable
+from anabranch.protocol.apis.metadata import MetadataRequest
+from anabranch.protocol.errors import DecodeError, KafkaError
+from anabranch.proxy import rules_here
+from anabranch.proxy.doors import Door, Ports
+from anabranch.proxy.settings import ProxySettings
+from anabranch.proxy.topic_names import TopicNames
+
+log: Final = logging.getLogger(__name__)
+
+CLIENT_ID: Final = "anabranch-proxy"
+ATTEMPT_MS: Final = 3000
+
+
+class Proxy(Startable):
+    """In front of one cluster."""
+
+    def __init__(self, settings: ProxySettings, rng: random.Random | None = None) -> None:
+        self.settings = settings
+        self.node_ids: list[int] = []
+        """The brokers that are known."""
+        self.ports = Ports(settings, TopicNames(), self._on_door)
+        listener = "PLAINTEXT" if settings.tls is None else "SSL"
+        self.faults = Faults(self.node_ids, listeners=(listener,), refuse=rules_here.refuse)
+        self.events = Events()
+        self.journal: Journal | None = None
+        if settings.journal_size:
+            self.journal = Journal(settings.journal_size, self.node_ids, frames=settings.frames)
+            self.faults.on_hit(self.journal.on_hit)
+        self.faults.on_hit(self.events.on_hit)
+        self.faults.on_change(self._on_rules)
+        self._rng = rng or random.Random()
+        self._looking: asyncio.Task[None] | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients begin."""
+        host = self.settings.advertised_host or self.settings.host
+        return ",".join(f"{bracketed(host)}:{door.port}" for door in self.ports.first)
+
+    async def start(self) -> None:
+        """Open the ports, and learn what brokers there are if the upstream tells. OSError if a port is taken."""
+        for upstream in self.settings.upstream:
+            await self.ports.begin_at(upstream)
+        if not await self._looked():
+            self._looking = asyncio.create_task(self._look_on())
+
+    async def stop(self) -> None:
+        """Close everything."""
+        self.faults.clear()
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        await self.ports.close()
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """The brokers, for a program."""
+        host = self.settings.advertised_host or self.settings.host
+        return [
+            {
+                "node": door.node_id if door.node_id >= 0 else None,
+                "host": host,
+                "port": door.port,
+                "upstream": f"{bracketed(door.upstream[0])}:{door.upstream[1]}",
+                "connections": len(door.connections),
+            }
+            for door in self.ports
+        ]
+
+    def _on_door(self, door: Door, before: int) -> None:
+        """A port is new, or it is known now of which broker it is."""
+        self.faults.forget(before)
+        if door.node_id >= 0:
+            self.node_ids.append(door.node_id)
+            self.node_ids.sort()
+            self.events.tell("broker", node=door.node_id, port=door.port, upstream="{}:{}".format(*door.upstream))
+        if self.journal is not None:
+            self.journal.follow(door, door.at)
+        self.faults.follow(door, door.at)
+        self._on_rules()
+
+    def _on_rules(self) -> None:
+        """What rules name decides whether it has to be known what sessions of Fetch are about."""
+        named = any(armed.matcher.names_rows for armed in self.faults)
+        for door in self.ports:
+            door.upstream_dispatcher.asks_anew = named
+
+    async def _look_on(self) -> None:
+        """Ask for the brokers, until somebody answers or wants to know who asks."""
+        backoff, failures = Backoff(100, 5000), 0
+        while not await self._looked():
+            failures += 1
+            await asyncio.sleep(backoff.wait_ms(failures, self._rng) / 1000)
+
+    async def _looked(self) -> bool:
+        """Whether there is nothing more to ask, of any of those where clients begin."""
+        for door in self.ports.first:
+            if await self._asked(door):
+                return True
+        return False
+
+    async def _asked(self, door: Door) -> bool:
+        """Whether there is nothing more to ask."""
+        host, port = door.upstream
+        security = Security(self.settings.upstream_tls)
+        try:
+            connection = await Connection.open(
+                host, port, client_id=CLIENT_ID, security=security, connect_timeout_ms=ATTEMPT_MS
+            )
+        except (OSError, NotAuthenticated, KafkaError) as error:
+            door.told(str(error))
+            return False
+        door.told("")
+        try:
+            answer = await connection.call(MetadataRequest(topics=[]), timeout_ms=ATTEMPT_MS)
+            for one in answer.brokers:
+                self.ports.meet(one.node_id, one.host, one.port)
+        except (OSError, KafkaError, DecodeError) as error:
+            log.info("%s:%d tells only who has logged in what brokers there are (%s)", host, port, error)
+            return True
+        finally:
+            await connection.close()
+        return bool(answer.brokers)

@@ -1,0 +1,74 @@
+"""Goal: the control plane of a proxy is that of a cluster, as far as there can be one, and says what else would do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from anabranch.control.client import ControlClient, ControlError
+from anabranch.control.endpoint import Address, ControlDoor
+from anabranch.control.openapi import document
+from anabranch.control.routes import ROUTES
+from anabranch.protocol.apis.metadata import MetadataRequest
+from anabranch.proxy.control import PROXY_ROUTES, ControlledProxy
+from anabranch.proxy.proxy import Proxy
+from tests.anabranch.proxy.stories import proxied
+from tests.anabranch.proxy.test_proxy import asked
+
+
+@contextlib.asynccontextmanager
+async def controlled(**more: object) -> AsyncIterator[tuple[Proxy, ControlClient]]:
+    async with proxied(2, **more) as (_, proxy):
+        door = ControlDoor(Address("127.0.0.1", 0), "")
+        async with door.opened(ControlledProxy(proxy), PROXY_ROUTES):
+            yield proxy, ControlClient(door.url)
+
+
+async def test_rules_journal_nodes_and_events_from_outside() -> None:
+    async with controlled(journal_size=10) as (proxy, client):
+
+        def from_outside() -> None:
+            rule = client.faults.add(api="Metadata", error="LEADER_NOT_AVAILABLE", level="topic", delay_ms=1)
+            assert client.faults.rows()[0]["name"] == rule.name
+            nodes = client.ask("GET", "/v1/nodes")
+            assert [one["node"] for one in nodes] == [1, 2] and all(one["upstream"] for one in nodes)
+
+        await asyncio.to_thread(from_outside)
+        await asked(proxy.bootstrap_servers, MetadataRequest(topics=[]))
+
+        def and_again() -> None:
+            assert client.journal.count(api="Metadata") == 1
+            assert client.faults.rows()[0]["hits"] == 1
+            assert {"broker", "fault"} <= {one["kind"] for one in client.events()}
+            with pytest.raises(ControlError, match="cannot kill a broker"):
+                client.faults.add(api="Produce", node="kill")
+
+        await asyncio.to_thread(and_again)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "says"),
+    [
+        ("POST", "/v1/nodes/1/kill", "cannot stop a broker; a rule with `brokers`"),
+        ("POST", "/v1/clock", "rules can delay"),
+        ("POST", "/v1/state/reset", "does not hold the state"),
+        ("GET", "/v1/topics", "ask the cluster itself"),
+        ("GET", "/v1/wait?topic=t", "wait for a rule's hits"),
+        ("GET", "/v1/state", "does not hold the state"),
+    ],
+)
+async def test_what_needs_a_cluster_of_ours_is_refused_with_what_works(method: str, path: str, says: str) -> None:
+    async with controlled() as (_, client):
+        with pytest.raises(ControlError, match=says) as error:
+            await asyncio.to_thread(client.ask, method, path, {"by": "1s"} if method == "POST" else None)
+        assert error.value.status == 409
+
+
+def test_every_path_of_a_cluster_is_told_of() -> None:
+    assert [(one.method, one.path) for one in PROXY_ROUTES] == [(one.method, one.path) for one in ROUTES]
+    told = document(PROXY_ROUTES, "1")["paths"]
+    assert told["/v1/nodes/{node}/kill"]["post"]["summary"].startswith("Refused by a proxy")
+    assert "Refused" not in told["/v1/faults"]["post"]["summary"]

@@ -1,0 +1,214 @@
+"""Goal: clients of a proxy see the cluster behind it, with rules and a journal that the cluster does not know of."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from anabranch import Consumer, Producer
+from anabranch.clients.connection import Connection
+from anabranch.cluster import Cluster
+from anabranch.faults.armed import NeverHit
+from anabranch.faults.rule_json import BadRule
+from anabranch.protocol.apis.describe_cluster import DescribeClusterRequest
+from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
+from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
+from anabranch.protocol.apis.list_groups import ListGroupsRequest
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
+from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from anabranch.protocol.errors import ErrorCode
+from anabranch.proxy.proxy import Proxy
+from tests.anabranch.proxy.stories import everything, make_topics, place, proxied, settings
+from tests.broker.serving import until
+from tests.differential.case import batch
+
+
+@pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("journal_size", [0, 1000])
+async def test_three_clients_work_through_it_with_and_without_a_journal(journal_size: int) -> None:
+    async with proxied(3, journal_size=journal_size, frames=True) as (_, proxy):
+        await make_topics(proxy.bootstrap_servers, "all-confluent", "all-kafka-python", "all-aiokafka")
+        await everything(proxy.bootstrap_servers, "all")
+        assert proxy.node_ids == [1, 2, 3]
+        if proxy.journal is not None:
+            for client in ("confluent", "kafka-python", "aiokafka"):
+                assert proxy.journal.count(api="Produce", topic=f"all-{client}", client_id=client) >= 1
+                assert proxy.journal.count(api="OffsetCommit", group=f"group-all-{client}", client_id=client) >= 1
+                assert proxy.journal.count(api="EndTxn", transactional_id=f"tx-all-{client}") == 1
+
+
+async def asked(servers: str, request: Any, version: int | None = None) -> Any:
+    connection = await Connection.open(*place(servers), client_id="app")
+    try:
+        return await connection.call(request, version=version)
+    finally:
+        await connection.close()
+
+
+async def test_every_answer_that_names_brokers_names_ports_of_the_proxy() -> None:
+    async with proxied(3) as (cluster, proxy):
+        ports = {row["node"]: row["port"] for row in proxy.nodes()}
+        assert len(set(ports.values())) == 3
+        assert not set(ports.values()) & {cluster.address(one)[1] for one in (1, 2, 3)}
+        servers = proxy.bootstrap_servers
+        await make_topics(cluster.bootstrap_servers, "t")
+        for version in (0, 5, 12):
+            told = await asked(servers, MetadataRequest(topics=[MetadataRequestTopic(name="t")]), version)
+            assert {one.node_id: one.port for one in told.brokers} == ports
+        described = await asked(servers, DescribeClusterRequest(include_cluster_authorized_operations=False))
+        assert {one.broker_id: one.port for one in described.brokers} == ports
+        for version in (0, 3, 4, 6):
+            request = FindCoordinatorRequest(key="g", coordinator_keys=["g"])
+            told = await asked(servers, request, version)
+            found = told.coordinators[0] if version >= 4 else told
+            assert found.port == ports[found.node_id] and found.host == "127.0.0.1"
+
+
+async def test_who_asks_the_wrong_leader_is_sent_to_a_port_of_the_proxy() -> None:
+    async with proxied(2) as (cluster, proxy):
+        await make_topics(cluster.bootstrap_servers, "t", partitions=1)
+        known = await asked(cluster.bootstrap_servers.split(",")[0], MetadataRequest(topics=None))
+        (topic,) = [one for one in known.topics if one.name == "t"]
+        leader = topic.partitions[0].leader_id
+        ports = {row["node"]: row["port"] for row in proxy.nodes()}
+        other = f"127.0.0.1:{ports[3 - leader]}"
+        data = [TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch(b"x"))])]
+        produced = await asked(
+            other, ProduceRequest(transactional_id=None, acks=1, timeout_ms=5000, topic_data=data), version=11
+        )
+        part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+        wanted = [FetchTopic(topic_id=topic.topic_id, partitions=[part])]
+        fetched = await asked(other, FetchRequest(max_wait_ms=0, min_bytes=1, topics=wanted), version=17)
+        for answer in (produced, fetched):
+            assert [(one.node_id, one.port) for one in answer.node_endpoints] == [(leader, ports[leader])]
+
+
+async def test_an_error_in_one_partition_of_three_and_a_rule_that_hits_nothing() -> None:
+    async with proxied(3) as (cluster, proxy):
+        await make_topics(proxy.bootstrap_servers, "orders")
+        async with Producer(proxy.bootstrap_servers, client_id="shop") as producer:
+            with proxy.faults(
+                api="Produce", topic="orders", partition=1, error="NOT_LEADER_OR_FOLLOWER", times=2
+            ) as rule:
+                sent = [await producer.send("orders", b"x", partition=one) for one in range(3)]
+                assert [(await one).offset for one in sent] == [0, 0, 0]
+            assert rule.hits == 2
+            with pytest.raises(NeverHit), proxy.faults(api="Produce", topic="invoices", hold=True):
+                await producer.send_and_wait("orders", b"y", partition=0)
+        kinds = [one.kind for one in proxy.events.after(0)]
+        assert kinds.count("broker") == 3 and kinds.count("fault") == 2
+        assert all(door.dispatcher is door.upstream_dispatcher for door in proxy.ports), "without rules nothing is read"
+        assert not cluster.has_rules
+
+
+async def test_what_is_held_waits_and_what_is_behind_it_too() -> None:
+    async with proxied(1) as (_, proxy):
+        connection = await Connection.open(*place(proxy.bootstrap_servers), client_id="app")
+        gate = proxy.faults.add(api="Metadata", hold=True, times=1)
+        first = asyncio.create_task(connection.call(MetadataRequest(topics=[])))
+        await gate.wait_hit()
+        second = asyncio.create_task(connection.call(FindCoordinatorRequest(key="g", coordinator_keys=["g"])))
+        done, _ = await asyncio.wait([first, second], timeout=0.2)
+        assert not done and gate.held == 1
+        gate.release()
+        assert (await first).brokers and (await second).coordinators
+        await connection.close()
+
+
+async def test_a_rule_about_a_topic_hits_a_session_that_began_before_it() -> None:
+    async with proxied(1) as (_, proxy):
+        await make_topics(proxy.bootstrap_servers, "t", partitions=1)
+        consumer = Consumer(
+            "t",
+            bootstrap_servers=proxy.bootstrap_servers,
+            group_id="g",
+            auto_offset_reset="earliest",
+            fetch_max_wait_ms=50,
+        )
+        async with consumer, Producer(proxy.bootstrap_servers) as producer:
+            await producer.send_and_wait("t", b"before")
+            while not await consumer.getmany(timeout_ms=1000):
+                pass
+            with proxy.faults(api="Fetch", topic="t", delay_ms=10) as rule:
+                await rule.wait_hit(2)
+            with proxy.faults(api="Fetch", topic="other", delay_ms=10, optional=True) as other:
+                await producer.send_and_wait("t", b"after")
+                assert await consumer.getmany(timeout_ms=10_000)
+            assert other.hits == 0
+
+
+async def test_answers_torn_and_silent() -> None:
+    async with proxied(1) as (_, proxy):
+        await make_topics(proxy.bootstrap_servers, "t", partitions=1)
+        for said in (
+            {"disconnect": "middle"},
+            {"disconnect": "before"},
+            {"truncate": 3},
+            {"wrong_correlation_id": True},
+        ):
+            with proxy.faults(api="Produce", times=1, **said) as rule:
+                async with Producer(proxy.bootstrap_servers) as producer:
+                    await producer.send_and_wait("t", b"x")
+            assert rule.hits == 1, said
+        with proxy.faults(api="ListGroups", silence=True) as rule, pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await asked(proxy.bootstrap_servers, ListGroupsRequest(states_filter=[], types_filter=[]))
+        assert rule.hits == 1
+
+
+async def test_rules_for_a_cluster_of_ours_are_refused_and_so_are_unknown_brokers() -> None:
+    async with proxied(2) as (_, proxy):
+        with pytest.raises(BadRule, match="cannot kill"):
+            proxy.faults.add(api="Produce", node="kill")
+        with pytest.raises(BadRule, match="there is no broker 7; there are 1, 2"):
+            proxy.faults.add(api="Produce", brokers=[7], hold=True)
+
+
+async def test_a_broker_that_joins_later_gets_a_port_and_one_that_moves_keeps_it() -> None:
+    async with proxied(1) as (cluster, proxy):
+        before = proxy.ports.brokers[1].port
+        proxy.ports.meet(2, "127.0.0.1", 1)
+        proxy.ports.meet(1, "127.0.0.1", 2)
+        assert proxy.ports.brokers[1].port == before and proxy.ports.brokers[1].upstream == ("127.0.0.1", 2)
+        assert proxy.node_ids == [1, 2]
+        proxy.ports.meet(1, *cluster.address(1))
+        with proxy.faults(api="Metadata", brokers=[1], delay_ms=1):
+            assert (await asked(proxy.bootstrap_servers, MetadataRequest(topics=[]))).brokers
+
+
+async def test_an_upstream_that_is_away_is_told_of_once_and_comes_back(caplog: pytest.LogCaptureFixture) -> None:
+    async with asyncio.timeout(60):
+        async with Cluster(1) as first:
+            port = first.address(1)[1]
+            async with Proxy(settings(f"127.0.0.1:{port}")) as proxy:
+                await first.stop()
+                for _ in range(3):
+                    with pytest.raises((ConnectionError, TimeoutError)):
+                        await asked(proxy.bootstrap_servers, MetadataRequest(topics=[]))
+                told = [one.message for one in caplog.records if "does not answer" in one.message]
+                assert len(told) == 1 and f"127.0.0.1:{port}" in told[0]
+                async with Cluster(1, port=port):
+                    assert (await asked(proxy.bootstrap_servers, MetadataRequest(topics=[]))).brokers
+                assert any("answers again" in one.message for one in caplog.records)
+
+
+async def test_a_proxy_may_be_there_before_its_upstream() -> None:
+    async with asyncio.timeout(60):
+        async with Cluster(1) as gone:
+            port = gone.address(1)[1]
+        proxy = Proxy(settings(f"127.0.0.1:{port}"))
+        starting = asyncio.create_task(proxy.start())
+        async with Cluster(1, port=port):
+            await starting
+            await until(lambda: proxy.node_ids == [1])
+        await proxy.stop()
+
+
+async def test_the_error_of_a_session_nobody_knows_is_one_that_clients_know() -> None:
+    async with proxied(1) as (cluster, proxy):
+        await make_topics(cluster.bootstrap_servers, "t", partitions=1)
+        proxy.faults.add(api="Fetch", topic="t", delay_ms=1)
+        request = FetchRequest(max_wait_ms=0, min_bytes=1, session_id=77, session_epoch=5, topics=[])
+        assert (await asked(proxy.bootstrap_servers, request)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
