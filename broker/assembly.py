@@ -173,7 +173,7 @@ def assemble_broker(
     replicas.on_leader(on_leader)
     return BrokerServices(
         replicas=replicas,
-        groups=GroupCoordinator(settings, replicas, metadata, clock_ms=clock_ms, rng=rng),
+        groups=GroupCoordinator(settings, replicas, metadata, topic_configs, clock_ms=clock_ms, rng=rng),
         transactions=transactions,
         throttling=throttling,
         fetch_sessions=OnDemand(fetch_sessions),

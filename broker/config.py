@@ -107,6 +107,9 @@ class BrokerSettings:
     compression_zstd_level: int = 3
     unclean_leader_election_enable: bool = False
     reshard_legacy_producers: str = "auto"
+    reshard_legacy_consumers: str = "auto"
+    reshard_legacy_consumers_uncommitted_ms: int = -1
+    reshard_legacy_consumers_shrink: str = "warn"
     producer_id_expiration_ms: int = 86400000
     producer_id_expiration_check_interval_ms: int = 600000
     transaction_partition_verification_enable: bool = True
@@ -252,6 +255,12 @@ class TopicConfig:
 
     "auto" stands here only where the topic says nothing of `enable.ordered.delivery`, which decides it otherwise.
     """
+    reshard_legacy_consumers: str = "auto"
+    """Whether coordinators hold the gates of members that hold none; "auto" and `enable.ordered.delivery` as above."""
+    reshard_legacy_consumers_uncommitted_ms: int = -1
+    """How long a group without a commit on a parent is waited for; -1: until it has one."""
+    reshard_legacy_consumers_shrink: str = "warn"
+    """Whether the topic may shrink while such members read it, whose order a merge breaks."""
 
 
 _PROPERTY_OF: Final[Mapping[str, str]] = {"node_id": "broker.id", "rack": "broker.rack"}

@@ -77,6 +77,8 @@ def topic_config(settings: BrokerSettings, properties: Mapping[str, str]) -> Top
             effective[bound] = effective["message_timestamp_difference_max_ms"]
     if effective["reshard_legacy_producers"] == "auto" and "enable.ordered.delivery" in set_here:
         effective["reshard_legacy_producers"] = "refuse" if set_here["enable.ordered.delivery"] else "allow"
+    if effective["reshard_legacy_consumers"] == "auto" and "enable.ordered.delivery" in set_here:
+        effective["reshard_legacy_consumers"] = "gate" if set_here["enable.ordered.delivery"] else "ignore"
     return TopicConfig(**effective)
 
 

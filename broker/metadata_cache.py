@@ -124,6 +124,7 @@ class MetadataCache:
         self._inter_broker_listener = inter_broker_listener
         self._listeners: list[Callable[[ClusterImage, ClusterImage], None]] = []
         self._on_gone: list[Callable[[Collection[str]], None]] = []
+        self._on_lineages: list[Callable[[Collection[str]], None]] = []
         self._waiters: list[tuple[Callable[[ClusterImage], bool], asyncio.Future[None]]] = []
 
     def broker(self, broker_id: int) -> BrokerImage | None:
@@ -155,6 +156,10 @@ class MetadataCache:
         """Call `listener(names)` after topics are gone; new topics may have their names by now."""
         self._on_gone.append(listener)
 
+    def on_lineages(self, listener: Callable[[Collection[str]], None]) -> None:
+        """Call `listener(names)` after an update that tells of topics that were resized, perhaps by this update."""
+        self._on_lineages.append(listener)
+
     async def wait_until(self, condition: Callable[[ClusterImage], bool], timeout_ms: float | None) -> bool:
         """Wait until the image satisfies `condition`; False when the time is up first (None: never)."""
         if condition(self.image):
@@ -181,6 +186,9 @@ class MetadataCache:
             listener(before, self.image)
         if names := gone(before, self.image, request):
             for hears_of_names in self._on_gone:
+                hears_of_names(names)
+        if names := [one.topic_name for one in grouped_by_topic(request) if one.generation > 0]:
+            for hears_of_names in self._on_lineages:
                 hears_of_names(names)
         for condition, arrived in self._waiters:
             if not arrived.done() and condition(self.image):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from anabranch.clients.network import Network
 from anabranch.protocol.apis.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -50,6 +50,8 @@ class Group:
     state: str
     protocol: str
     members: tuple[Member, ...]
+    withheld: Mapping[TopicPartition, str] = field(default_factory=dict)
+    """What its coordinator assigns to no member, because members that hold no gates would read it too early; why."""
 
     def owner(self, partition: TopicPartition) -> Member | None:
         """The member that a partition is assigned to; None if no member has it."""
@@ -89,7 +91,12 @@ async def describe_group(network: Network, group_id: str) -> Group:
     members = tuple(
         Member(one.member_id, one.client_id, one.client_host, _assigned(one.member_assignment)) for one in row.members
     )
-    return Group(group_id, row.group_state, row.protocol_data, members)
+    withheld = {
+        TopicPartition(topic.name, one.partition_index): one.reason
+        for topic in row.withheld
+        for one in topic.partitions
+    }
+    return Group(group_id, row.group_state, row.protocol_data, members, withheld)
 
 
 async def committed_offsets(network: Network, group_id: str) -> dict[TopicPartition, int]:

@@ -10,6 +10,7 @@ a mark: the topic generations that it was made from (rule R19). Other clients ig
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -79,6 +80,33 @@ def decode_assignment(data: bytes) -> ConsumerProtocolAssignment:
     if not data:
         return ConsumerProtocolAssignment(assigned_partitions=[], user_data=None)
     return _decode(ConsumerProtocolAssignment, ASSIGNMENT_VERSION, data)[0]
+
+
+def assigned_only(data: bytes, keeps: Callable[[str, int], bool]) -> tuple[bytes, list[tuple[str, int]]]:
+    """An assignment without the partitions that `keeps` refuses, and those; all else in it stays as it is.
+
+    DecodeError when it is not an assignment.
+    """
+    if not data:
+        return data, []
+    assignment, end = _decode(ConsumerProtocolAssignment, ASSIGNMENT_VERSION, data)
+    refused = [
+        (topic.topic, index)
+        for topic in assignment.assigned_partitions
+        for index in topic.partitions
+        if not keeps(topic.topic, index)
+    ]
+    if not refused:
+        return data, []
+    left = [
+        TopicPartitions(topic=topic.topic, partitions=[one for one in topic.partitions if keeps(topic.topic, one)])
+        for topic in assignment.assigned_partitions
+    ]
+    kept = ConsumerProtocolAssignment(
+        assigned_partitions=[topic for topic in left if topic.partitions], user_data=assignment.user_data
+    )
+    version = min(_version_prefix.unpack_from(data)[0], ASSIGNMENT_VERSION)
+    return data[: _version_prefix.size] + codec.encode(kept, version) + data[end:], refused
 
 
 def decode_generations(data: bytes) -> bytes:

@@ -45,6 +45,10 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "what an assignor works from shows in what it assigns",
         "broker/coordinators/consumer_groups/: group_spec",
     ),
+    "broker/coordinators/test_group_gates.py": (
+        "what is kept of a group decides nothing without the gates",
+        "broker/coordinators/: slot_gates",
+    ),
     "broker/coordinators/test_transaction_failover.py": (
         "what follows when leadership comes and goes needs brokers between which it does",
         "broker/coordinators/: marker_sender",

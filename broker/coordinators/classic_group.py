@@ -11,7 +11,7 @@ knows every assignment that a member may act on. Source: KIP-62, KIP-345; Kafka'
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,6 +24,10 @@ from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import GroupMetadataMember, GroupMetadataValue
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+KAFKAS_ASSIGNORS: Final = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
+"""Their assignments may be made smaller: nobody compares them with user data, as Streams does, or plug-ins might."""
+GATES_MARK: Final = b"KIP-253:gates"
+"""Behind the stored subscription of a member that holds gates itself; only coordinators read it."""
 
 
 @dataclass(slots=True)
@@ -42,6 +46,8 @@ class Group:
     members: Members = field(default_factory=Members)
     subscriptions: tuple[bytes, ...] = ()
     """What the members of the generation said under its protocol."""
+    withheld: frozenset[tuple[str, int]] = frozenset()
+    """Partitions of the present assignment that members without gates were not given: something comes before them."""
     join_phase: JoinPhase = field(default_factory=JoinPhase)
     assignment_phase: AssignmentPhase = field(default_factory=AssignmentPhase)
     _effects: list[Effect] = field(default_factory=list)
@@ -63,15 +69,16 @@ class Group:
                     client_host=row.client_host,
                     session_timeout_ms=row.session_timeout,
                     rebalance_timeout_ms=row.rebalance_timeout if row.rebalance_timeout >= 0 else row.session_timeout,
-                    protocols=((value.protocol or "", row.subscription),),
+                    protocols=((value.protocol or "", row.subscription.removesuffix(GATES_MARK)),),
                     assignment=row.assignment,
+                    holds_gates=row.subscription.endswith(GATES_MARK),
                     session_deadline_ms=now_ms + row.session_timeout,
                 )
             )
         if len(group.members):
             group.state, group.protocol = STABLE, value.protocol
             group.members.leader_id = value.leader if value.leader in group.members.by_id else group.members.leader_id
-            group.subscriptions = tuple(row.subscription for row in value.members)
+            group.subscriptions = tuple(member.metadata(value.protocol) for member in group.members)
         return group
 
     # --- what it is asked ----------------------------------------------------------------------------------------
@@ -105,6 +112,12 @@ class Group:
         except DecodeError:
             return None
 
+    @property
+    def gated_by_broker(self) -> bool:
+        """Whether some member holds no gates, and what it is assigned may be made smaller."""
+        known = self.protocol_type == CONSUMER_PROTOCOL_TYPE and self.protocol in KAFKAS_ASSIGNORS
+        return known and not all(member.holds_gates for member in self.members)
+
     def snapshot(self, assignments: Mapping[str, bytes]) -> GroupMetadataValue:
         """The group as the journal keeps it, with these assignments."""
         return GroupMetadataValue(
@@ -121,7 +134,7 @@ class Group:
                     client_host=member.client_host,
                     rebalance_timeout=member.rebalance_timeout_ms,
                     session_timeout=member.session_timeout_ms,
-                    subscription=member.metadata(self.protocol),
+                    subscription=member.metadata(self.protocol) + (GATES_MARK if member.holds_gates else b""),
                     assignment=assignments.get(member.member_id, b""),
                 )
                 for member in self.members
@@ -161,6 +174,14 @@ class Group:
         for member in self.members:
             member.assignment = accepted.get(member.member_id, b"")
         self.move(STABLE, now_ms)
+
+    def withhold(self, partitions: Collection[tuple[str, int]]) -> None:
+        """Members without gates are not given these of the present assignment."""
+        self.withheld |= frozenset(partitions)
+
+    def withhold_nothing(self) -> None:
+        """There is no assignment of which anything could be withheld."""
+        self.withheld = frozenset()
 
     def close(self, now_ms: int) -> None:
         """Nothing can time out any more; the group is Dead."""

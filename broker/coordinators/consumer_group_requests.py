@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from anabranch.broker.coordinators.background import Background
     from anabranch.broker.coordinators.classic_group import Group
     from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
+    from anabranch.broker.coordinators.group_gates import GroupGates
     from anabranch.broker.coordinators.group_table import GroupTable
     from anabranch.broker.coordinators.metadata_topics import MetadataTopics
     from anabranch.broker.coordinators.shards import Slot
@@ -77,6 +78,7 @@ class ConsumerGroupRequests:
         close_classic: Callable[[Slot, Close], None],
         new_classic: Callable[[str], Group],
         downgrade: Callable[[Slot, GroupMetadataValue], None],
+        gates: GroupGates,
     ) -> None:
         """`limits` are a group's; `look_again` is called when its next deadline may be another one.
 
@@ -94,6 +96,7 @@ class ConsumerGroupRequests:
         self._close_classic = close_classic
         self._new_classic = new_classic
         self._downgrade = downgrade
+        self._gates = gates
         self._resolving: set[str] = set()
 
     # --- members -------------------------------------------------------------------------------------------------
@@ -114,9 +117,10 @@ class ConsumerGroupRequests:
         if request.member_id == "":
             request.member_id = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
         joins = request.member_epoch == JOINING
-        slot = self._table.find_or_create(request.group_id) if joins else self._table.find(request.group_id)
-        if slot is None:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {request.group_id!r}")
+        slot = self._slot(request.group_id, joins=joins)
+        if names := self._names_to_look_at(slot, request):
+            await self._gates.prepare(slot, names)
+            slot = self._slot(request.group_id, joins=joins)
         try:
             made = self._group_for(slot, joins, limits)
             decision = heartbeat.heartbeat(
@@ -130,9 +134,30 @@ class ConsumerGroupRequests:
             await self._take(slot, decision, made)
             if decision.resolve:
                 self._resolve(slot, decision.resolve, may_describe)
+            self._assigned(slot, decision, anew=bool(names))
         finally:
             self._look_again(slot)
         return _response(decision.answer)
+
+    def _slot(self, group_id: str, *, joins: bool) -> Slot:
+        slot = self._table.find_or_create(group_id) if joins else self._table.find(group_id)
+        if slot is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
+        return slot
+
+    def _names_to_look_at(self, slot: Slot, request: ConsumerGroupHeartbeatRequest) -> frozenset[str]:
+        """The topics whose gates matter for the answer; none while nothing about topics is new."""
+        group, image = slot.group, self.topics.of(slot.group_id).image
+        said = frozenset(request.subscribed_topic_names or ())
+        if not isinstance(group, ConsumerGroup):
+            return said
+        return group.subscribed_topics() | said if said or group.metadata_seen is not image else said
+
+    def _assigned(self, slot: Slot, decision: Decision, *, anew: bool) -> None:
+        """Look what is withheld, if targets may be other ones now."""
+        group = slot.group
+        if isinstance(group, ConsumerGroup) and (anew or decision.records):
+            self._gates.assigned(slot, group.subscribed_topics())
 
     def _group_for(self, slot: Slot, joins: bool, limits: ConsumerGroupLimits) -> Decision:
         """The group of a slot: its own, or a new one where a member joins, made of a classic one if that has members.
@@ -163,6 +188,7 @@ class ConsumerGroupRequests:
         try:
             classic_members.apply(decision, event, new_id)
             await self._take(slot, decision)
+            self._assigned(slot, decision, anew=False)
         finally:
             self._look_again(slot)
         return decision.answer

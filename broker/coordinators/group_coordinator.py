@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from anabranch.broker.coordinators import group_positions, rebalance
@@ -25,6 +25,7 @@ from anabranch.broker.coordinators.consumer_groups.consumer_group import Consume
 from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
 from anabranch.broker.coordinators.group_events import (
     Answer,
+    Assignable,
     Close,
     Delete,
     Disturbed,
@@ -34,19 +35,23 @@ from anabranch.broker.coordinators.group_events import (
     Join,
     Leave,
     Observe,
+    Opened,
     Persist,
     Persisted,
     Sync,
     Tick,
     Verdict,
+    Withheld,
 )
+from anabranch.broker.coordinators.group_gates import GroupGates, partitions_of
 from anabranch.broker.coordinators.group_machine import apply, restored
 from anabranch.broker.coordinators.group_offsets import GroupOffsets
-from anabranch.broker.coordinators.group_state import GroupLimits
+from anabranch.broker.coordinators.group_state import STABLE, GroupLimits
 from anabranch.broker.coordinators.group_table import GroupTable
 from anabranch.broker.coordinators.group_transactions import GroupTransactions
 from anabranch.broker.coordinators.metadata_topics import MetadataTopics
 from anabranch.broker.coordinators.replicated_journal import GROUP_ERRORS, Journal
+from anabranch.broker.coordinators.segment_ends import SegmentEnds
 from anabranch.broker.coordinators.shards import Slot
 from anabranch.protocol.apis.consumer_group_position import ConsumerGroupPositionRequest, ConsumerGroupPositionResponse
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -64,8 +69,10 @@ from anabranch.protocol.internal_topics import (
 
 if TYPE_CHECKING:
     from anabranch.broker.config import BrokerSettings
-    from anabranch.broker.metadata_cache import MetadataCache
+    from anabranch.broker.coordinators.committed_offsets import TopicPartition
+    from anabranch.broker.metadata_cache import MetadataCache, TopicImage
     from anabranch.broker.replication.replica_manager import ReplicaManager
+    from anabranch.broker.topic_configs import TopicConfigs
 
 log: Final = logging.getLogger(__name__)
 
@@ -81,6 +88,7 @@ class GroupCoordinator:
         settings: BrokerSettings,
         replicas: ReplicaManager,
         metadata: MetadataCache,
+        configs: TopicConfigs,
         *,
         clock_ms: Callable[[], int],
         rng: random.Random,
@@ -107,11 +115,39 @@ class GroupCoordinator:
             on_loaded=self._loaded,
             on_closed=self._close,
         )
+        self.offsets = GroupOffsets(
+            self.table,
+            self._journal,
+            clock_ms=clock_ms,
+            retention_ms=settings.offsets_retention_minutes * 60_000,
+            metadata_max=settings.offset_metadata_max_bytes,
+            committed=self._committed,
+            look_again=self._look_again,
+            close=self._close,
+        )
+        self.transactions = GroupTransactions(
+            self.table,
+            self._journal,
+            replicas,
+            clock_ms=clock_ms,
+            committed=self._committed,
+            look_again=self._look_again,
+        )
+        self.gates = GroupGates(
+            metadata,
+            configs,
+            SegmentEnds(settings, metadata),
+            self._background,
+            clock_ms=clock_ms,
+            begin=self.offsets.begin,
+            found=lambda slot, partitions: self._apply(slot, Withheld(partitions)),
+            look_again=self._look_again,
+        )
         self.consumers = ConsumerGroupRequests(
             self.table,
             self._journal,
             self._background,
-            MetadataTopics(metadata),
+            MetadataTopics(metadata, self._assignable_to),
             limits=self._consumer_group_limits,
             rng=rng,
             clock_ms=clock_ms,
@@ -119,19 +155,7 @@ class GroupCoordinator:
             close_classic=self._apply,
             new_classic=lambda group_id: Group(group_id, self.table.limits, rng),
             downgrade=self._downgrade,
-        )
-        self.offsets = GroupOffsets(
-            self.table,
-            self._journal,
-            clock_ms=clock_ms,
-            retention_ms=settings.offsets_retention_minutes * 60_000,
-            metadata_max=settings.offset_metadata_max_bytes,
-            answer=_answer,
-            look_again=self._look_again,
-            close=self._close,
-        )
-        self.transactions = GroupTransactions(
-            self.table, self._journal, replicas, clock_ms=clock_ms, answer=_answer, look_again=self._look_again
+            gates=self.gates,
         )
         self.alarm.set(RETENTION, clock_ms() + settings.offsets_retention_check_interval_ms)
         replicas.on_leader(self.on_leader)
@@ -143,6 +167,7 @@ class GroupCoordinator:
         self.table.leadership.stop()
         self.alarm.stop()
         await self._background.stop()
+        await self.gates.stop()
 
     def on_leader(self, topic: str, partition: int, leader_epoch: int) -> None:
         """We lead a partition now. With the first one of ours, deadlines begin to matter."""
@@ -172,10 +197,6 @@ class GroupCoordinator:
             classic_size_max=settings.group_max_size,
         )
 
-    def _loaded(self, slot: Slot) -> None:
-        self.consumers.loaded(slot)
-        self._look_again(slot)
-
     # --- membership ----------------------------------------------------------------------------------------------
 
     async def join(
@@ -190,11 +211,30 @@ class GroupCoordinator:
 
     async def sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
         """Bring or fetch the assignment; answered when the leader's is stored."""
-        event = Sync(ticket=self._ticket(), request=request)
+        event = Sync(ticket=self._ticket(), request=request, assignable=await self._assignable(request))
         response: SyncGroupResponse = await self._submit(request.group_id, event)
         if response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return responses.sync_refusal(ErrorCode.REBALANCE_IN_PROGRESS)  # makes the member rejoin
         return response
+
+    async def _assignable(self, request: SyncGroupRequest) -> Assignable:
+        """What members without gates may have, if this is an assignment, or asks for one that is stored."""
+        slot = self.table.slots.get(request.group_id)
+        group = None if slot is None else slot.group
+        if slot is None or not isinstance(group, Group) or not group.gated_by_broker:
+            return {}
+        given = [bytes(row.assignment) for row in request.assignments]
+        if not given and group.state is STABLE:
+            given = [member.assignment for member in group.members if member.member_id == request.member_id]
+        names = sorted({name for one in given for name, _ in partitions_of(one)})
+        await self.gates.prepare(slot, names)
+        return self.gates.assignable(slot, names)
+
+    def _assignable_to(self, group_id: str, topic: TopicImage) -> tuple[int, ...]:
+        """The partitions of a topic that members of a group may have whose broker assigns."""
+        slot = self.table.slots.get(group_id)
+        partitions = None if slot is None else self.gates.assignable(slot, [topic.name]).get(topic.name)
+        return tuple(sorted(topic.partitions if partitions is None else partitions))
 
     async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
         """Stay a member."""
@@ -260,6 +300,7 @@ class GroupCoordinator:
         if group.state is not before or group.generation != generation:
             log.debug("%s: %s", group.describe(), responses.why(event))
         if not isinstance(event, Heartbeat | Close):  # heartbeats only move deadlines later
+            self.gates.settled(slot)
             self._look_again(slot)
 
     def _run(self, slot: Slot, effect: Effect) -> None:
@@ -307,9 +348,14 @@ class GroupCoordinator:
             return
         for answer in slot.positions.expire(slot.offsets.offset_of, now_ms):
             _answer(answer)
+        opens = self.gates.is_due(slot)
         if isinstance(slot.group, ConsumerGroup):
+            if opens:
+                slot.group.metadata_seen = None  # the next heartbeat looks at the topics, and finds more in them
             self._background.spawn(self.consumers.expire(slot))
         else:
+            if opens:
+                self._apply(slot, Opened())
             self._apply(slot, Tick())
 
     def _close(self, slot: Slot, error: ErrorCode) -> None:
@@ -321,7 +367,19 @@ class GroupCoordinator:
         else:
             self._apply(slot, Close(error))
 
+    def _loaded(self, slot: Slot) -> None:
+        self.consumers.loaded(slot)
+        self._look_again(slot)
+        self.gates.loaded(slot)
+
+    def _committed(self, slot: Slot, partitions: Collection[TopicPartition]) -> None:
+        """Offsets of a group are stable: who waited for them may go on."""
+        for answer in slot.positions.committed(partitions, slot.offsets.offset_of):
+            _answer(answer)
+        self.gates.committed(slot, partitions)
+
     def _forget(self, slot: Slot) -> None:
+        self.gates.forget(slot)
         self.table.forget(slot)
         self.alarm.forget(slot)
 
@@ -361,6 +419,11 @@ class GroupCoordinator:
         """A group of ours, to look at. Raises KafkaError."""
         slot = self.table.find(group_id)
         return None if slot is None else slot.group
+
+    def withheld(self, group_id: str) -> Mapping[TopicPartition, str]:
+        """What members of a group are not given, because they hold no gates, and why."""
+        slot = self.table.slots.get(group_id)
+        return {} if slot is None or not slot.withheld else self.gates.reasons(slot)
 
     def groups(self) -> list[Group | ConsumerGroup]:
         """The groups that this broker coordinates."""

@@ -6,6 +6,8 @@ is (a future in the coordinator, a number in a test) is known to the caller that
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from dataclasses import field
 from typing import Any
 
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest
@@ -17,6 +19,8 @@ from anabranch.protocol.internal_topics import GroupMetadataValue
 from anabranch.protocol.values import value
 
 Ticket = Any
+Assignable = Mapping[str, Collection[int]]
+"""Topic -> the partitions that members without gates may be assigned; of topics that are not in it, all of them."""
 
 
 @value(kw_only=True)
@@ -36,6 +40,7 @@ class Sync:
 
     ticket: Ticket
     request: SyncGroupRequest
+    assignable: Assignable = field(default_factory=dict)
 
 
 @value(kw_only=True)
@@ -92,6 +97,18 @@ class Persisted:
 
 
 @value
+class Withheld:
+    """A coordinator that took over has found what its predecessor withheld from the members of a Stable group."""
+
+    partitions: frozenset[tuple[str, int]]
+
+
+@value
+class Opened:
+    """Something that is withheld may be assigned now."""
+
+
+@value
 class Tick:
     """A deadline may have passed."""
 
@@ -103,7 +120,7 @@ class Close:
     error: ErrorCode
 
 
-Event = Join | Sync | Heartbeat | Leave | Commit | Observe | Delete | Persisted | Tick | Close
+Event = Join | Sync | Heartbeat | Leave | Commit | Observe | Delete | Persisted | Withheld | Opened | Tick | Close
 
 
 @value

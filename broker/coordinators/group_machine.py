@@ -30,9 +30,11 @@ from anabranch.broker.coordinators.group_events import (
     Join,
     Leave,
     Observe,
+    Opened,
     Persisted,
     Sync,
     Tick,
+    Withheld,
 )
 from anabranch.broker.coordinators.group_state import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, GroupLimits
 from anabranch.broker.coordinators.parking import drop, release
@@ -88,6 +90,10 @@ def _dispatch(group: Group, event: Event, now_ms: int) -> None:
             joining.replaced(group, event, now_ms)
         case Persisted():
             rebalance.persisted(group, event, now_ms)
+        case Withheld():
+            rebalance.found_withheld(group, event)
+        case Opened():
+            rebalance.opened(group, now_ms)
         case Tick():
             tick(group, now_ms)
         case Close():

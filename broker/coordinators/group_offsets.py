@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.coordinators.classic_group import CONSUMER_PROTOCOL_TYPE
 from anabranch.broker.coordinators.committed_offsets import CommittedOffset, Offsets, TopicPartition, records_of
 from anabranch.broker.coordinators.consumer_groups import administration
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
-from anabranch.broker.coordinators.group_events import Answer, Commit
+from anabranch.broker.coordinators.group_events import Commit
 from anabranch.broker.coordinators.group_state import EMPTY, STABLE
 from anabranch.broker.coordinators.replicated_journal import COMMIT_ERRORS, GROUP_ERRORS, Journal
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -42,17 +42,17 @@ class GroupOffsets:
         clock_ms: Callable[[], int],
         retention_ms: int,
         metadata_max: int,
-        answer: Callable[[Answer], None],
+        committed: Callable[[Slot, Collection[TopicPartition]], None],
         look_again: Callable[[Slot], None],
         close: Callable[[Slot, ErrorCode], None],
     ) -> None:
-        """`look_again` is called when a group may have become vacant, `close` when it was deleted."""
+        """`committed` hears of stable offsets, `look_again` of groups that may be vacant, `close` of deleted ones."""
         self._table = table
         self._journal = journal
         self._clock_ms = clock_ms
         self._retention_ms = retention_ms
         self._metadata_max = metadata_max
-        self._answer = answer
+        self._committed = committed
         self._look_again = look_again
         self._close = close
 
@@ -99,6 +99,13 @@ class GroupOffsets:
         finally:
             self._look_again(slot)
 
+    async def begin(self, slot: Slot, values: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Store where a group begins, in its own name. Raises KafkaError."""
+        try:
+            await self._commit(slot, values)
+        finally:
+            self._look_again(slot)
+
     async def _commit(self, slot: Slot, values: Mapping[TopicPartition, CommittedOffset]) -> None:
         if not values:
             return
@@ -109,8 +116,7 @@ class GroupOffsets:
             slot.offsets.end(values)
         for place, (partition, value) in enumerate(values.items(), first_offset):
             slot.offsets.commit(partition, dataclasses.replace(value, journal_offset=place))
-        for answer in slot.positions.committed(values, slot.offsets.offset_of):
-            self._answer(answer)
+        self._committed(slot, values.keys())
 
     async def delete(self, slot: Slot, partitions: Iterable[TopicPartition], *, group: bool = False) -> None:
         """Write tombstones, and one for the group itself if it goes too. Raises KafkaError."""

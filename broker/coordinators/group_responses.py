@@ -6,7 +6,7 @@ A refused JoinGroup names no protocol; up to v6 the wire cannot say "none" and s
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, assert_never
 
 from anabranch.broker.coordinators.classic_group import Group
@@ -20,13 +20,20 @@ from anabranch.broker.coordinators.group_events import (
     Join,
     Leave,
     Observe,
+    Opened,
     Persisted,
     Sync,
     Tick,
+    Withheld,
 )
 from anabranch.broker.coordinators.group_state import GroupLimits
 from anabranch.broker.coordinators.members import Member
-from anabranch.protocol.apis.describe_groups import DescribedGroup, DescribedGroupMember
+from anabranch.protocol.apis.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    WithheldPartition,
+    WithheldTopic,
+)
 from anabranch.protocol.apis.heartbeat import HeartbeatResponse
 from anabranch.protocol.apis.join_group import JoinGroupResponse, JoinGroupResponseMember
 from anabranch.protocol.apis.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
@@ -49,7 +56,7 @@ def refusal(event: Event, error: ErrorCode) -> Answer:
             return Answer(event.ticket, heartbeat(error))
         case Leave():
             return Answer(event.ticket, LeaveGroupResponse(error_code=error))
-        case Commit() | Observe() | Delete() | Persisted() | Tick() | Close():
+        case Commit() | Observe() | Delete() | Persisted() | Withheld() | Opened() | Tick() | Close():
             raise AssertionError(f"{event} has no ticket and cannot be answered")
         case _:
             assert_never(event)
@@ -126,13 +133,13 @@ def _subscriptions(group: Group) -> list[JoinGroupResponseMember]:
     ]
 
 
-def synced(group: Group, member: Member) -> SyncGroupResponse:
-    """The answer with a member's assignment."""
+def synced(group: Group, member: Member, assignment: bytes | None = None) -> SyncGroupResponse:
+    """The answer with a member's assignment, or with what is left of it."""
     return SyncGroupResponse(
         error_code=ErrorCode.NONE,
         protocol_type=group.protocol_type,
         protocol_name=group.protocol,
-        assignment=member.assignment,
+        assignment=member.assignment if assignment is None else assignment,
     )
 
 
@@ -163,8 +170,14 @@ def left(event: Leave, rows: Iterable[tuple[MemberIdentity, ErrorCode]]) -> Leav
     return LeaveGroupResponse(error_code=members[0].error_code if alone else ErrorCode.NONE, members=members)
 
 
-def described(group: Group) -> DescribedGroup:
-    """The group for administrators; metadata and assignments are only shown while they are in force."""
+def described(group: Group, withheld: Mapping[tuple[str, int], str]) -> DescribedGroup:
+    """The group for administrators; metadata and assignments are only shown while they are in force.
+
+    `withheld` has what members without gates were not given, and why.
+    """
+    topics: dict[str, list[WithheldPartition]] = {}
+    for (topic, index), reason in withheld.items():
+        topics.setdefault(topic, []).append(WithheldPartition(partition_index=index, reason=reason))
     stable = group.state.value == "Stable"
     return DescribedGroup(
         error_code=ErrorCode.NONE,
@@ -183,6 +196,7 @@ def described(group: Group) -> DescribedGroup:
             )
             for member in group.members
         ],
+        withheld=[WithheldTopic(name=name, partitions=rows) for name, rows in topics.items()],
     )
 
 

@@ -11,11 +11,11 @@ Source: kafka.coordinator.group.GroupCoordinator (handleTxnCommitOffsets), Group
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.coordinators.committed_offsets import CommittedOffset, TopicPartition, records_of
-from anabranch.broker.coordinators.group_events import Answer, Commit
+from anabranch.broker.coordinators.group_events import Commit
 from anabranch.broker.coordinators.replicated_journal import COMMIT_ERRORS, Journal, Part
 from anabranch.broker.replication.verification import Transaction
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -46,15 +46,15 @@ class GroupTransactions:
         replicas: ReplicaManager,
         *,
         clock_ms: Callable[[], int],
-        answer: Callable[[Answer], None],
+        committed: Callable[[Slot, Collection[TopicPartition]], None],
         look_again: Callable[[Slot], None],
     ) -> None:
-        """`look_again` is called when a group may have become vacant."""
+        """`committed` hears of offsets that took effect, `look_again` of groups that may have become vacant."""
         self._table = table
         self._journal = journal
         self._replicas = replicas
         self._clock_ms = clock_ms
-        self._answer = answer
+        self._committed = committed
         self._look_again = look_again
 
     async def commit(
@@ -115,6 +115,5 @@ class GroupTransactions:
             return
         for slot in [one for one in shard.slots.values() if producer_id in one.offsets.staged]:
             changed = slot.offsets.settle(producer_id, commit=commit)
-            for answer in slot.positions.committed(changed, slot.offsets.offset_of):
-                self._answer(answer)
+            self._committed(slot, changed)
             self._look_again(slot)

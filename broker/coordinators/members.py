@@ -43,6 +43,8 @@ class Member:
     session_timeout_ms: int
     protocols: Protocols
     assignment: bytes = b""
+    holds_gates: bool = False
+    """Whether it keeps the order of keys across resizes itself: then nothing is withheld from it."""
     is_new: bool = False
     """Has not got through its first join: kept alive by the new-member timeout instead of its session."""
     joining: Join | None = None
@@ -76,6 +78,7 @@ class Member:
         """Take over what the client says of itself when it joins."""
         request = event.request
         self.client_id, self.client_host = event.client_id, event.client_host
+        self.holds_gates = request.holds_gates
         self.session_timeout_ms = request.session_timeout_ms
         known = request.rebalance_timeout_ms >= 0
         self.rebalance_timeout_ms = request.rebalance_timeout_ms if known else request.session_timeout_ms  # v0

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from anabranch.broker.coordinators import group_responses as responses
 from anabranch.broker.coordinators.classic_group import Group
-from anabranch.broker.coordinators.group_events import Persisted, Sync
+from anabranch.broker.coordinators.group_events import Assignable, Persisted, Sync, Withheld
 from anabranch.broker.coordinators.group_state import COMPLETING, EMPTY, PREPARING, STABLE
+from anabranch.broker.coordinators.members import Member
 from anabranch.broker.coordinators.parking import answer_joins, answer_syncs, drop, park_sync
-from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.consumer_protocol import assigned_only
+from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 
 
 def start(group: Group, now_ms: int) -> None:
@@ -26,6 +28,7 @@ def start(group: Group, now_ms: int) -> None:
     if group.state is COMPLETING:
         answer_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
     group.assignment_phase.end()
+    group.withhold_nothing()
     if group.state is EMPTY:
         group.join_phase.begin_delayed(
             now_ms, group.members.rebalance_timeout_ms, group.limits.initial_rebalance_delay_ms
@@ -87,13 +90,15 @@ def sync(group: Group, event: Sync, now_ms: int) -> None:
     group.assignment_phase.asked(member.member_id)
     if group.state is STABLE:
         member.touch(now_ms)
-        group.answer(event.ticket, responses.synced(group, member))
+        # A static member that returns finds what was stored: a gate may have closed since, by a commit that went back.
+        left, refused = without_closed(member, member.assignment, event.assignable)
+        group.withhold(refused)
+        group.answer(event.ticket, responses.synced(group, member, left))
         return
     assert group.state is COMPLETING, f"{group.describe()}: a member in a group without members"
     park_sync(group, member, event.ticket)
     if member.member_id == group.members.leader_id:
-        given = {row.member_id: bytes(row.assignment) for row in request.assignments}
-        group.persist(group.assignment_phase.propose(group.members.by_id, given))
+        group.persist(group.assignment_phase.propose(group.members.by_id, given_by(group, event)))
 
 
 def persisted(group: Group, event: Persisted, now_ms: int) -> None:
@@ -107,3 +112,46 @@ def persisted(group: Group, event: Persisted, now_ms: int) -> None:
         return
     group.become_stable(now_ms)
     answer_syncs(group, ErrorCode.NONE, now_ms)
+
+
+# --- what is withheld from members that hold no gates -------------------------------------------------------------
+
+
+def given_by(group: Group, event: Sync) -> dict[str, bytes]:
+    """What the leader gives each member, without what may not be assigned yet."""
+    given: dict[str, bytes] = {}
+    for row in event.request.assignments:
+        member = group.members.by_id.get(row.member_id)
+        if member is not None:
+            left, refused = without_closed(member, bytes(row.assignment), event.assignable)
+            given.update({row.member_id: left})
+            group.withhold(refused)
+    return given
+
+
+def without_closed(
+    member: Member, assignment: bytes, assignable: Assignable
+) -> tuple[bytes, frozenset[tuple[str, int]]]:
+    """What a member may be given of an assignment, and what of it is withheld (rule R9, held by the broker)."""
+    if member.holds_gates or not assignable:
+        return assignment, frozenset()
+    try:
+        left, refused = assigned_only(
+            assignment, lambda topic, index: topic not in assignable or index in assignable[topic]
+        )
+    except DecodeError:
+        return assignment, frozenset()
+    return left, frozenset(refused)
+
+
+def found_withheld(group: Group, event: Withheld) -> None:
+    """The coordinator before this one withheld these; if the group has moved on, the next assignment tells."""
+    if group.state is STABLE and not group.withheld:
+        group.withhold(event.partitions)
+
+
+def opened(group: Group, now_ms: int) -> None:
+    """Divide the work anew, if anything is withheld of the present assignment."""
+    if group.withheld and group.state in (COMPLETING, STABLE):
+        start(group, now_ms)
+        end_join_phase_if_complete(group, now_ms)

@@ -20,6 +20,7 @@ from anabranch.broker.coordinators.group_machine import apply, restored
 from anabranch.broker.coordinators.group_positions import Positions
 from anabranch.broker.coordinators.group_state import EMPTY, GroupLimits
 from anabranch.broker.coordinators.replicated_journal import Journal, Part, Put, Settle
+from anabranch.broker.coordinators.slot_gates import SlotGates
 from anabranch.protocol import consumer_group_records
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import (
@@ -41,6 +42,7 @@ class Slot:
     partition: int
     offsets: Offsets = field(default_factory=Offsets)
     positions: Positions = field(default_factory=Positions)
+    gates: SlotGates = field(default_factory=SlotGates)
     writes_in_flight: int = 0
     end_offset: int = 0
     """Behind the last record of a group whose broker assigns: what follows from it is told when that is replicated."""
@@ -55,6 +57,11 @@ class Slot:
         """The group, where it is known to be one whose members assign."""
         assert isinstance(self.group, Group), f"{self.group.describe()} is not of the classic protocol"
         return self.group
+
+    @property
+    def withheld(self) -> frozenset[tuple[str, int]]:
+        """What members without gates are not given of the topics that they want."""
+        return self.gates.withheld if isinstance(self.group, ConsumerGroup) else self.group.withheld
 
     @property
     def untouched(self) -> bool:
@@ -85,7 +92,7 @@ class Slot:
 
     def next_deadline(self) -> int | None:
         """When the slot has to be looked at."""
-        deadlines = (self.group.next_deadline(), self.positions.next_deadline())
+        deadlines = (self.group.next_deadline(), self.positions.next_deadline(), self.gates.next_deadline())
         return min((due for due in deadlines if due is not None), default=None)
 
     def authorize(self, event: Commit | Observe | Delete, now_ms: int) -> None:

@@ -42,4 +42,4 @@ def describe(ctx: RequestContext, group_id: str) -> DescribedGroup:
     if not isinstance(group, Group):
         missing = ctx.version >= FIRST_VERSION_THAT_MISSES_GROUPS
         return responses.not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.NONE)
-    return responses.described(group)
+    return responses.described(group, ctx.services.groups.withheld(group_id))

@@ -2,7 +2,7 @@
 
 A broker answers only as leader, and only if the request names the present epoch, or none: a leader that has not
 adopted a resize yet answers UNKNOWN_LEADER_EPOCH instead of an end that may still move. Ends are exclusive.
-Versions 0 to 4.
+Versions 0 to 4. Coordinators that hold gates for others also learn where what can be delivered below an end ends.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from functools import partial
 
 from anabranch.broker.api import RequestContext, answer_each, handles
 from anabranch.broker.rights import demand, may
+from anabranch.broker.storage.deliverable import deliverable_end
 from anabranch.broker.turns import Turns
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.offset_for_leader_epoch import (
@@ -58,8 +59,17 @@ def end_of_epoch(
         raise KafkaError(
             ErrorCode.OFFSET_NOT_AVAILABLE, f"the followers of {topic}-{asked.partition} are not heard yet"
         )
-    epoch, end = partition.log.epochs.end_offset_for(asked.leader_epoch, partition.log.log_end_offset)
-    return EpochEndOffset(error_code=0, partition=asked.partition, leader_epoch=epoch, end_offset=end)
+    log = partition.log
+    epoch, end = log.epochs.end_offset_for(asked.leader_epoch, log.log_end_offset)
+    row = EpochEndOffset(error_code=0, partition=asked.partition, leader_epoch=epoch, end_offset=end)
+    if asked.deliverable:
+        row.log_start_offset = log.log_start_offset
+        if asked.leader_epoch < partition.leader_epoch:
+            if partition.last_stable_offset < min(end, log.log_end_offset):
+                # What an open transaction has below the cut may be handed out, or not.
+                raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{topic}-{asked.partition} is not stable up to {end}")
+            row.deliverable_end = deliverable_end(log, end)
+    return row
 
 
 def refuse(asked: OffsetForLeaderPartition, code: ErrorCode) -> EpochEndOffset:

@@ -223,6 +223,7 @@ class Membership:
                 JoinGroupRequestProtocol(name=assignor.name, metadata=self._subscription(assignor))
                 for assignor in self.assignors
             ],
+            holds_gates=True,
         )
 
     def _subscription(self, assignor: PartitionAssignor) -> bytes:

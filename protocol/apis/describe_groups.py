@@ -7,7 +7,7 @@ v6   GROUP_ID_NOT_FOUND, with a message                                  KIP-104
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Boolean, Bytes, Int16, Int32, Text, message, since
+from anabranch.protocol.wire import Boolean, Bytes, Int16, Int32, Text, message, since, tagged
 
 
 @message
@@ -27,6 +27,18 @@ class DescribedGroupMember:
 
 
 @message
+class WithheldPartition:
+    partition_index: Int32
+    reason: Text
+
+
+@message
+class WithheldTopic:
+    name: Text
+    partitions: list[WithheldPartition]
+
+
+@message
 class DescribedGroup:
     error_code: Int16
     error_message: Text | None = since(6, absent=None)
@@ -36,6 +48,8 @@ class DescribedGroup:
     protocol_data: Text
     members: list[DescribedGroupMember]
     authorized_operations: Int32 = since(3, absent=-2147483648)
+    withheld: list[WithheldTopic] = tagged(2546, since=5, absent=list)
+    """What the coordinator assigns to nobody, because the group has not read what came before, and why."""
 
 
 @message

@@ -11,7 +11,7 @@ v9   the leader may be told to skip the assignment                       KIP-814
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Boolean, Bytes, Int16, Int32, Text, always, message, since
+from anabranch.protocol.wire import Boolean, Bytes, Int16, Int32, Text, always, message, since, tagged
 
 
 @message
@@ -33,6 +33,8 @@ class JoinGroupRequest:
     protocols: list[JoinGroupRequestProtocol]
     """In order of preference; the metadata is between the members."""
     reason: Text | None = since(8, absent=None)
+    holds_gates: Boolean = tagged(2547, since=6, absent=False)
+    """Whether the member keeps the order of keys across resizes itself (D3, R9); else its coordinator does."""
 
 
 @message

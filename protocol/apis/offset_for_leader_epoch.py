@@ -9,7 +9,7 @@ v3   replica id, so that only followers may read past the high watermark
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Int16, Int32, Int64, Text, always, message, since
+from anabranch.protocol.wire import Boolean, Int16, Int32, Int64, Text, always, message, since, tagged
 
 
 @message
@@ -17,6 +17,8 @@ class OffsetForLeaderPartition:
     partition: Int32
     current_leader_epoch: Int32 = since(2, absent=-1)
     leader_epoch: Int32
+    deliverable: Boolean = tagged(2545, since=4, absent=False)
+    """Whether a coordinator that holds gates for others asks: how far has a group to commit?"""
 
 
 @message
@@ -39,6 +41,10 @@ class EpochEndOffset:
     leader_epoch: Int32 = since(1, absent=-1)
     end_offset: Int64 = always(absent=-1)
     """Exclusive; -1 with epoch -1 when the leader knows nothing as old."""
+    deliverable_end: Int64 = tagged(2545, since=4, absent=-1)
+    """Behind the last record below the end that consumers are handed; told if it was asked for."""
+    log_start_offset: Int64 = tagged(2542, since=4, absent=-1)
+    """Told if the deliverable end was asked for."""
 
 
 @message

@@ -54,6 +54,7 @@ class Standing:
             end = "gone" if one.end < 0 else f"{one.end:,}"
             place = f"  {partition!s:<32} committed {committed:>12}  end {end:>12}  lag {one.lag:>10,}"
             yield f"{place}  {one.owner or 'no member'}"
+        yield from withheld_lines(group)
 
     def row(self) -> Mapping[str, Any]:
         """For a program."""
@@ -83,7 +84,22 @@ class Standing:
                 }
                 for partition, one in sorted(self.partitions.items())
             ],
+            "withheld": withheld_rows(group),
         }
+
+
+def withheld_lines(group: Group) -> Iterator[str]:
+    """What the coordinator keeps from the group's members, for a person."""
+    for partition, reason in sorted(group.withheld.items()):
+        yield f"  {partition!s:<32} withheld by the coordinator, as members hold no gates: {reason}"
+
+
+def withheld_rows(group: Group) -> list[Mapping[str, Any]]:
+    """The same for a program."""
+    return [
+        {"topic": partition.topic, "partition": partition.partition, "reason": reason}
+        for partition, reason in sorted(group.withheld.items())
+    ]
 
 
 async def standing(admin: Admin, group_id: str) -> Standing:

@@ -53,3 +53,21 @@ def test_no_bytes_are_no_partitions_and_nonsense_is_refused() -> None:
     for data in (b"\0", struct.pack(">h", -1), cp.encode_assignment(ASSIGNMENT)[:-1], b"\0\0\xff\xff\xff\xff"):
         with pytest.raises(DecodeError):
             cp.decode_assignment(data)
+
+
+def test_an_assignment_is_made_smaller_and_nothing_else_of_it_changes() -> None:
+    mine = [cp.TopicPartitions(topic="t", partitions=[0, 1, 2]), cp.TopicPartitions(topic="u", partitions=[1])]
+    data = cp.encode_assignment(
+        cp.ConsumerProtocolAssignment(assigned_partitions=mine, user_data=b"own"), b"generations"
+    )
+    assert cp.assigned_only(data, lambda topic, index: True) == (data, [])
+    left, refused = cp.assigned_only(data, lambda topic, index: index != 1)
+    assert refused == [("t", 1), ("u", 1)]
+    found = cp.decode_assignment(left)
+    assert [(one.topic, one.partitions) for one in found.assigned_partitions] == [("t", [0, 2])]
+    assert (found.user_data, cp.decode_generations(left)) == (b"own", b"generations")
+    assert cp.assigned_only(b"", lambda topic, index: False) == (b"", [])
+    newer = b"\0\7" + data[2:]
+    assert cp.assigned_only(newer, lambda topic, index: topic == "u")[0][:2] == b"\0\7"
+    with pytest.raises(DecodeError):
+        cp.assigned_only(b"\0", lambda topic, index: True)

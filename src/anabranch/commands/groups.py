@@ -105,24 +105,30 @@ def gates(group: str, only: tuple[str, ...], watch: bool, as_json: bool, bootstr
     """Show closed gates and what would open them.
 
     A gate keeps a split or merged partition back until the group has committed what came before its records. Shown is
-    what waits, for which partition and owner, and since when.
+    what waits, for which partition and owner, and since when. For members of other makes, which hold no gates, the
+    coordinator does: it assigns such a partition to none of them, and says why.
     """
 
     async def act(admin: Admin) -> None:
         import asyncio
 
         from anabranch.clients.clock import follow_loop_ms
+        from anabranch.clients.group_admin import describe_group
         from anabranch.gates import closed_gates_of
+        from anabranch.group_lag import withheld_lines, withheld_rows
 
         clock_ms = follow_loop_ms()
         while True:
+            known = await describe_group(admin.network, group)
             closed = await closed_gates_of(admin, group, only)
             now_ms = clock_ms()
             for gate in closed:
                 tell(as_json, gate_row(gate), gate_lines(gate, now_ms=now_ms))
-            if not (closed or as_json):
+            if known.withheld:
+                tell(as_json, {"group": group, "withheld": withheld_rows(known)}, withheld_lines(known))
+            if not (closed or known.withheld or as_json):
                 click.echo(f"{group}: every gate is open")
-            if not (closed and watch):
+            if not ((closed or known.withheld) and watch):
                 return
             if not as_json:
                 click.echo("")

@@ -143,6 +143,10 @@ def group_row(cluster: Cluster, node: Node, group: Group | ConsumerGroup) -> Row
         "state": group.state.value,
         "generation": group.epoch if isinstance(group, ConsumerGroup) else group.generation,
         "members": sorted(group.members if isinstance(group, ConsumerGroup) else group.members.by_id),
+        "withheld": [
+            {"topic": topic, "partition": index, "reason": reason}
+            for (topic, index), reason in node.services.groups.withheld(group.group_id).items()
+        ],
         "offsets": offsets,
         "lag": sum(one["lag"] for one in offsets),
     }

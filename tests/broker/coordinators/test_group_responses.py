@@ -43,14 +43,17 @@ def test_leaving_in_both_forms() -> None:
 def test_what_is_in_force_is_only_told_of_a_stable_group() -> None:
     drive = Driver()
     (member_id,) = drive.stable(1)
-    shown = responses.described(drive.group)
+    shown = responses.described(drive.group, {("t", 1): "0@0 to reach offset 5"})
     assert (shown.group_state, shown.protocol_data, shown.members[0].member_assignment) == (
         "Stable",
         "range",
         member_id.encode(),
     )
     drive.join(member_id)
-    hidden = responses.described(drive.group)
+    assert [(one.name, [(row.partition_index, row.reason) for row in one.partitions]) for one in shown.withheld] == [
+        ("t", [(1, "0@0 to reach offset 5")])
+    ]
+    hidden = responses.described(drive.group, {})
     assert (hidden.group_state, hidden.protocol_data) == ("CompletingRebalance", "")
     assert (hidden.members[0].member_id, hidden.members[0].member_assignment) == (member_id, b"")
 
