@@ -3,7 +3,8 @@
 Every key and value starts with an int16 schema version. In `__consumer_offsets` a key's version is also its kind: 0 and
 1 are an offset commit, 2 is a group, others are in `consumer_group_records`. Kafka writes offset values as v3 (v1 when
 the commit carries its own expiry) and group values as v3; v4 is the flexible form of v3, which is read here but never
-written. In `__transaction_state` all is v0; the flexible v1 of a value is only read. A null value deletes.
+written. In `__transaction_state` all is v0, but for values of transactions of version 2, which are in the flexible v1.
+A null value deletes.
 
 Source: OffsetCommitKey/Value.json, GroupMetadataKey/Value.json, GroupMetadataManager.scala, and of transactions
 TransactionLogKey/Value.json, TransactionLog.scala of Kafka.
@@ -17,7 +18,7 @@ from typing import Any, ClassVar, Final
 
 from anabranch.protocol import codec, consumer_group_records
 from anabranch.protocol.errors import DecodeError
-from anabranch.protocol.wire import Bytes, Int8, Int16, Int32, Int64, Text, since
+from anabranch.protocol.wire import Bytes, Int8, Int16, Int32, Int64, Text, since, tagged
 
 CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
@@ -119,6 +120,9 @@ class TransactionValue:
     transaction_partitions: list[TransactionPartitions] | None
     transaction_last_update_timestamp_ms: Int64
     transaction_start_timestamp_ms: Int64
+    previous_producer_id: Int64 = tagged(0, since=1, absent=-1)
+    next_producer_id: Int64 = tagged(1, since=1, absent=-1)
+    client_transaction_version: Int16 = tagged(2, since=1, absent=0)
 
 
 def encode_key(key: Key) -> bytes:
@@ -163,8 +167,9 @@ def encode_transaction_key(transactional_id: str) -> bytes:
 
 
 def encode_transaction(value: TransactionValue) -> bytes:
-    """The value of a transactional id."""
-    return _encode(value, TRANSACTION_VERSION)
+    """The value of a transactional id; the flexible form where the other one has no room for what it says."""
+    plain = value.client_transaction_version == 0
+    return _encode(value, TRANSACTION_VERSION if plain else _TRANSACTION_VALUE_VERSION_LAST)
 
 
 def decode_transaction_key(data: bytes) -> str | None:

@@ -58,13 +58,18 @@ class GroupTransactions:
         self._look_again = look_again
 
     async def commit(
-        self, request: TxnOffsetCommitRequest, values: Mapping[TopicPartition, CommittedOffset], *, abortable: bool
+        self,
+        request: TxnOffsetCommitRequest,
+        values: Mapping[TopicPartition, CommittedOffset],
+        *,
+        abortable: bool,
+        adds: bool,
     ) -> None:
         """Stage offsets for a transaction that its coordinator knows. Raises KafkaError."""
         if request.group_id == "":
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         partition = self._table.leadership.shard_of(request.group_id).partition
-        verification = await self._verify(request, partition, abortable)
+        verification = await self._verify(request, partition, abortable, adds)
         slot = self._table.find_or_create(request.group_id)
         try:
             sender = Commit(
@@ -79,8 +84,12 @@ class GroupTransactions:
         finally:
             self._look_again(slot)
 
-    async def _verify(self, request: TxnOffsetCommitRequest, index: int, abortable: bool) -> Verification | None:
-        transaction = Transaction(request.transactional_id, request.producer_id, request.producer_epoch, abortable)
+    async def _verify(
+        self, request: TxnOffsetCommitRequest, index: int, abortable: bool, adds: bool
+    ) -> Verification | None:
+        transaction = Transaction(
+            request.transactional_id, request.producer_id, request.producer_epoch, abortable, adds
+        )
         try:
             partition = self._replicas.leader_of(CONSUMER_OFFSETS_TOPIC, index)
             verified = await self._replicas.verifier.verify(transaction, [(partition, NO_SEQUENCE)])

@@ -30,8 +30,10 @@ from anabranch.broker.coordinators.transaction_markers import DecidedTransaction
 from anabranch.broker.coordinators.transaction_requests import Producer
 from anabranch.broker.coordinators.transactional_id import (
     AT_REST,
+    NO_PRODUCER_ID,
     PREPARE_EPOCH_FENCE,
     PREPARED,
+    VERSION_WITH_EPOCH_BUMP,
     TopicPartition,
     Transaction,
     Transition,
@@ -160,11 +162,13 @@ class TransactionCoordinator:
         return producer
 
     async def add_partitions(
-        self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
+        self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition], client_version: int = 0
     ) -> None:
         """These partitions take part in the producer's transaction, which begins with the first. Raises KafkaError."""
         shard, transaction = self._known(transactional_id)
-        transition = requests.add_partitions(transaction, producer, partitions, now_ms=self._clock_ms())
+        transition = requests.add_partitions(
+            transaction, producer, partitions, client_version=client_version, now_ms=self._clock_ms()
+        )
         if transition is not None:
             await self._write(shard, transaction, transition)
             self._reached("txn:after-add")
@@ -175,22 +179,47 @@ class TransactionCoordinator:
         requests.check_member(transaction, producer)
         return frozenset(transaction.partitions)
 
-    async def end(self, transactional_id: str, producer: Producer, *, commit: bool) -> None:
-        """Commit or abort; returns when that is decided, and the markers are on their way. Raises KafkaError."""
+    async def end(
+        self, transactional_id: str, producer: Producer, *, commit: bool, client_version: int = 0
+    ) -> Producer:
+        """Commit or abort; returns when that is decided, and the markers are on their way. Raises KafkaError.
+
+        Returns as whom the producer goes on.
+        """
         shard, transaction = self._known(transactional_id)
-        transition = requests.end(transaction, producer, commit=commit, now_ms=self._clock_ms())
-        if transition is not None:
-            await self._decide(shard, transaction, transition)
+        drawn = NO_PRODUCER_ID
+        if requests.wants_next_producer_id(transaction, producer, client_version):
+            drawn = await self._producer_ids.draw()
+            shard, transaction = self._known(transactional_id)  # it may be another one by now
+            if not requests.wants_next_producer_id(transaction, producer, client_version):
+                drawn = NO_PRODUCER_ID
+        transition = requests.end(
+            transaction,
+            producer,
+            commit=commit,
+            client_version=client_version,
+            next_producer_id=drawn,
+            now_ms=self._clock_ms(),
+        )
+        if transition is None:
+            return Producer(transaction.producer_id, transaction.producer_epoch)
+        await self._decide(shard, transaction, transition)
+        if drawn != NO_PRODUCER_ID:
+            return Producer(drawn, 0)
+        return Producer(transition.producer_id, transition.producer_epoch)
 
     async def _abort_fenced(self, shard: TransactionShard, transaction: Transaction, fence: Transition) -> None:
         """Abort what the fenced producer left behind; its epoch is over even if that cannot be written."""
         producer = Producer(fence.producer_id, fence.producer_epoch)
-        transition = requests.end(transaction, producer, commit=False, from_client=False, now_ms=self._clock_ms())
+        version = transaction.client_version
+        transition = requests.end(
+            transaction, producer, commit=False, client_version=version, from_client=False, now_ms=self._clock_ms()
+        )
         assert transition is not None, "only an Ongoing transaction is fenced"
         try:
             await self._decide(shard, transaction, transition)
         except KafkaError as error:
-            if self._is_current(shard):
+            if self._is_current(shard) and version < VERSION_WITH_EPOCH_BUMP:
                 log.warning("%s: epoch %d is fenced in memory only: %s", transaction, producer.epoch, error)
                 transaction.fence_failed = True
             raise

@@ -1,6 +1,7 @@
 """How a transactional id is stored in `__transaction_state`, and what its coordinator keeps in memory per partition.
 
-The last record of an id is where it stands; a tombstone forgets it. Every record is written with acks=-1 before the
+The last record of an id is where it stands; a tombstone forgets it. Transactions of version 2 are written in the
+flexible form, which has room for what they need besides. Every record is written with acks=-1 before the
 memory follows. Partitions of a topic are written in order, so that equal states have equal bytes.
 
 Source: kafka.coordinator.transaction.TransactionLog and TransactionStateManager (loadTransactionMetadata).
@@ -15,6 +16,7 @@ from typing import Final
 from anabranch.broker.coordinators.replicated_journal import Put, Settle
 from anabranch.broker.coordinators.transactional_id import (
     EMPTY,
+    NO_PRODUCER_ID,
     TopicPartition,
     Transaction,
     TransactionState,
@@ -73,6 +75,9 @@ def record_of(transactional_id: str, transition: Transition) -> tuple[bytes, byt
         transaction_partitions=None if transition.state is EMPTY else grouped(transition.partitions),
         transaction_last_update_timestamp_ms=transition.last_update_ms,
         transaction_start_timestamp_ms=transition.start_ms,
+        previous_producer_id=transition.last_producer_id if transition.client_version else NO_PRODUCER_ID,
+        next_producer_id=transition.next_producer_id,
+        client_transaction_version=transition.client_version,
     )
     return encode_transaction_key(transactional_id), encode_transaction(value)
 
@@ -96,6 +101,9 @@ def restored(transactional_id: str, data: bytes) -> Transaction:
         transactional_id=transactional_id,
         producer_id=value.producer_id,
         producer_epoch=value.producer_epoch,
+        last_producer_id=value.previous_producer_id,
+        next_producer_id=value.next_producer_id,
+        client_version=value.client_transaction_version,
         timeout_ms=value.transaction_timeout_ms,
         state=state,
         partitions={(one.topic, index) for one in value.transaction_partitions or [] for index in one.partition_ids},

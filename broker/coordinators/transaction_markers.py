@@ -60,6 +60,7 @@ class DecidedTransaction:
                 for one in grouped(partitions)
             ],
             coordinator_epoch=self.shard.leader_epoch,
+            transaction_version=transaction.client_version,
         )
 
 

@@ -3,7 +3,8 @@
 Pure rules over one `Transaction`; each raises the KafkaError of the answer, returns the transition to write, or None
 when there is nothing to write and the answer is success. Whether the id is known, and known here, was asked before.
 
-Source: kafka.coordinator.transaction.TransactionCoordinator of Kafka 3.9 (before KIP-890 part 2). One answer differs:
+Source: kafka.coordinator.transaction.TransactionCoordinator of Kafka 3.9, and of 4.1 for version 2 of transactions
+(KIP-890), which the version of a request decides: EndTxn v5, and partitions that brokers add. One answer differs:
 when the epochs are used up, a producer with a wrong epoch hears PRODUCER_FENCED, and a repeated request its old answer,
 where Kafka fails with UNKNOWN_SERVER_ERROR.
 """
@@ -18,11 +19,13 @@ from anabranch.broker.coordinators.transactional_id import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
     ONGOING,
     PREPARE_ABORT,
     PREPARE_COMMIT,
     PREPARE_EPOCH_FENCE,
     PREPARED,
+    VERSION_WITH_EPOCH_BUMP,
     TopicPartition,
     Transaction,
     Transition,
@@ -80,7 +83,12 @@ def _may_go_on(transaction: Transaction, expected: Producer) -> bool:
 
 
 def add_partitions(
-    transaction: Transaction, producer: Producer, partitions: Iterable[TopicPartition], *, now_ms: int
+    transaction: Transaction,
+    producer: Producer,
+    partitions: Iterable[TopicPartition],
+    *,
+    client_version: int = 0,
+    now_ms: int,
 ) -> Transition | None:
     """More partitions, or None if all of them are in.
 
@@ -93,7 +101,7 @@ def add_partitions(
     added = frozenset(partitions)
     if transaction.state is ONGOING and added <= transaction.partitions:
         return None
-    return transaction.prepare_add(added, now_ms=now_ms)
+    return transaction.prepare_add(added, client_version=client_version, now_ms=now_ms)
 
 
 def check_member(transaction: Transaction, producer: Producer) -> None:
@@ -107,29 +115,71 @@ def check_member(transaction: Transaction, producer: Producer) -> None:
 
 
 def end(
-    transaction: Transaction, producer: Producer, *, commit: bool, from_client: bool = True, now_ms: int
+    transaction: Transaction,
+    producer: Producer,
+    *,
+    commit: bool,
+    client_version: int = 0,
+    next_producer_id: int = NO_PRODUCER_ID,
+    from_client: bool = True,
+    now_ms: int,
 ) -> Transition | None:
     """Decide the transaction, or None if it was decided like that before.
 
-    Not from a client, but as the second half of a fence, the producer comes with the epoch of the fence.
+    Not from a client, but as the second half of a fence, the producer comes with the epoch of the fence. Where no
+    transaction is open, an abort of version 2 still takes the next epoch: what the producer has sent may yet arrive.
+    `next_producer_id` is needed when `wants_next_producer_id` says so.
     Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
     """
-    if transaction.producer_id != producer.id:
+    again = is_repeated_end(transaction, producer)
+    if transaction.producer_id != producer.id and not (again and producer.id == transaction.last_producer_id):
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"{transaction.producer_id} is not {producer.id}")
-    if producer.epoch < transaction.producer_epoch or (from_client and producer.epoch != transaction.producer_epoch):
+    if not _may_end(transaction, producer, again, from_client):
         raise KafkaError(ErrorCode.PRODUCER_FENCED, f"epoch {producer.epoch} is not {transaction.producer_epoch}")
     if transaction.pending not in (None, PREPARE_EPOCH_FENCE):
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another request is in work")
-    if transaction.state is ONGOING:
+    state, bumps = transaction.state, client_version >= VERSION_WITH_EPOCH_BUMP
+    if state is ONGOING:
         if transaction.pending is PREPARE_EPOCH_FENCE:
             transaction.adopt_fence(producer.epoch)
-        return transaction.prepare_end(commit=commit, now_ms=now_ms)
-    if transaction.state is (COMPLETE_COMMIT if commit else COMPLETE_ABORT):
+    elif bumps and not commit and not again and state in AT_REST:
+        pass  # an empty one
+    elif state is (COMPLETE_COMMIT if commit else COMPLETE_ABORT) and again is bumps:
         return None
-    if transaction.state is (PREPARE_COMMIT if commit else PREPARE_ABORT):
+    elif state is (PREPARE_COMMIT if commit else PREPARE_ABORT):
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "the markers are being written")
-    wish = "committed" if commit else "aborted"
-    raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"{transaction.state.title} cannot be {wish}")
+    else:
+        wish = "committed" if commit else "aborted"
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"{state.title} cannot be {wish}")
+    return transaction.prepare_end(
+        commit=commit, client_version=client_version, next_producer_id=next_producer_id, now_ms=now_ms
+    )
+
+
+def wants_next_producer_id(transaction: Transaction, producer: Producer, client_version: int) -> bool:
+    """Whether the end of this transaction takes another producer id, for want of epochs."""
+    bumps = client_version >= VERSION_WITH_EPOCH_BUMP and transaction.pending is None
+    return bumps and transaction.epoch_exhausted and producer == (transaction.producer_id, transaction.producer_epoch)
+
+
+def is_repeated_end(transaction: Transaction, producer: Producer) -> bool:
+    """Whether the producer gives the epoch that the last end of version 2 took from it: its answer was lost."""
+    if not transaction.bumps:
+        return False
+    if producer.id == transaction.producer_id:
+        return transaction.producer_epoch == producer.epoch + 1
+    renewed = producer.id == transaction.last_producer_id and transaction.producer_epoch == 0
+    return renewed and is_epoch_exhausted(producer.epoch)
+
+
+def _may_end(transaction: Transaction, producer: Producer, again: bool, from_client: bool) -> bool:
+    """Whether the epoch is one with which a producer may end this transaction, or repeat that."""
+    same = producer.epoch == transaction.producer_epoch
+    if not from_client:
+        return producer.epoch >= transaction.producer_epoch
+    if transaction.state in PREPARED and transaction.bumps:
+        return again
+    return same or (again and transaction.state in (COMPLETE_COMMIT, COMPLETE_ABORT))
 
 
 def has_timed_out(transaction: Transaction, now_ms: int) -> bool:

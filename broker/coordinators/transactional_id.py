@@ -13,7 +13,11 @@ could not be. While a move is pending no other may begin, so the journal and the
 
 Epochs run from 0 to 32766: 32767 is only ever used to fence the producer that has 32766.
 
-Source: kafka.coordinator.transaction.TransactionMetadata; KIP-98, KIP-360.
+A transaction of version 2 ends with another epoch than it had: the next one, or with a new producer id the first. So no
+batch of it can come late, and its producer may begin the next one without asking (KIP-890). Which version a transaction
+has, the requests say that add to it and that end it.
+
+Source: kafka.coordinator.transaction.TransactionMetadata; KIP-98, KIP-360, KIP-890.
 """
 
 from __future__ import annotations
@@ -32,6 +36,8 @@ NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 PRODUCER_EPOCH_MAX: Final = 32767
 NO_TIMESTAMP: Final = -1
+VERSION_WITH_EPOCH_BUMP: Final = 2
+"""From this version of transactions on each end takes the next epoch."""
 
 
 class TransactionState(enum.IntEnum):
@@ -63,12 +69,12 @@ PREPARE_EPOCH_FENCE: Final = TransactionState.PREPARE_EPOCH_FENCE
 
 LEGAL: Final[Mapping[TransactionState, frozenset[TransactionState]]] = {
     #  from              to
-    EMPTY: frozenset({EMPTY, ONGOING, DEAD}),
+    EMPTY: frozenset({EMPTY, ONGOING, PREPARE_ABORT, DEAD}),
     ONGOING: frozenset({ONGOING, PREPARE_COMMIT, PREPARE_ABORT, PREPARE_EPOCH_FENCE}),
     PREPARE_COMMIT: frozenset({COMPLETE_COMMIT}),
     PREPARE_ABORT: frozenset({COMPLETE_ABORT}),
-    COMPLETE_COMMIT: frozenset({EMPTY, ONGOING, DEAD}),
-    COMPLETE_ABORT: frozenset({EMPTY, ONGOING, DEAD}),
+    COMPLETE_COMMIT: frozenset({EMPTY, ONGOING, PREPARE_ABORT, DEAD}),
+    COMPLETE_ABORT: frozenset({EMPTY, ONGOING, PREPARE_ABORT, DEAD}),
     DEAD: frozenset(),
     PREPARE_EPOCH_FENCE: frozenset({PREPARE_ABORT}),
 }
@@ -85,8 +91,13 @@ class Transition:
     producer_id: int
     producer_epoch: int
     last_producer_id: int
-    """Not in the journal: after a failover a repeated InitProducerId is not recognised, as in Kafka 3.9."""
+    """In the journal with version 2 only: before, a repeated InitProducerId is not recognised after a failover."""
     last_producer_epoch: int
+    """Not in the journal."""
+    next_producer_id: int = NO_PRODUCER_ID
+    """With which the producer will go on, because the epochs of this one are used up."""
+    client_version: int = 0
+    """The version of transactions that the producer speaks."""
     timeout_ms: int
     partitions: frozenset[TopicPartition]
     start_ms: int
@@ -109,6 +120,8 @@ class Transaction:
     start_ms: int = NO_TIMESTAMP
     last_update_ms: int
     pending: TransactionState | None = None
+    next_producer_id: int = NO_PRODUCER_ID
+    client_version: int = 0
     fence_failed: bool = False
     """An epoch was raised to fence a producer and could not be written: it is used again, as no producer has it."""
 
@@ -123,6 +136,11 @@ class Transaction:
         """Whether the producer id has no epoch left to give to a producer."""
         return is_epoch_exhausted(self.producer_epoch)
 
+    @property
+    def bumps(self) -> bool:
+        """Whether the present transaction, or the last one, ends with another epoch than it had."""
+        return self.client_version >= VERSION_WITH_EPOCH_BUMP and self.pending is not PREPARE_EPOCH_FENCE
+
     # --- where to go ---------------------------------------------------------------------------------------------
 
     def prepare_fence(self) -> Transition:
@@ -132,9 +150,14 @@ class Transaction:
         return self._prepare(PREPARE_EPOCH_FENCE, epoch=epoch, last_epoch=NO_PRODUCER_EPOCH)
 
     def adopt_fence(self, epoch: int) -> None:
-        """The fence goes on to an abort: the old producer is out from here on, whatever the journal says."""
+        """The fence goes on to an abort: the old producer is out from here on, whatever the journal says.
+
+        A transaction of version 2 gets the next epoch from the abort itself.
+        """
         assert self.pending is PREPARE_EPOCH_FENCE, f"{self} is not being fenced"
         self.pending = None
+        if self.bumps:
+            return
         self.producer_epoch = epoch
         self.last_producer_epoch = NO_PRODUCER_EPOCH
 
@@ -178,24 +201,44 @@ class Transaction:
             now_ms=now_ms,
         )
 
-    def prepare_add(self, partitions: Iterable[TopicPartition], *, now_ms: int) -> Transition:
+    def prepare_add(self, partitions: Iterable[TopicPartition], *, client_version: int = 0, now_ms: int) -> Transition:
         """More partitions; the first of them begin the transaction."""
         return self._prepare(
             ONGOING,
             partitions=self.partitions | frozenset(partitions),
+            client_version=client_version,
             start_ms=now_ms if self.state in AT_REST else self.start_ms,
             now_ms=now_ms,
         )
 
-    def prepare_end(self, *, commit: bool, now_ms: int) -> Transition:
-        """The decision."""
-        return self._prepare(PREPARE_COMMIT if commit else PREPARE_ABORT, now_ms=now_ms)
+    def prepare_end(
+        self, *, commit: bool, client_version: int = 0, next_producer_id: int = NO_PRODUCER_ID, now_ms: int
+    ) -> Transition:
+        """The decision. From version 2 on with the next epoch, which the markers bear."""
+        bumps = client_version >= VERSION_WITH_EPOCH_BUMP
+        return self._prepare(
+            PREPARE_COMMIT if commit else PREPARE_ABORT,
+            epoch=self.producer_epoch + 1 if bumps else None,
+            last_epoch=self.producer_epoch if bumps else None,
+            next_producer_id=next_producer_id,
+            client_version=client_version,
+            start_ms=now_ms if self.state in AT_REST else None,
+            now_ms=now_ms,
+        )
 
     def prepare_complete(self, *, now_ms: int) -> Transition:
         """What remains to be written when every partition has its marker."""
         self.fence_failed = False  # the abort that followed a fence stands in the journal
         after = COMPLETE_COMMIT if self.state is PREPARE_COMMIT else COMPLETE_ABORT
-        return self._prepare(after, partitions=frozenset(), now_ms=now_ms)
+        another = self.next_producer_id != NO_PRODUCER_ID
+        return self._prepare(
+            after,
+            producer_id=self.next_producer_id if another else None,
+            epoch=0 if another else None,
+            last_epoch=self.producer_epoch if another else None,
+            partitions=frozenset(),
+            now_ms=now_ms,
+        )
 
     def prepare_dead(self) -> Transition:
         """Nothing: the id is forgotten."""
@@ -210,6 +253,8 @@ class Transaction:
         last_epoch: int | None = None,
         timeout_ms: int | None = None,
         partitions: Iterable[TopicPartition] | None = None,
+        next_producer_id: int = NO_PRODUCER_ID,
+        client_version: int | None = None,
         start_ms: int | None = None,
         now_ms: int | None = None,
     ) -> Transition:
@@ -222,6 +267,8 @@ class Transaction:
             producer_epoch=self.producer_epoch if epoch is None else epoch,
             last_producer_id=self.producer_id,
             last_producer_epoch=self.last_producer_epoch if last_epoch is None else last_epoch,
+            next_producer_id=next_producer_id,
+            client_version=self.client_version if client_version is None else client_version,
             timeout_ms=self.timeout_ms if timeout_ms is None else timeout_ms,
             partitions=frozenset(self.partitions if partitions is None else partitions),
             start_ms=self.start_ms if start_ms is None else start_ms,
@@ -234,7 +281,8 @@ class Transaction:
         """The journal has the transition: it is so now."""
         to = transition.state
         assert self.pending is to, f"{self} was to become {self.pending!r}, not {to!r}"
-        same_producer = (transition.producer_id, transition.producer_epoch) == (self.producer_id, self.producer_epoch)
+        now, then = (self.producer_id, self.producer_epoch), (transition.producer_id, transition.producer_epoch)
+        same_producer = now == then
         match to:
             case TransactionState.EMPTY:
                 self.producer_id, self.producer_epoch = transition.producer_id, transition.producer_epoch
@@ -247,12 +295,23 @@ class Transaction:
                 self.start_ms = transition.start_ms
                 self.partitions = set(transition.partitions)
             case TransactionState.PREPARE_COMMIT | TransactionState.PREPARE_ABORT:
-                assert same_producer and self.partitions == transition.partitions, f"{self} cannot become {transition}"
+                bumped = transition.client_version >= VERSION_WITH_EPOCH_BUMP
+                assert then == (self.producer_id, self.producer_epoch + bumped), f"{self} cannot become {transition}"
+                assert self.partitions == transition.partitions, f"{self} cannot become {transition}"
+                self.producer_epoch, self.start_ms = transition.producer_epoch, transition.start_ms
+                self.last_producer_epoch = transition.last_producer_epoch
+                self.next_producer_id = transition.next_producer_id
             case TransactionState.COMPLETE_COMMIT | TransactionState.COMPLETE_ABORT:
-                assert same_producer and not self.partitions, f"{self} cannot become {transition}"
+                renewed = then == (self.next_producer_id, 0)
+                assert (same_producer or renewed) and not self.partitions, f"{self} cannot become {transition}"
+                self.last_producer_id = transition.last_producer_id
+                self.last_producer_epoch = transition.last_producer_epoch
+                self.producer_id, self.producer_epoch = then
+                self.next_producer_id = NO_PRODUCER_ID
             case TransactionState.DEAD | TransactionState.PREPARE_EPOCH_FENCE:
                 raise AssertionError(f"{self} cannot become {to.title}: nothing is ever written for that")
         self.last_update_ms = transition.last_update_ms
+        self.client_version = transition.client_version
         self.pending = None
         self.state = to
 

@@ -1,8 +1,8 @@
 """AddPartitionsToTxn: these partitions take part in the transaction from now on (KIP-98, KIP-890).
 
-Versions 0 to 5. Clients send one transaction (v0 to v3); brokers send many, and mostly only want to verify that a
-partition is in (v4 on). All partitions of a transaction are added or none: one that does not exist gets its error, and
-the others that they were not attempted. Every answer is per partition.
+Versions 0 to 5. Clients send one transaction (v0 to v3); brokers send many, to verify that a partition is in, or to add
+it for a producer of version 2 (v4 on). All partitions of a transaction are added or none: one that does not exist gets
+its error, and the others that they were not attempted. Every answer is per partition.
 """
 
 from __future__ import annotations
@@ -97,7 +97,12 @@ async def outcome(
     """The coordinator's answer: partition -> error. Raises KafkaError."""
     producer = Producer(asked.producer_id, asked.producer_epoch)
     if not asked.verify_only:
-        await ctx.services.transactions.add_partitions(asked.transactional_id, producer, partitions)
+        await ctx.services.transactions.add_partitions(
+            asked.transactional_id,
+            producer,
+            partitions,
+            client_version=2 if ctx.version >= FIRST_VERSION_OF_BROKERS else 0,
+        )
         return dict.fromkeys(partitions, ErrorCode.NONE)
     members = ctx.services.transactions.members(asked.transactional_id, producer)
     return {one: ErrorCode.NONE if one in members else ErrorCode.TRANSACTION_ABORTABLE for one in partitions}

@@ -1,7 +1,7 @@
 """EndTxn: commit or abort (KIP-98).
 
-Versions 0 to 4. Answered when the decision is replicated; the markers follow. A repeated request for a transaction that
-was ended the same way succeeds.
+Versions 0 to 5. Answered when the decision is replicated; the markers follow. A repeated request for a transaction that
+was ended the same way succeeds. From v5 on the producer goes on with the epoch that is in the answer (KIP-890).
 """
 
 from __future__ import annotations
@@ -17,16 +17,22 @@ from anabranch.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 FIRST_VERSION_WITH_PRODUCER_FENCED: Final = 2
+FIRST_VERSION_WITH_EPOCH_BUMP: Final = 5
 
 
-@handles(EndTxnRequest, versions="0-4")
+@handles(EndTxnRequest, versions="0-5")
 async def end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
     """End the transaction."""
     producer = Producer(request.producer_id, request.producer_epoch)
     try:
         demand(ctx, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-        await ctx.services.transactions.end(request.transactional_id, producer, commit=request.committed)
+        after = await ctx.services.transactions.end(
+            request.transactional_id,
+            producer,
+            commit=request.committed,
+            client_version=2 if ctx.version >= FIRST_VERSION_WITH_EPOCH_BUMP else 0,
+        )
     except KafkaError as error:
         code = code_for(error, knows_fenced=ctx.version >= FIRST_VERSION_WITH_PRODUCER_FENCED)
         return EndTxnResponse(error_code=code)
-    return EndTxnResponse(error_code=ErrorCode.NONE)
+    return EndTxnResponse(error_code=ErrorCode.NONE, producer_id=after.id, producer_epoch=after.epoch)

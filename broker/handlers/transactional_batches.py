@@ -1,8 +1,9 @@
-"""Checks the transactional batches of a Produce request before any is appended (KIP-98, KIP-890 part 1).
+"""Checks the transactional batches of a Produce request before any is appended (KIP-98, KIP-890).
 
 A request with such batches names its transactional id, and all of them are of one producer. The first batch of a
-transaction in a partition is let in only when the transaction's coordinator knows the partition as part of it; the
-errors of that question are told as NOT_ENOUGH_REPLICAS where they pass, which every producer answers by trying again.
+transaction in a partition is let in only when the transaction's coordinator knows the partition as part of it: because
+the client has told it, or, from Produce v12 on, because we do. The errors of that question are told as
+NOT_ENOUGH_REPLICAS where they pass, which every producer answers by trying again.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest
 
 FIRST_VERSION_THAT_MAY_ABORT: Final = 11
+FIRST_VERSION_THAT_ADDS: Final = 12
+"""From which on the client does not add partitions to its transaction itself."""
 _PASSING: Final = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -85,9 +88,17 @@ async def verify(replicas: ReplicaManager, request: ProduceRequest, version: int
         return Verified()
     assert request.transactional_id is not None
     verified = await replicas.verifier.verify(
-        Transaction(request.transactional_id, *producer, version >= FIRST_VERSION_THAT_MAY_ABORT), wanted
+        Transaction(
+            request.transactional_id,
+            *producer,
+            abortable=version >= FIRST_VERSION_THAT_MAY_ABORT,
+            adds=version >= FIRST_VERSION_THAT_ADDS,
+        ),
+        wanted,
     )
     for key, code in verified.refused.items():
+        if code is ErrorCode.CONCURRENT_TRANSACTIONS and version >= FIRST_VERSION_THAT_ADDS:
+            continue  # what it means they know
         if code in _PASSING:
             verified.refused[key] = ErrorCode.NOT_ENOUGH_REPLICAS
     return verified
@@ -100,7 +111,10 @@ def begins_in(
     try:
         partition = replicas.leader_of(topic, data.index)
         producers = partition.log.producers
-        if producers.has_open(header.producer_id) or producers.find_duplicate(header) is not None:
+        if (
+            producers.has_open(header.producer_id, header.producer_epoch)
+            or producers.find_duplicate(header) is not None
+        ):
             return None
         replicas.check_generation(partition, data.generation, fit)
     except KafkaError:

@@ -27,9 +27,10 @@ ALONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORI
 """What a partition is refused with, whatever becomes of the others."""
 FIRST_VERSION_THAT_WAITS: int = 2
 FIRST_VERSION_THAT_MAY_ABORT: int = 4
+FIRST_VERSION_THAT_ADDS: int = 5
 
 
-@handles(TxnOffsetCommitRequest, versions="0-4")
+@handles(TxnOffsetCommitRequest, versions="0-5")
 async def txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
     """Stage what can be staged; answered when it is replicated."""
     outcome = forbidden(ctx, request)
@@ -85,7 +86,10 @@ async def commit(
     """The coordinator's error code, as the version of the request knows it."""
     try:
         await ctx.services.groups.transactions.commit(
-            request, staged, abortable=ctx.version >= FIRST_VERSION_THAT_MAY_ABORT
+            request,
+            staged,
+            abortable=ctx.version >= FIRST_VERSION_THAT_MAY_ABORT,
+            adds=ctx.version >= FIRST_VERSION_THAT_ADDS,
         )
     except KafkaError as error:
         if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and ctx.version < FIRST_VERSION_THAT_WAITS:

@@ -1,8 +1,9 @@
 """WriteTxnMarkers: a transaction coordinator ends transactions in partitions that this broker leads (KIP-98).
 
-Versions 0 and 1. Each marker becomes a control batch in each of its partitions, also in one that a resize has sealed:
-what was begun there before has to end there (R6, K404). A partition is answered NONE once all in-sync replicas have its
-marker. Offsets that a transaction has committed become visible, or are dropped, at that moment.
+Versions 0 to 2; v2 says which version of transactions a marker ends (KIP-1228). Each marker becomes a control batch in
+each of its partitions, also in one that a resize has sealed: what was begun there before has to end there (R6, K404). A
+partition is answered NONE once all in-sync replicas have its marker. Offsets that a transaction has committed become
+visible, or are dropped, at that moment.
 
 A marker of a deposed coordinator or of a fenced producer is refused by the log. All stored batches are of format 2, so
 UNSUPPORTED_FOR_MESSAGE_FORMAT never comes up. Partitions that are not here are UNKNOWN_TOPIC_OR_PARTITION, as in Kafka:
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from anabranch.broker.replication.replica_manager import ReplicaManager
 
 ACKS_ALL = -1
+EPOCH_BUMP = 2
+"""The version of transactions whose markers bear a newer epoch than their records."""
 Outcomes = dict[int, dict[tuple[str, int], ErrorCode]]
 """Producer id -> partition -> error code."""
 
@@ -48,7 +51,7 @@ class Written:
     wait: ReplicationWait
 
 
-@handles(WriteTxnMarkersRequest, versions="0-1")
+@handles(WriteTxnMarkersRequest, versions="0-2")
 async def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
     """Append all markers, then wait until they are replicated."""
     if not (
@@ -65,7 +68,8 @@ async def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest
         for partition in [(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]:
             await turns.step()
             try:
-                written.append(Written(marker, partition, append(replicas, partition, content)))
+                wait = append(replicas, partition, content, newer=marker.transaction_version >= EPOCH_BUMP)
+                written.append(Written(marker, partition, wait))
             except KafkaError as error:
                 outcomes.setdefault(marker.producer_id, {})[partition] = error.code
     await replicas.rooms.wait_replicated([one.wait for one in written], ctx.services.settings.request_timeout_ms)
@@ -103,7 +107,7 @@ def control_batch(marker: WritableTxnMarker, now_ms: int) -> bytes:
     )
 
 
-def append(replicas: ReplicaManager, partition: tuple[str, int], content: bytes) -> ReplicationWait:
+def append(replicas: ReplicaManager, partition: tuple[str, int], content: bytes, *, newer: bool) -> ReplicationWait:
     """Append to one partition. No generation is compared: a marker is no record that belongs to a key."""
     try:
         found = replicas.partition(*partition)
@@ -111,7 +115,9 @@ def append(replicas: ReplicaManager, partition: tuple[str, int], content: bytes)
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(error)) from None
     if found.retiring:  # nothing was ever begun here that it could end, and a removed log may not grow
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{found!r} is being removed")
-    info = replicas.append_local(found, content, acks=ACKS_ALL, generation=None, origin="coordinator")
+    info = replicas.append_local(
+        found, content, acks=ACKS_ALL, generation=None, origin="newer-coordinator" if newer else "coordinator"
+    )
     return ReplicationWait(found, info.last_offset + 1)
 
 

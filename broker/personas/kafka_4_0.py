@@ -78,6 +78,6 @@ PERSONA: Final = Persona(
         "group.version": 1,
         "kraft.version": 0,
         "metadata.version": 25,
-        "transaction.version": 1,
+        "transaction.version": 2,
     },
 )

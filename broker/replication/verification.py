@@ -1,4 +1,4 @@
-"""Asks the coordinators of transactions whether partitions are part of them, before anything is appended there.
+"""Asks the coordinators of transactions whether partitions are in them, or adds them, before anything is appended.
 
 A batch that comes after its transaction has ended would open one that is never ended, and hold up every read_committed
 consumer (KIP-890 part 1). Only the first batch of a transaction in a partition is asked about; what a log has to do
@@ -39,18 +39,25 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FIRST_VERSION_THAT_VERIFIES: Final = 4
+RETRY_PAUSE_S: Final = 0.02
+RETRIES_MS: Final = 100
+"""Kafka's `add.partitions.to.txn.retry.backoff.ms` and `.max.ms`."""
 Key = tuple[str, int]
 Answers = Mapping[Key, ErrorCode]
 
 
 @value
 class Transaction:
-    """Whose batches want in. `abortable`: the client understands TRANSACTION_ABORTABLE."""
+    """Whose batches want in. `abortable`: the client understands TRANSACTION_ABORTABLE.
+
+    `adds`: the client leaves it to us to add partitions to its transaction (version 2).
+    """
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     abortable: bool = False
+    adds: bool = False
 
 
 class Verified:
@@ -114,6 +121,9 @@ class Lane:
             elif other.producer_epoch > transaction.producer_epoch:
                 mine.refuse(ErrorCode.INVALID_PRODUCER_EPOCH)
                 return mine
+            elif other.adds is not transaction.adds:
+                mine.refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
+                return mine
             else:
                 waiting.partitions.update(mine.partitions)
                 return waiting
@@ -153,7 +163,9 @@ class Lane:
                 if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                     code = ErrorCode.INVALID_TXN_STATE  # what brokers may do is not the client's business
             else:
-                code = ErrorCode.NONE  # a coordinator from before KIP-890 vouches for everybody
+                code = (
+                    ErrorCode.NONE
+                )  # a coordinator from before KIP-890 vouches for everybody; all of ours are younger
         except (OSError, TimeoutError) as error:
             log.info("broker %d cannot be asked about transactions: %s", self._broker_id, error)
         except KafkaError as error:
@@ -205,20 +217,23 @@ class TransactionVerifier:
     async def verify(self, transaction: Transaction, wanted: Iterable[tuple[Partition, int]]) -> Verified:
         """Let a transaction into partitions with these first sequences (-1: offsets of a group, which have none).
 
-        Returns at once when the transaction is open in all of them, or when verification is switched off.
+        Returns at once when the transaction is open in all of them, or when verification is switched off. A producer
+        of version 2 may begin its next transaction while the last one is being completed: it is asked for again until
+        that is so, for a short time.
         """
         verified = Verified()
-        if not self._settings().transaction_partition_verification_enable:
+        if not transaction.adds and not self._settings().transaction_partition_verification_enable:
             return verified
-        for partition, sequence in wanted:
-            begun = partition.log.producers.begin_verification(
-                transaction.producer_id, transaction.producer_epoch, sequence, self._clock_ms()
-            )
-            if begun is not None:
-                verified.begun[partition] = begun
+        wanted = list(wanted)
+        self._begin(transaction, wanted, verified)
         if verified.begun:
             partitions = [(partition.topic, partition.index) for partition in verified.begun]
             answers = await self._ask(transaction, partitions)
+            if transaction.adds:
+                answers = await self._ask_again(transaction, partitions, answers)
+                # The end of the last transaction, which came meanwhile, has taken what was begun. What is late now is
+                # of an older epoch than that of the marker which ended it, and refused for that.
+                self._begin(transaction, wanted, verified)
             for key in partitions:
                 code = answers[key]
                 if code is ErrorCode.TRANSACTION_ABORTABLE and not transaction.abortable:
@@ -226,6 +241,22 @@ class TransactionVerifier:
                 if code is not ErrorCode.NONE:
                     verified.refused[key] = code
         return verified
+
+    def _begin(self, transaction: Transaction, wanted: Iterable[tuple[Partition, int]], verified: Verified) -> None:
+        for partition, sequence in wanted:
+            begun = partition.log.producers.begin_verification(
+                transaction.producer_id, transaction.producer_epoch, sequence, self._clock_ms(), adds=transaction.adds
+            )
+            if begun is not None:
+                verified.begun[partition] = begun
+
+    async def _ask_again(self, transaction: Transaction, partitions: Sequence[Key], answers: Answers) -> Answers:
+        """Until the last transaction is completed, or for as long as a Kafka broker tries."""
+        deadline_ms = self._clock_ms() + RETRIES_MS
+        while ErrorCode.CONCURRENT_TRANSACTIONS in answers.values() and self._clock_ms() < deadline_ms:
+            await asyncio.sleep(RETRY_PAUSE_S)
+            answers = await self._ask(transaction, partitions)
+        return answers
 
     async def _ask(self, transaction: Transaction, partitions: Sequence[Key]) -> Answers:
         coordinator = self._coordinator_of(transaction.transactional_id)
@@ -248,7 +279,7 @@ class TransactionVerifier:
 
 
 def request_for(questions: Iterable[Question]) -> AddPartitionsToTxnRequest:
-    """The request that asks, and changes nothing."""
+    """The request that asks, and changes nothing but for those who want their partitions added."""
     transactions = []
     for question in questions:
         topics: dict[str, AddPartitionsToTxnTopic] = {}
@@ -259,7 +290,7 @@ def request_for(questions: Iterable[Question]) -> AddPartitionsToTxnRequest:
                 transactional_id=question.transaction.transactional_id,
                 producer_id=question.transaction.producer_id,
                 producer_epoch=question.transaction.producer_epoch,
-                verify_only=True,
+                verify_only=not question.transaction.adds,
                 topics=list(topics.values()),
             )
         )

@@ -191,7 +191,7 @@ class PartitionLog:
             except DecodeError as reason:
                 raise KafkaError(ErrorCode.INVALID_RECORD, str(reason)) from None
             if control is not None and control.ends_transaction:
-                self.producers.check_marker(header, control)
+                self.producers.check_marker(header, control, newer=origin == "newer-coordinator")
         elif header.producer_id >= 0:
             self.producers.check(
                 header, from_client=origin == "client", verification=verification, verified_only=verified_only

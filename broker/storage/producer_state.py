@@ -13,6 +13,9 @@ The rules (Kafka's `ProducerAppendInfo` and `ProducerStateEntry`; KIP-98, KIP-36
     producer unknown                                          any first sequence
     not transactional while its transaction is open           INVALID_TXN_STATE
     first of a transaction, its coordinator did not confirm   INVALID_TXN_STATE
+    newer epoch while a transaction of an older one is open   CONCURRENT_TRANSACTIONS
+    version 2, producer unknown, first sequence not 0         OUT_OF_ORDER_SEQUENCE_NUMBER
+    marker of version 2, epoch not above that of the records  INVALID_PRODUCER_EPOCH
     marker of an older coordinator                            TRANSACTION_COORDINATOR_FENCED
 
 A transaction that its coordinator knows nothing of would never end. So the first batch of one is appended only with the
@@ -52,9 +55,10 @@ class Verification:
     `lowest_sequence` is the first batch that wants in: a later one that is confirmed sooner has to wait for it.
     """
 
-    __slots__ = ("began_ms", "epoch", "lowest_sequence")
+    __slots__ = ("adds", "began_ms", "epoch", "lowest_sequence")
 
-    def __init__(self, epoch: int, sequence: int, now_ms: int) -> None:
+    def __init__(self, epoch: int, sequence: int, now_ms: int, adds: bool) -> None:
+        self.adds = adds
         self.began_ms = now_ms
         self.epoch = epoch
         self.lowest_sequence = sequence
@@ -124,21 +128,24 @@ class ProducerStates:
                 return batch
         return None
 
-    def has_open(self, producer_id: int) -> bool:
-        """Whether a transaction of the producer is open here."""
+    def has_open(self, producer_id: int, epoch: int) -> bool:
+        """Whether a transaction of the producer is open here, and has this epoch."""
         entry = self._entries.get(producer_id)
-        return entry is not None and entry.transaction_start != NO_OFFSET
+        return entry is not None and entry.transaction_start != NO_OFFSET and entry.epoch == epoch
 
-    def begin_verification(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> Verification | None:
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int, now_ms: int, *, adds: bool = False
+    ) -> Verification | None:
         """A transactional batch wants in: what to append it with once its coordinator agrees.
 
-        None while the producer's transaction is open here: the coordinator has agreed before.
+        None while the producer's transaction is open here: the coordinator has agreed before. `adds`: it is of version
+        2, where every epoch begins with sequence 0.
         """
-        if self.has_open(producer_id):
+        if self.has_open(producer_id, epoch):
             return None
         known = self._verifications.get(producer_id)
         if known is None:
-            known = self._verifications[producer_id] = Verification(epoch, sequence, now_ms)
+            known = self._verifications[producer_id] = Verification(epoch, sequence, now_ms, adds)
         elif epoch > known.epoch:
             known.epoch, known.lowest_sequence = epoch, sequence
         elif epoch == known.epoch:
@@ -172,18 +179,23 @@ class ProducerStates:
             )
         if from_client:
             _check_sequence(entry, begun, header)
+            _check_ended(entry, header)
         if entry is not None and entry.transaction_start != NO_OFFSET and not header.is_transactional:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"producer {header.producer_id} has an open transaction and sends outside of it",
             )
 
-    def check_marker(self, header: BatchHeader, control: ControlRecord) -> None:
-        """Whether a coordinator's marker may be appended. Raises KafkaError."""
+    def check_marker(self, header: BatchHeader, control: ControlRecord, *, newer: bool = False) -> None:
+        """Whether a coordinator's marker may be appended. Raises KafkaError.
+
+        `newer`: it ends a transaction of version 2, whose records have an older epoch than it.
+        """
         entry = self._entries.get(header.producer_id)
         if entry is None:
             return
-        if header.producer_epoch < entry.epoch:
+        least = entry.epoch + (newer and entry.transaction_start != NO_OFFSET)
+        if header.producer_epoch < least:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"producer {header.producer_id} has epoch {entry.epoch}, the marker {header.producer_epoch}",
@@ -264,6 +276,15 @@ class ProducerStates:
         return entry
 
 
+def _check_ended(entry: ProducerEntry | None, header: BatchHeader) -> None:
+    """A transaction of an older epoch has to end before anything of a newer one comes: else it would end with it."""
+    if entry is not None and entry.transaction_start != NO_OFFSET and entry.epoch < header.producer_epoch:
+        raise KafkaError(
+            ErrorCode.CONCURRENT_TRANSACTIONS,
+            f"the transaction of epoch {entry.epoch} of producer {header.producer_id} has not ended here",
+        )
+
+
 def _check_sequence(entry: ProducerEntry | None, begun: Verification | None, header: BatchHeader) -> None:
     if begun is not None and header.base_sequence > begun.lowest_sequence:
         raise KafkaError(
@@ -271,6 +292,11 @@ def _check_sequence(entry: ProducerEntry | None, begun: Verification | None, hea
             f"producer {header.producer_id} sent sequence {begun.lowest_sequence} before {header.base_sequence}",
         )
     if entry is None:
+        if begun is not None and begun.adds and header.base_sequence > 0:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {header.producer_id} begins with sequence {header.base_sequence} instead of 0",
+            )
         return
     if entry.epoch == NO_PRODUCER_EPOCH:
         expected = header.base_sequence

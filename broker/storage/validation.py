@@ -24,7 +24,7 @@ from anabranch.protocol.records.batch import (
 from anabranch.protocol.records.compression import Compression
 from anabranch.protocol.records.message_set import iter_headers
 
-Origin = Literal["client", "coordinator"]
+Origin = Literal["client", "coordinator", "newer-coordinator"]
 
 _CODEC_MAX: Final = max(Compression)
 

@@ -51,7 +51,7 @@ async def test_a_marker_is_a_control_batch_on_all_replicas(version: int, commit:
             assert control.type is (ControlType.COMMIT if commit else ControlType.ABORT)
             assert control.coordinator_epoch == 5
             assert len(log.producers.aborted) == (not commit)
-            assert not log.producers.has_open(7)
+            assert not log.producers.has_open(*PRODUCER)
 
 
 async def test_answers_per_producer_and_partition() -> None:

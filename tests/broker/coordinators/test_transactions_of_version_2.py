@@ -1,0 +1,304 @@
+"""Version 2 of transactions: what an end means in each state, what the journal keeps, and who comes after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from anabranch.broker.coordinators import transaction_requests as requests
+from anabranch.broker.coordinators.transaction_journal import record_of, restored
+from anabranch.broker.coordinators.transaction_requests import Producer
+from anabranch.broker.coordinators.transactional_id import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    EMPTY,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    PRODUCER_EPOCH_MAX,
+    Transaction,
+    TransactionState,
+)
+from anabranch.broker.replication import verification
+from anabranch.protocol.apis.end_txn import EndTxnRequest
+from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.records.batch import iter_batches
+from tests.broker.coordinators.test_transaction_failover import with_leader, without_leader
+from tests.broker.coordinators.test_transaction_requests import ME, outcome
+from tests.broker.coordinators.test_transactional_id import transaction
+from tests.broker.coordinators.transaction_world import Identity, TransactionWorld, transaction_world
+from tests.broker.replication.replica_cluster import until
+from tests.broker.transactions import transactional_batch
+
+NONE, CONCURRENT, INVALID = ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE
+FENCED, MAPPING = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING
+BEFORE = Producer(ME.id, ME.epoch - 1)
+"""With the epoch that the last end took."""
+
+
+def of_version_2(state: TransactionState, **changes: object) -> Transaction:
+    return transaction(state, client_version=2, **changes)
+
+
+def end(one: Transaction, producer: Producer = ME, *, commit: bool = True) -> TransactionState | ErrorCode:
+    return outcome(one, lambda: requests.end(one, producer, commit=commit, client_version=2, now_ms=50))
+
+
+@pytest.mark.parametrize(
+    ("state", "producer", "commit", "answer"),
+    [
+        (ONGOING, ME, True, PREPARE_COMMIT),
+        (ONGOING, ME, False, PREPARE_ABORT),
+        (ONGOING, BEFORE, True, FENCED),
+        (EMPTY, ME, True, INVALID),
+        (EMPTY, ME, False, PREPARE_ABORT),
+        (EMPTY, BEFORE, False, FENCED),
+        (COMPLETE_COMMIT, ME, True, INVALID),
+        (COMPLETE_COMMIT, ME, False, PREPARE_ABORT),
+        (COMPLETE_COMMIT, BEFORE, True, NONE),
+        (COMPLETE_COMMIT, BEFORE, False, INVALID),
+        (COMPLETE_ABORT, ME, True, INVALID),
+        (COMPLETE_ABORT, ME, False, PREPARE_ABORT),
+        (COMPLETE_ABORT, BEFORE, False, NONE),
+        (COMPLETE_ABORT, BEFORE, True, INVALID),
+        (PREPARE_COMMIT, ME, True, FENCED),
+        (PREPARE_COMMIT, BEFORE, True, CONCURRENT),
+        (PREPARE_COMMIT, BEFORE, False, INVALID),
+        (PREPARE_ABORT, BEFORE, False, CONCURRENT),
+        (PREPARE_ABORT, BEFORE, True, INVALID),
+    ],
+)
+def test_what_an_end_means(
+    state: TransactionState, producer: Producer, commit: bool, answer: TransactionState | ErrorCode
+) -> None:
+    assert end(of_version_2(state), producer, commit=commit) == answer
+
+
+@pytest.mark.parametrize("state", [EMPTY, ONGOING, COMPLETE_COMMIT, COMPLETE_ABORT])
+def test_other_producers(state: TransactionState) -> None:
+    for wrong, answer in ((Producer(999, 3), MAPPING), (Producer(ME.id, 1), FENCED), (Producer(ME.id, 4), FENCED)):
+        assert end(of_version_2(state), wrong) is answer
+    assert end(of_version_2(state, pending=EMPTY), ME, commit=False) is CONCURRENT
+
+
+def test_each_end_takes_an_epoch_and_each_version_may_end_what_the_other_began() -> None:
+    one = of_version_2(ONGOING)
+    move = requests.end(one, ME, commit=True, client_version=2, now_ms=50)
+    assert move is not None and (move.producer_epoch, move.last_producer_epoch) == (4, 3)
+    one.complete(move)
+    assert one.producer_epoch == 4, "which the markers bear"
+    one.partitions.clear()
+    one.complete(one.prepare_complete(now_ms=60))
+    assert (one.state, one.producer_epoch, one.client_version) == (COMPLETE_COMMIT, 4, 2)
+    now = Producer(ME.id, 4)
+    one.complete(one.prepare_add([("t", 0)], client_version=2, now_ms=70))
+    move = requests.end(one, now, commit=True, now_ms=80)
+    assert move is not None and (move.producer_epoch, move.client_version) == (4, 0)
+    one.complete(move)
+    one.partitions.clear()
+    one.complete(one.prepare_complete(now_ms=90))
+    assert requests.end(one, now, commit=True, now_ms=90) is None, "as version 0 has it"
+
+
+def ended(one: Transaction, producer: Producer, drawn: int = -1) -> list[bytes]:
+    """Ends a transaction to the last record; what the journal has of that."""
+    records = []
+    move = requests.end(one, producer, commit=True, client_version=2, next_producer_id=drawn, now_ms=50)
+    assert move is not None
+    records.append(record_of("tx", move)[1])
+    one.complete(move)
+    one.partitions.clear()
+    move = one.prepare_complete(now_ms=60)
+    records.append(record_of("tx", move)[1])
+    one.complete(move)
+    return records
+
+
+def test_when_the_epochs_are_used_up_the_end_takes_another_producer_id() -> None:
+    last = PRODUCER_EPOCH_MAX - 1
+    mine = Producer(ME.id, last)
+    one = of_version_2(ONGOING, producer_epoch=last)
+    assert requests.wants_next_producer_id(one, mine, 2)
+    assert not requests.wants_next_producer_id(one, mine, 0)
+    assert not requests.wants_next_producer_id(one, Producer(ME.id, last - 1), 2)
+    prepared, completed = (restored("tx", record) for record in ended(one, mine, drawn=2000))
+    assert (prepared.producer_id, prepared.producer_epoch, prepared.next_producer_id) == (
+        ME.id,
+        PRODUCER_EPOCH_MAX,
+        2000,
+    )
+    for after in (one, completed):
+        assert (after.producer_id, after.producer_epoch, after.last_producer_id) == (2000, 0, ME.id)
+        assert end(after, mine) is NONE, "asked again"
+        assert end(after, mine, commit=False) is INVALID
+        assert end(after, Producer(ME.id, last - 1)) is MAPPING
+    move = prepared.prepare_complete(now_ms=70)
+    assert (move.producer_id, move.producer_epoch) == (2000, 0), "the next coordinator goes on with that"
+
+
+def test_the_journal_keeps_what_tells_a_repeated_end() -> None:
+    one = of_version_2(ONGOING)
+    prepared, completed = (restored("tx", record) for record in ended(one, ME))
+    assert (prepared.state, prepared.producer_epoch, prepared.client_version) == (PREPARE_COMMIT, 4, 2)
+    assert end(prepared, ME) is CONCURRENT and end(completed, ME) is NONE
+    plain = transaction(ONGOING)
+    move = requests.end(plain, ME, commit=True, now_ms=50)
+    assert move is not None and record_of("tx", move)[1][:2] == b"\0\0", "as Kafka 3.9 reads it"
+
+
+def test_a_fence_takes_one_epoch_of_either_version() -> None:
+    for version in (0, 2):
+        one = transaction(ONGOING, client_version=version)
+        fence = one.prepare_fence()
+        move = requests.end(
+            one,
+            Producer(fence.producer_id, fence.producer_epoch),
+            commit=False,
+            client_version=version,
+            from_client=False,
+            now_ms=50,
+        )
+        assert move is not None and move.producer_epoch == 4
+        assert move.last_producer_epoch == (3 if version else -1), "who is late may go on, of version 2"
+
+
+async def end_on(
+    world: TransactionWorld, who: Identity, *, commit: bool = True, at: int = 1
+) -> tuple[ErrorCode, Identity]:
+    request = EndTxnRequest(transactional_id="tx", producer_id=who[0], producer_epoch=who[1], committed=commit)
+    answer = await world.ask(request, version=5, at=at)
+    return ErrorCode(answer.error_code), (answer.producer_id, answer.producer_epoch)
+
+
+async def send(world: TransactionWorld, who: Identity, index: int, at: int, sequence: int = 0) -> ErrorCode:
+    records = transactional_batch("v", producer=who, sequence=sequence)
+    request = ProduceRequest(
+        transactional_id="tx",
+        acks=-1,
+        timeout_ms=30_000,
+        topic_data=[TopicProduceData(name="t", partition_data=[PartitionProduceData(index=index, records=records)])],
+    )
+    answer = await world.ask(request, version=12, at=at)
+    return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+
+
+def epochs_of(world: TransactionWorld, index: int, leader: int) -> list[tuple[int, bool]]:
+    """The epoch of each batch in a partition, and whether it is a marker."""
+    log = world.partition(leader, "t", index).log
+    return [(header.producer_epoch, header.is_control) for _, header in iter_batches(bytes(log.read(0, 1 << 30)))]
+
+
+async def test_leaders_on_other_brokers_add_their_partitions() -> None:
+    async with transaction_world(brokers=3, partitions=3) as world:
+        me = await world.begin()
+        for index, leader in ((0, 1), (1, 2), (2, 3)):
+            assert await send(world, me, index, leader) is NONE
+        assert (await world.describe()).topics[0].partitions == [0, 1, 2]
+        code, after = await end_on(world, me)
+        assert (code, after) == (NONE, (me[0], me[1] + 1))
+        await world.reaches(COMPLETE_COMMIT)
+        for index, leader in ((0, 1), (1, 2), (2, 3)):
+            await until(lambda index=index, leader=leader: len(epochs_of(world, index, leader)) == 2)  # type: ignore[misc]
+            assert epochs_of(world, index, leader) == [(me[1], False), (me[1] + 1, True)]
+            assert await send(world, me, index, leader, sequence=1) is ErrorCode.INVALID_PRODUCER_EPOCH, "too late"
+
+
+async def test_the_next_transaction_waits_where_the_marker_of_the_last_is_missing() -> None:
+    """Its batch must not come before the marker: it would end with the transaction before."""
+    async with transaction_world(brokers=2, partitions=2) as world:
+        me = await world.begin()
+        assert await send(world, me, 0, 1) is NONE and await send(world, me, 1, 2) is NONE
+        await without_leader(world, 1)
+        code, after = await end_on(world, me)
+        assert code is NONE
+        await until(lambda: len(epochs_of(world, 0, 1)) == 2)
+        assert await send(world, after, 0, 1) is CONCURRENT
+        assert epochs_of(world, 0, 1) == [(me[1], False), (me[1] + 1, True)]
+        await with_leader(world, 1, 2)
+        await world.reaches(COMPLETE_COMMIT)
+        assert await send(world, after, 0, 1) is NONE and await send(world, after, 1, 2) is NONE
+        assert [epoch for epoch, _ in epochs_of(world, 1, 2)] == [me[1], me[1] + 1, after[1]]
+
+
+async def test_a_transaction_may_be_followed_at_once_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The marker comes while the leader asks, again and again, whether the next transaction may begin."""
+    monkeypatch.setattr(verification, "RETRIES_MS", 30_000)
+    async with transaction_world(partitions=1) as world:
+        me = await world.begin()
+        assert await send(world, me, 0, 1) is NONE
+        markers: Any = world.coordinator()._markers
+        deliver, asked = markers._deliver, asyncio.Event()
+
+        async def held(node: int, load: Any) -> None:
+            await asked.wait()
+            await deliver(node, load)
+
+        monkeypatch.setattr(markers, "_deliver", held)
+        code, after = await end_on(world, me)
+        assert code is NONE
+        following = asyncio.create_task(send(world, after, 0, 1))
+        producers = world.partition(1, "t", 0).log.producers
+        await until(lambda: producers._verifications.get(me[0]) is not None)
+        asked.set()
+        assert await following is NONE
+        assert epochs_of(world, 0, 1) == [(me[1], False), (after[1], True), (after[1], False)]
+
+
+async def test_an_open_transaction_of_an_older_epoch_takes_nothing_of_a_newer_one() -> None:
+    """Even if its coordinator said so: the leader itself sees that the last transaction has not ended here."""
+    async with transaction_world(partitions=1) as world:
+        me = await world.begin()
+        assert await send(world, me, 0, 1) is NONE
+        coordinator: Any = world.coordinator()
+        transaction = coordinator.transaction("tx")
+        transaction.producer_epoch += 1
+        assert await send(world, (me[0], me[1] + 1), 0, 1) is CONCURRENT
+        transaction.producer_epoch -= 1
+        assert (await end_on(world, me))[0] is NONE
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_the_next_coordinator_knows_an_end_that_it_is_asked_for_again(commit: bool) -> None:
+    async with transaction_world(brokers=3, partitions=2) as world:
+        me = await world.begin()
+        assert await send(world, me, 0, 1) is NONE and await send(world, me, 1, 2) is NONE
+        await without_leader(world, 1)
+        code, after = await end_on(world, me, commit=commit)
+        assert code is NONE
+        await until(lambda: "txn:after-some-markers" in world.steps)
+        await world.kill(1)
+        await world.coordinate(2, isr=(2, 3))
+        assert (await end_on(world, me, commit=commit, at=2))[0] is CONCURRENT
+        await with_leader(world, 0, 2)
+        await with_leader(world, 1, 3)
+        await world.reaches(COMPLETE_COMMIT if commit else COMPLETE_ABORT, at=2)
+        kind = "COMMIT" if commit else "ABORT"
+        assert [(what, epoch) for what, epoch, _ in world.markers(0)] == [(kind, after[1])] * 2, "twice does no harm"
+        assert await end_on(world, me, commit=commit, at=2) == (NONE, after)
+        assert await send(world, after, 0, 2) is NONE
+
+
+async def test_who_produces_while_the_coordinator_is_away_tries_again() -> None:
+    async with transaction_world(brokers=2, partitions=1) as world:
+        me = await world.begin()
+        await without_leader(world, 0, "__transaction_state")
+        assert await send(world, me, 0, 1) is ErrorCode.NOT_ENOUGH_REPLICAS
+        await world.coordinate(2)
+        async with asyncio.timeout(30):
+            while await send(world, me, 0, 1) is not NONE:
+                pass
+
+
+def test_a_batch_that_waits_for_its_partition_to_be_added_begins_with_sequence_0() -> None:
+    from anabranch.broker.storage.producer_state import ProducerStates
+    from anabranch.protocol.records.batch import read_header
+
+    states = ProducerStates()
+    begun = states.begin_verification(7, 0, 3, 0, adds=True)
+    header = read_header(transactional_batch("v", producer=(7, 0), sequence=3))
+    with pytest.raises(KafkaError) as refused:
+        states.check(header, from_client=True, verification=begun, verified_only=True)
+    assert refused.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

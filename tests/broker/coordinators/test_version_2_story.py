@@ -1,0 +1,18 @@
+"""Transactions of version 2 on a Kafka 4 face: every answer of the story is the one that Kafka 4.1.1 gave."""
+
+from __future__ import annotations
+
+import asyncio
+
+from anabranch.cluster import Cluster
+from tests.broker.coordinators import version_2_story
+
+EARLY = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
+
+
+async def test_each_answer_is_that_of_kafka() -> None:
+    async with asyncio.timeout(120), Cluster(1, kafka="4.1", properties=EARLY) as cluster:
+        told = await version_2_story.tell(*cluster.address(1))
+    expected = version_2_story.FILE.read_text().splitlines()
+    assert told == expected
+    assert len(expected) == 75
