@@ -17,6 +17,7 @@ Examples:
   anabranch up --control 127.0.0.1:9190 --control-journal 1000      in another terminal
   anabranch journal --follow                                       one line for each exchange
   anabranch journal topic=orders error=NOT_LEADER_OR_FOLLOWER
+  anabranch journal explain 41                                     why that one was refused
   anabranch journal topic=orders --capture orders.pcapng           for Wireshark; needs up --control-frames
   anabranch journal api=OffsetCommit group=billing --json | jq .request
 """,
@@ -38,18 +39,31 @@ def command(where: tuple[str, ...], follow: bool, as_json: bool, capture: str | 
     WHERE is made of NAME=VALUE, as in a rule of `anabranch faults`: api, versions, brokers, client_id, topic,
     partition, group, transactional_id, producer_id; between_brokers=true; and error, rule, outcome, after, limit.
     """
+    number = _to_explain(where)
     words: dict[str, Any] = {}
-    for one in where:
+    for one in where if number is None else ():
         name, found, value = one.partition("=")
         if not found:
             raise click.UsageError(f"exchanges are chosen by NAME=VALUE, such as topic=orders, not {one!r}")
         words[name] = value
     with connected(url, token) as control:
+        if number is not None:
+            click.echo("\n".join(control.journal.explain(number)))
+            return
         if capture is not None:
             control.journal.save(capture, **words)
             return
         for row in control.journal.follow(**words) if follow else control.journal.entries(**words):
             click.echo(json.dumps(row) if as_json else line(row))
+
+
+def _to_explain(where: tuple[str, ...]) -> int | None:
+    """The number behind `explain`. UsageError if there is none."""
+    if where[:1] != ("explain",):
+        return None
+    if len(where) != 2 or not where[1].isdecimal():
+        raise click.UsageError("explain takes the number of one exchange: anabranch journal explain 41")
+    return int(where[1])
 
 
 def line(row: dict[str, Any]) -> str:

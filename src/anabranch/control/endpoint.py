@@ -82,6 +82,8 @@ class ControlDoor:
         cluster.on_node(events.watch)
         cluster.on_anew(events.forget)
         actions, journal = Actions(cluster, events), self._journal(cluster)
+        if journal is not None:
+            journal.knows(lambda: events.after(0))
         states = States(cluster, actions, events, journal, clock, self._fork)
         controlled = Controlled(cluster, actions, events, journal, clock, states)
         if cluster.has_rules:

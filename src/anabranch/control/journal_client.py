@@ -6,7 +6,7 @@ assert control.journal.count(api="OffsetCommit", group="billing") == 1
 from __future__ import annotations
 
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,6 +63,12 @@ class JournalClient:
     def save(self, path: str | Path, **where: Any) -> None:
         """Write exchanges to a capture for Wireshark. ControlError if their bytes are not kept."""
         Path(path).write_bytes(self._ask("GET", f"/v1/journal/capture?{_words(where)}"))
+
+    def explain(self, exchange: Mapping[str, Any] | int) -> list[str]:
+        """Why an exchange ended as it did, in sentences. ControlError (404) if it is not kept any more."""
+        number = exchange if isinstance(exchange, int) else int(exchange["number"])
+        told: list[str] = self._ask("GET", f"/v1/journal/{number}/explain")["explained"]
+        return told
 
     def clear(self) -> None:
         """Forget all."""

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.clients.clock import follow_loop_ms
-from anabranch.control.actions import Impossible
+from anabranch.control.actions import Impossible, Unknown
 from anabranch.control.route import Asked, GaveUp, Route, timeout_s
 from anabranch.journal.capture import capture
 from anabranch.journal.query import WORDS
@@ -32,6 +32,15 @@ async def wait_journal(on: Controlled, asked: Asked) -> Any:
     except TimeoutError as error:
         raise GaveUp(str(error)) from None
     return [one.row() for one in found]
+
+
+async def explain_exchange(on: Controlled, asked: Asked) -> Any:
+    """Why one exchange ended as it did."""
+    journal, number = _journal(on), asked.words["number"]
+    try:
+        return {"number": int(number), "explained": journal.explain(int(number))}
+    except (KeyError, ValueError):
+        raise Unknown(f"no exchange {number} is kept; the newest is {journal.newest}") from None
 
 
 async def get_capture(on: Controlled, asked: Asked) -> bytes:
@@ -69,5 +78,6 @@ JOURNAL_ROUTES: Final[tuple[Route, ...]] = (
     Route(
         "GET", "/v1/journal/capture", "As a capture for Wireshark: pcapng.", get_capture, query=WORDS, gives_file=True
     ),
+    Route("GET", "/v1/journal/{number}/explain", "Why one exchange ended as it did.", explain_exchange),
     Route("DELETE", "/v1/journal", "Forget all exchanges.", clear_journal),
 )

@@ -189,6 +189,13 @@ def rows_there(names: Names, response: Any, version: int, level: Level, base: Ro
     return [row for row, _ in _walk(names, response, version, level.path, base)]
 
 
+def codes_there(names: Names, response: Any, version: int, level: Level, base: Row) -> Iterator[tuple[Row, int]]:
+    """The rows of an answer that are refused, and with which code."""
+    for row, struct in _walk(names, response, version, level.path, base):
+        if code := int(getattr(struct, level.field)):
+            yield row, code
+
+
 def _walk(names: Names, struct: Any, version: int, path: tuple[WireField, ...], base: Row) -> Iterator[tuple[Row, Any]]:
     if not path:
         yield base, struct

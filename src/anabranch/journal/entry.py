@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from anabranch.faults.contradictions import overruled
 from anabranch.faults.places import levels_of
-from anabranch.faults.rewriting import rows_there
+from anabranch.faults.rewriting import codes_there, rows_there
 from anabranch.journal.plain import holds_records, plain
 from anabranch.protocol.error_codes import error_codes
 from anabranch.protocol.errors import ErrorCode
@@ -32,6 +33,7 @@ class Entry:
         "frames",
         "number",
         "outcome",
+        "refusals",
         "rules",
         "took_s",
         "view",
@@ -49,6 +51,8 @@ class Entry:
         self.rules: list[str] = []
         """The rules of faults that have hit it, in the order in which they were asked."""
         self._hit_by: list[Rule] = []
+        self.refusals: dict[str, list[Row]] = {}
+        """Error -> what was refused with it."""
         self.frames: Frames | None = None
         """Its bytes, if they are kept."""
         self._answer: Any = None
@@ -80,6 +84,9 @@ class Entry:
         self.errors = tuple(sorted({ErrorCode(code).name for code in error_codes(response, type(response)) if code}))
         for level in levels_of(request.api, request.version):
             self._rows += rows_there(view.names, response, request.version, level, self._base)
+            if self.errors:
+                for row, code in codes_there(view.names, response, request.version, level, self._base):
+                    self.refusals.setdefault(ErrorCode(code).name, []).append(row)
         self._answer = plain(response, request.version) if holds_records(type(response)) else response
 
     def is_about(self, matcher: Matcher) -> bool:
@@ -90,6 +97,30 @@ class Entry:
         if view.between_brokers != matcher.between_brokers:
             return False
         return not matcher.names_rows or any(map(matcher.surely_means, (*view.rows, *self._rows)))
+
+    @property
+    def api(self) -> str:
+        """What was asked."""
+        return self.view.request.api.name
+
+    @property
+    def hit_rules(self) -> Sequence[Rule]:
+        """The rules that have hit it."""
+        return self._hit_by
+
+    def named(self, kind: str) -> set[Any]:
+        """All that was asked or answered of a kind: topics, groups, transactional ids."""
+        return {row[kind] for row in (self._base, *self.view.rows, *self._rows) if row.get(kind) is not None}
+
+    def leaders_told(self, topic: str, partition: int) -> Iterator[tuple[int, int]]:
+        """Leader and epoch of a partition, if this is a Metadata that tells them."""
+        if self.api != "Metadata" or self._answer is None:
+            return
+        for one in getattr(self._answer, "topics", ()):
+            if one.name == topic:
+                yield from (
+                    (row.leader_id, row.leader_epoch) for row in one.partitions if row.partition_index == partition
+                )
 
     def row(self) -> dict[str, Any]:
         """For a program."""

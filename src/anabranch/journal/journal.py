@@ -13,12 +13,13 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from anabranch.faults.happening import Happening
 from anabranch.faults.matching import Surroundings, View
 from anabranch.journal.entry import Entry
+from anabranch.journal.explaining import explained
 from anabranch.journal.frames import answered, frames_of
 from anabranch.journal.query import Query
 from anabranch.journal.recorder import Recorder
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from anabranch.broker.peer import Peer
     from anabranch.faults.armed import ArmedRule, Hit
     from anabranch.faults.faults import Served
+    from anabranch.journal.explaining import Happened
     from anabranch.protocol.codec import Request
 
 Key = tuple[int, str, int, int]
@@ -51,6 +53,19 @@ class Journal:
         self._under_way: dict[Key, Entry] = {}
         self._number = 0
         self._news: asyncio.Future[None] | None = None
+        self._events: Callable[[], Sequence[Happened]] = lambda: ()
+
+    def knows(self, events: Callable[[], Sequence[Happened]]) -> None:
+        """Where to ask for what has happened in the cluster, to explain exchanges by it."""
+        self._events = events
+
+    def explain(self, exchange: Entry | int) -> list[str]:
+        """Why an exchange ended as it did, in sentences: "... was refused with NOT_LEADER_OR_FOLLOWER for orders-3: its
+        leader is broker 2 in epoch 5, since 11 ms before." KeyError if none of this number is kept."""
+        kept = list(self)
+        if isinstance(exchange, int):
+            exchange = {one.number: one for one in kept}[exchange]
+        return explained(exchange, self._events(), kept)
 
     @property
     def newest(self) -> int:

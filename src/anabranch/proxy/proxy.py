@@ -50,6 +50,7 @@ class Proxy(Startable):
         self.journal: Journal | None = None
         if settings.journal_size:
             self.journal = Journal(settings.journal_size, self.node_ids, frames=settings.frames)
+            self.journal.knows(lambda: self.events.after(0))
             self.faults.on_hit(self.journal.on_hit)
         self.faults.on_hit(self.events.on_hit)
         self.faults.on_change(self._on_rules)

@@ -37,6 +37,11 @@ def test_exchanges_are_shown(told: dict[str, str], anabranch: Command) -> None:
         for one in anabranch("journal", "error=TOPIC_ALREADY_EXISTS", "--json", "--control", url).output.splitlines()
     ]
     assert row["request"]["topics"][0]["name"] == "orders" and row["outcome"] == "answered"
+    why = anabranch("journal", "explain", str(row["number"]), "--control", url).output
+    assert "CreateTopics v" in why and "was refused with TOPIC_ALREADY_EXISTS for orders" in why
+    gone = anabranch("journal", "explain", "99999", "--control", url)
+    assert gone.exit_code == 1 and "no exchange 99999 is kept" in gone.output
+    assert "takes the number of one exchange" in anabranch("journal", "explain", "--control", url).output
     refused = anabranch("journal", "topics=a", "--control", url)
     assert refused.exit_code == 1 and "the journal is not asked by topics" in refused.output
     assert anabranch("journal", "orders", "--control", url).exit_code == 2
