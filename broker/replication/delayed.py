@@ -32,6 +32,23 @@ class Parked(Generic[Key]):
         self.finish = finish
         self.done = False
 
+    def let_go(self) -> None:
+        """Refer to nothing any more: its request may refer to this, and holds megabytes of records.
+
+        What forms a circle is only freed when the garbage collector comes to it.
+        """
+        self.keys = []
+        self.ready = _never
+        self.finish = _nothing
+
+
+def _never(_: object) -> bool:
+    return False
+
+
+def _nothing() -> None:
+    pass
+
 
 class DelayedRequests(Generic[Key]):
     """All parked requests of one kind, by key and by deadline."""
@@ -113,8 +130,9 @@ class DelayedRequests(Generic[Key]):
 
     def _finish(self, parked: Parked[Key]) -> None:
         if not parked.done:
+            finish = parked.finish
             self._remove(parked)
-            parked.finish()
+            finish()
 
     def _remove(self, parked: Parked[Key]) -> None:
         parked.done = True
@@ -125,6 +143,7 @@ class DelayedRequests(Generic[Key]):
                 watching.pop(parked, None)
                 if not watching:
                     del self._watchers[key]
+        parked.let_go()
         # Requests mostly finish long before their deadline: do not let the heap remember thousands of them.
         if len(self._deadlines) > 64 and len(self._deadlines) > 4 * self._waiting:
             self._deadlines = [entry for entry in self._deadlines if not entry[2].done]

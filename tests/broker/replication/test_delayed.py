@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
+import pytest
+
 from anabranch.broker.replication.delayed import DelayedRequests
 
 
@@ -110,3 +115,25 @@ def test_a_request_that_waits_may_watch_more_and_may_be_let_go() -> None:
     room.watch(parked, "c")
     waiter.satisfied = True
     assert (room.check("b"), room.check("c")) == (0, 0), "who has gone watches nothing"
+
+
+@pytest.mark.parametrize("how", ["finished", "expired", "discarded"])
+def test_what_has_waited_is_freed_without_the_garbage_collector(how: str) -> None:
+    """A fetch that keeps the note of its waiting holds the records of its answer, too: megabytes."""
+    room: DelayedRequests[str] = DelayedRequests()
+    waiter = Waiter()
+    parked = room.park(("a",), 10.0, waiter.ready, waiter.finish)
+    waiter.asked.append(parked)  # type: ignore[arg-type]
+    if how == "finished":
+        room.finish(parked)
+    elif how == "expired":
+        room.expire(11.0)
+    else:
+        room.discard(parked)
+    waited = weakref.ref(waiter)
+    gc.disable()
+    try:
+        del waiter, parked
+        assert waited() is None
+    finally:
+        gc.enable()
