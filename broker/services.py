@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from anabranch.broker.config_changes import ConfigChanges
 from anabranch.broker.controller_fence import ControllerFence
 from anabranch.broker.features import FinalizedFeatures
+from anabranch.broker.metadata_rows import MetadataRows
 from anabranch.broker.personas.persona import persona
 from anabranch.protocol.values import value
 
@@ -70,6 +71,7 @@ class Services:
     """Wall-clock milliseconds that run with the event loop's clock."""
     rng: random.Random
     fence: ControllerFence = field(default_factory=ControllerFence)
+    metadata_rows: MetadataRows = field(default_factory=MetadataRows)
     config_changes: ConfigChanges = field(default_factory=lambda: ConfigChanges({}))
     features: FinalizedFeatures = field(default_factory=FinalizedFeatures)
     cluster_id: str = ""

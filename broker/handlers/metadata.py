@@ -9,6 +9,7 @@ takes longer, or if it is not known yet whether the topic exists. Source: Kafka'
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from anabranch.broker import admin
@@ -17,20 +18,17 @@ from anabranch.broker.rights import NOT_ASKED, cluster_operations, may, operatio
 from anabranch.broker.turns import Turns
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.metadata import (
-    GenerationStart,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
-    MetadataResponsePartition,
     MetadataResponseTopic,
-    ReshardStep,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
-    from anabranch.broker.metadata_cache import ClusterImage, PartitionImage, TopicImage
+    from anabranch.broker.metadata_cache import ClusterImage, TopicImage
 
 Asked = TypeVar("Asked")
 
@@ -38,8 +36,6 @@ SETTLE_MS: Final = 250
 _MAY_EXIST: Final = frozenset({ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NOT_CONTROLLER})
 """Another broker was faster, or the session with ZooKeeper ended and it is unknown what was written."""
 FIRST_VERSION_WITH_NULL_FOR_ALL: Final = 1
-FIRST_VERSION_WITH_LISTENERS: Final = 6
-"""From which on clients are told that a leader has no listener like theirs."""
 FIRST_VERSION_WITH_LOOKUP_BY_ID: Final = 12
 
 
@@ -53,16 +49,14 @@ async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataRes
     if asked is None or (not asked and ctx.version < FIRST_VERSION_WITH_NULL_FOR_ALL):
         image = services.metadata.image
         shown = [one for one in image.topics.values() if may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, one.name)]
-        topics = await rows_of(shown, lambda topic: topic_row(ctx, image, topic))
+        topics = await rows_of(shown, lambda topic: row_of(ctx, image, topic))
     else:
         missing = await create_missing(ctx, request) if request.allow_auto_topic_creation else {}
         image = services.metadata.image
         rows = await rows_of(asked, lambda topic: answer(ctx, image, topic, missing))
         topics = list({(row.topic_id, row.name): row for row in rows}.values())  # asked for twice, told once
     if request.include_topic_authorized_operations:
-        for row in topics:
-            if row.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED and row.name is not None:
-                row.topic_authorized_operations = operations(ctx, ResourceType.TOPIC, row.name)
+        topics = [with_operations(ctx, row) for row in topics]
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.id, host=where[0], port=where[1], rack=broker.rack)
@@ -150,19 +144,31 @@ def answer(
             return error_row(asked, ErrorCode.UNKNOWN_TOPIC_ID)
         if not may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
             return hidden_row(None, asked.topic_id)
-        return topic_row(ctx, image, topic)
+        return row_of(ctx, image, topic)
     if asked.name is None:
         return error_row(asked, ErrorCode.INVALID_REQUEST)
     if not may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, asked.name):
         return hidden_row(asked.name, ZERO_UUID)
     topic = image.topics.get(asked.name)
     if topic is not None:
-        return topic_row(ctx, image, topic)
+        return row_of(ctx, image, topic)
     try:
         admin.check_topic_name(asked.name)
     except KafkaError as error:
         return error_row(asked, error.code)
     return error_row(asked, refused.get(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+
+
+def row_of(ctx: RequestContext, image: ClusterImage, topic: TopicImage) -> MetadataResponseTopic:
+    """The row of a topic that is there. Others are told the same one."""
+    return ctx.services.metadata_rows.row(image, topic, ctx.peer.listener, ctx.version)
+
+
+def with_operations(ctx: RequestContext, row: MetadataResponseTopic) -> MetadataResponseTopic:
+    """A row of this client's own."""
+    if row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED or row.name is None:
+        return row
+    return replace(row, topic_authorized_operations=operations(ctx, ResourceType.TOPIC, row.name))
 
 
 def hidden_row(name: str | None, topic_id: bytes) -> MetadataResponseTopic:
@@ -180,56 +186,4 @@ def error_row(asked: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseT
         topic_id=asked.topic_id,
         is_internal=asked.name in INTERNAL_TOPICS,
         partitions=[],
-    )
-
-
-def topic_row(ctx: RequestContext, image: ClusterImage, topic: TopicImage) -> MetadataResponseTopic:
-    """The row of a topic."""
-    return MetadataResponseTopic(
-        error_code=ErrorCode.NONE,
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[partition_row(ctx, image, partition) for partition in topic.partitions.values()],
-        undeleted_partition_count=topic.undeleted_partition_count,
-        generation=topic.generation,
-        initial_partition_count=topic.initial_partition_count,
-        history=[ReshardStep(generation=generation, count=count) for generation, count in topic.history],
-        base=topic.base,
-        ordered_delivery=topic.ordered_delivery,
-        min_insync_replicas=topic.min_insync_replicas,
-        stamped=topic.stamped,
-    )
-
-
-def partition_row(ctx: RequestContext, image: ClusterImage, partition: PartitionImage) -> MetadataResponsePartition:
-    """The row of a partition.
-
-    Without a live leader it keeps its leader epoch, so that clients see which answer is newer.
-    """
-    live = image.brokers
-    leader, code = partition.leader, ErrorCode.NONE
-    if leader not in live:
-        leader, code = -1, ErrorCode.LEADER_NOT_AVAILABLE
-    elif live[leader].at(ctx.peer.listener) is None:
-        named = ctx.version >= FIRST_VERSION_WITH_LISTENERS
-        leader, code = -1, ErrorCode.LISTENER_NOT_FOUND if named else ErrorCode.LEADER_NOT_AVAILABLE
-    replicas, isr = list(partition.replicas), list(partition.isr)
-    if ctx.version == 0:
-        if code is ErrorCode.NONE and not (live.keys() >= set(replicas) and live.keys() >= set(isr)):
-            code = ErrorCode.REPLICA_NOT_AVAILABLE
-        replicas, isr = [one for one in replicas if one in live], [one for one in isr if one in live]
-    return MetadataResponsePartition(
-        error_code=code,
-        partition_index=partition.index,
-        leader_id=leader,
-        leader_epoch=partition.leader_epoch,
-        replica_nodes=replicas,
-        isr_nodes=isr,
-        offline_replicas=[one for one in partition.replicas if one not in live or one in partition.offline_replicas],
-        partition_epoch=partition.partition_epoch,
-        gen_start=[
-            GenerationStart(generation=generation, leader_epoch=epoch) for generation, epoch in partition.gen_start
-        ],
-        marked_for_deletion=partition.marked_for_deletion,
     )
