@@ -255,7 +255,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
                     await interference.play(self)
         except DecodeError as error:
             log.warning("closing %s: %s", self.peer, error)
-            if self._gate is not None and not self._gate.open:
+            if self._gate is not None and self._gate.makes_wait(error):
                 await self._gate.pause()
         except CloseConnection as reason:
             level = logging.WARNING if isinstance(reason, NotBelieved) else logging.INFO

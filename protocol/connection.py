@@ -38,6 +38,7 @@ PRODUCE: Final = 0
 SASL_AUTHENTICATE: Final = 36
 BEFORE_LOGIN: Final = frozenset({17, API_VERSIONS, SASL_AUTHENTICATE})
 """What a peer may send before it has logged in: SaslHandshake, ApiVersions, SaslAuthenticate."""
+BEFORE_HANDSHAKE: Final = frozenset({17, API_VERSIONS})
 BARE_TOKEN: Final = -1
 """Stands for the version of a token that came without a header."""
 UNREAD: Final = object()
@@ -268,15 +269,17 @@ class ClientConnection:
 def decode_request(frame: bytes, served: Mapping[int, tuple[int, int]], entries_max: int = ENTRIES_MAX) -> Request:
     """A request frame: header and body, which names no more than so many topics, partitions and the like."""
     if len(frame) < 8:
-        raise DecodeError("a request shorter than its header", buffer=frame)
+        raise DecodeError("a request shorter than its header", buffer=frame, part="header")
     key, version, correlation_id = _read_request_head(frame, 0)
     api = BY_KEY.get(key)
     versions = served.get(key)
     if api is None or versions is None:
-        raise DecodeError(f"unknown API {key if api is None else f'{api.name} ({key})'} v{version}", buffer=frame)
+        named = key if api is None else f"{api.name} ({key})"
+        raise DecodeError(f"unknown API {named} v{version}", buffer=frame, part="header")
     if not versions[0] <= version <= versions[1]:
         if key != API_VERSIONS or version < 0:
-            raise DecodeError(f"{api.name} v{version}, served are v{versions[0]} to v{versions[1]}", buffer=frame)
+            served_are = f"{api.name} v{version}, served are v{versions[0]} to v{versions[1]}"
+            raise DecodeError(served_are, buffer=frame, part="body" if key in BEFORE_HANDSHAKE else "header")
         client_id, _ = _read_client_id(frame, api, version, flexible=version >= FIRST_FLEXIBLE_API_VERSIONS)
         return Request(api, 0, correlation_id, client_id, None)
     entries = max(entries_max, len(frame) // ORDERED_ENTRY_BYTES) if key in ORDERS else entries_max
@@ -306,7 +309,8 @@ def _read_client_id(frame: bytes, api: Api, version: int, *, flexible: bool) -> 
             position = position + 1 if frame[position] == 0 else skip_tags(frame, position, ENTRIES_MAX)[0]
     except (struct.error, IndexError, UnicodeDecodeError, DecodeError) as error:
         reason = error.reason if isinstance(error, DecodeError) else "ends too early or is not UTF-8"
-        raise DecodeError(reason, path=f"{api.name} v{version} header", buffer=frame, position=8) from None
+        path = f"{api.name} v{version} header"
+        raise DecodeError(reason, path=path, buffer=frame, position=8, part="header") from None
     return client_id, position
 
 

@@ -11,7 +11,7 @@ of a code follow the exception classes of Kafka's Java client 4.2: `RetriableExc
 from __future__ import annotations
 
 import enum
-from typing import Final
+from typing import Final, Literal
 
 
 class ErrorCode(enum.IntEnum):
@@ -240,7 +240,8 @@ class DecodeError(Exception):
     """Bytes that cannot be decoded.
 
     `reason` says what is wrong, `path` in which field (`topics[3].partitions[0].records`), `position` at which byte;
-    `excerpt` shows the bytes around it. The message has all of them on one line, ready for the log.
+    `excerpt` shows the bytes around it. The message has all of them on one line, ready for the log. `part` is what of a
+    message makes no sense: the length of its frame, its header, or the body.
     """
 
     def __init__(
@@ -250,8 +251,10 @@ class DecodeError(Exception):
         path: str = "",
         buffer: bytes | bytearray | memoryview | None = None,
         position: int | None = None,
+        part: Literal["length", "header", "body"] = "body",
     ) -> None:
         self.reason = reason
+        self.part = part
         self.path = path
         self.position = position
         self.excerpt = "" if buffer is None else hex_excerpt(buffer, position or 0)

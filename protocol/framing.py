@@ -96,6 +96,7 @@ class FrameReader:
             raise DecodeError(
                 f"frame of {length} bytes, allowed are 0 to {self.frame_bytes_max}{self._foreign()}",
                 buffer=memoryview(self._buffer)[self._start : self._end],
+                part="length",
             )
         if buffered < LENGTH_BYTES + length:
             return None

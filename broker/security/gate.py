@@ -5,7 +5,7 @@
     complete     whatever there is, until the session ends; SaslHandshake logs in again (KIP-368)
 
 Whoever fails is answered, and closed, only after `connection.failed.authentication.delay.ms`, so that guessing is slow;
-nonsense ends the connection the same way. No request but these three is decoded before the gate is open. Pure but for
+most nonsense ends the connection at once. No request but these three is decoded before the gate is open. Pure but for
 that pause. Source: `SaslServerAuthenticator`, `KafkaChannel.prepare`, `Processor.processCompletedReceives`.
 """
 
@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from anabranch.broker.peer import Peer
     from anabranch.broker.security.exchange import Exchange
     from anabranch.protocol.codec import Request
+    from anabranch.protocol.errors import DecodeError
 
 API_VERSIONS: Final = 18
 SASL_HANDSHAKE: Final = 17
 REAUTHENTICATION_PAUSE_MS: Final = 1000
-"""The least time between two logins of a connection (`MIN_REAUTH_INTERVAL_ONE_SECOND`)."""
+"""The least time from one renewal of a login to the next (`MIN_REAUTH_INTERVAL_ONE_SECOND`)."""
 
 
 class Answerer(Protocol):
@@ -90,7 +91,8 @@ class Gate:
         self._exchange: Exchange | None = None
         self._principal = ""
         self._ends_ms: int | None = None
-        self._began_ms: int | None = None
+        self._again_ms: int | None = None
+        """When it began to log in again, the last time."""
         connection.questioned(demands.receive_bytes_max)
 
     @property
@@ -102,6 +104,7 @@ class Gate:
         """The answer to a request; raises CloseConnection, with what may still be said."""
         if self._state is State.COMPLETE:
             if request.api.key == SASL_HANDSHAKE and self._may_log_in_again():
+                self._again_ms = self._now_ms()
                 self._state = State.VERSIONS_TOLD
                 self._connection.questioned(self._demands.receive_bytes_max)
             elif self._ends_ms is not None and self._now_ms() >= self._ends_ms:
@@ -125,13 +128,19 @@ class Gate:
             await self.pause()
             raise
 
+    def makes_wait(self, nonsense: DecodeError) -> bool:
+        """Whether who sent this is kept waiting for the end; what begins like a request ends at once, as in Kafka."""
+        if self._state is State.COMPLETE:
+            return False
+        return nonsense.part == "length" or (nonsense.part == "header" and self._state is State.FIRST)
+
     async def pause(self) -> None:
         """Keep who has failed waiting."""
         await asyncio.sleep(self._demands.failure_delay_s)
 
     def _may_log_in_again(self) -> bool:
-        began = self._began_ms
-        return self._ends_ms is not None and began is not None and self._now_ms() - began >= REAUTHENTICATION_PAUSE_MS
+        began = self._again_ms
+        return self._ends_ms is not None and (began is None or self._now_ms() - began >= REAUTHENTICATION_PAUSE_MS)
 
     async def _versions(self, request: Request, peer: Peer) -> Any:
         response = await self._answerer().answer(request, peer)
@@ -144,10 +153,11 @@ class Gate:
         if self._state is State.HANDSHAKEN:
             _fail("SaslHandshake twice", SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[]))
         begin = self._demands.mechanisms.get(request.mechanism)
+        if begin is None and self._principal:
+            raise CloseConnection(f"it logs in again with {request.mechanism!r}")
         if begin is None:
             code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
             _fail(f"it asks for {request.mechanism!r}", SaslHandshakeResponse(error_code=code, mechanisms=told))
-        self._began_ms = self._now_ms()
         self._exchange = begin() if not self._principal or request.mechanism == self._mechanism else None
         self._mechanism = self._mechanism or request.mechanism
         self._state = State.HANDSHAKEN
@@ -163,14 +173,20 @@ class Gate:
             code = ErrorCode.SASL_AUTHENTICATION_FAILED
             _fail(str(refused), SaslAuthenticateResponse(error_code=code, error_message=told, auth_bytes=b""))
         return SaslAuthenticateResponse(
-            error_code=ErrorCode.NONE, error_message=None, auth_bytes=step.answer, session_lifetime_ms=lifetime_ms
+            error_code=ErrorCode.NONE, error_message="", auth_bytes=step.answer, session_lifetime_ms=lifetime_ms
         )
 
     def _token(self, token: bytes) -> bytes:
-        """The same for a client of the first handshake, which is told nothing when it fails."""
+        """The same for a client of the first handshake, which is told nothing when it fails.
+
+        Where the mechanism has no words for it, the connection ends without a pause: Kafka's `SaslException` is an
+        IOException there.
+        """
         try:
             return self._step(token)[0].answer
         except Refused as refused:
+            if refused.told is None:
+                raise CloseConnection(f"not authenticated: {refused}") from None
             _fail(str(refused), None)
 
     def _step(self, token: bytes) -> tuple[Step, int]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from anabranch.broker.security.exchange import Refused, Step
+from anabranch.broker.security.exchange import Refused, Step, Unanswerable
 from anabranch.protocol.values import value
 
 _NAME: Final = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
@@ -75,6 +75,8 @@ def _shown(message: bytes) -> tuple[str, str]:
         raise Refused("an invalid first message of OAUTHBEARER")
     pairs = dict(pair.split("=", 1) for pair in first["pairs"].split("\x01") if pair)
     bearer = _BEARER.fullmatch(pairs.get("auth", ""))
-    if bearer is None or bearer["scheme"].lower() != "bearer":
+    if bearer is None:
         raise Refused("a first message of OAUTHBEARER without a token")
+    if bearer["scheme"].lower() != "bearer":
+        raise Unanswerable(f"a token of the scheme {bearer['scheme'][:20]!r}, not Bearer")
     return first["acts_for"] or "", bearer["token"]

@@ -62,9 +62,9 @@ class SignedTokens:
         if not isinstance(user, str) or not user.strip() or not user.isprintable():
             raise BadToken(f"no user in {self.user_claim}")
         scope = claims.get(self.scope_claim)
-        scopes = scope if isinstance(scope, list) else [] if scope is None else [scope]
+        scopes = scope if isinstance(scope, list) else [scope] if isinstance(scope, str) else []
         if not all(isinstance(one, str) and one.strip() for one in scopes) or len(set(scopes)) < len(scopes):
-            raise BadToken(f"{self.scope_claim} is neither a text nor a list of different texts")
+            raise BadToken(f"{self.scope_claim} is no list of different texts")
         return Bearer(user, expires_ms)
 
     def _verified(self, token: str) -> Mapping[str, Any]:
@@ -108,9 +108,11 @@ class SignedTokens:
     def _check_time(self, claims: Mapping[str, Any], now_ms: int) -> int:
         """When the token ends. Raises BadToken for one that has ended, or has not begun."""
         times = {name: _milliseconds(claims, name) for name in ("exp", "iat", "nbf")}
-        expires_ms, begins_ms = times["exp"], times["nbf"]
-        if expires_ms is None or times["iat"] is None:
+        expires_ms, issued_ms, begins_ms = times["exp"], times["iat"], times["nbf"]
+        if expires_ms is None or issued_ms is None:
             raise BadToken("no time of expiry, or of issue")
+        if expires_ms < max(issued_ms, begins_ms or issued_ms):
+            raise BadToken("expired before it was issued, or good")
         if now_ms - self.clock_skew_ms >= expires_ms:
             raise BadToken("expired")
         if begins_ms is not None and now_ms + self.clock_skew_ms < begins_ms:

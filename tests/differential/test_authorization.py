@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from anabranch import Admin, NewTopic
+from anabranch.broker.audiences import FIRST_OWN_KEY
 from anabranch.broker.dispatch import HANDLERS
-from anabranch.broker.support import FIRST_OWN_KEY
 from anabranch.clients.connection import Connection
 from anabranch.clients.security_config import make_security
 from anabranch.processes import free_ports

@@ -21,6 +21,7 @@ from anabranch.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
 from anabranch.protocol.apis.sasl_handshake import SaslHandshakeRequest
 from anabranch.protocol.codec import Request
 from anabranch.protocol.connection import UNREAD, bare_token
+from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.registry import api_of
 
 
@@ -194,6 +195,11 @@ async def test_the_first_handshake_is_followed_by_bare_tokens() -> None:
     with pytest.raises(NotBelieved) as closed:
         await world.token(b"told")
     assert closed.value.response is None
+    world = World()
+    await world.handshake(version=0)
+    with pytest.raises(CloseConnection, match="a wrong word") as ended:
+        await world.token(b"wrong")
+    assert ended.value.response is None and not isinstance(ended.value, NotBelieved)  # Kafka's mechanism says nothing
 
 
 async def logged_in(token: bytes = b"short") -> World:
@@ -225,11 +231,32 @@ async def test_a_client_logs_in_again_before_or_after_its_session_has_ended() ->
         assert await world.metadata() == "answered Metadata"
 
 
-async def test_no_login_begins_within_a_second_of_the_last() -> None:
+async def test_no_login_is_renewed_within_a_second_of_the_last_renewal() -> None:
     world = await logged_in()
+    assert (await world.handshake()).error_code == 0
+    await world.authenticate(b"short")
     world.now_ms += 999
     assert await world.handshake() == "answered SaslHandshake"
     assert world.gate.open
+    world.now_ms += 1
+    assert (await world.handshake()).error_code == 0
+
+
+async def test_a_renewal_by_an_unknown_mechanism_ends_the_connection_at_once() -> None:
+    world = await logged_in()
+    with pytest.raises(CloseConnection, match="logs in again with 'WHAT'") as closed:
+        await world.handshake("WHAT")
+    assert closed.value.response is None and not isinstance(closed.value, NotBelieved)
+
+
+async def test_nonsense_is_kept_waiting_only_where_it_does_not_begin_like_a_request() -> None:
+    length, header, body = (DecodeError("nonsense", part=part) for part in ("length", "header", "body"))  # type: ignore[arg-type]
+    world = World()
+    assert [world.gate.makes_wait(one) for one in (length, header, body)] == [True, True, False]
+    await world.handshake()
+    assert [world.gate.makes_wait(one) for one in (length, header, body)] == [True, False, False]
+    await world.authenticate(b"alice")
+    assert not any(world.gate.makes_wait(one) for one in (length, header, body))
 
 
 async def test_user_and_mechanism_stay_what_they_are() -> None:

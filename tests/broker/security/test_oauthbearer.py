@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.broker.security.exchange import Refused, Step
+from anabranch.broker.security.exchange import Refused, Step, Unanswerable
 from anabranch.broker.security.oauthbearer import BadToken, Bearer, OAuthBearerServer
 
 GOOD = b"n,,\x01auth=Bearer good\x01\x01"
@@ -61,7 +61,6 @@ def test_who_asks_to_act_for_another_user_is_refused() -> None:
         GOOD[:-1],
         b"n,,\x01\x01",
         b"y,,\x01auth=Bearer good\x01\x01",
-        b"n,,\x01auth=Basic good\x01\x01",
         b"n,,\x01auth=Bearer g\xc3\xb6\x01\x01",
         b"n,,\x01auth=Bearer\x01\x01",
         b"n,,\x01auth=Bearer good\x01\x01\n",
@@ -71,3 +70,8 @@ def test_any_other_message_is_refused_with_the_general_text(first: bytes) -> Non
     with pytest.raises(Refused) as refused:
         OAuthBearerServer(read).step(first, 0)
     assert refused.value.told is None
+
+
+def test_another_scheme_than_bearer_ends_the_connection_as_in_kafka() -> None:
+    with pytest.raises(Unanswerable, match="scheme 'Basic'"):
+        OAuthBearerServer(read).step(b"n,,\x01auth=Basic good\x01\x01", 0)

@@ -52,7 +52,8 @@ def test_a_signed_token_in_time_is_taken(algorithm: str, key_id: str | None) -> 
         ({"issuer": NAME}, {}),
         ({"issuer": NAME}, {"iss": NAME + "/"}),
         ({}, {"scope": ["a", "a"]}),
-        ({}, {"scope": 7}),
+        ({}, {"iat": NOW_S + 61}),
+        ({}, {"nbf": NOW_S + 61, "iat": NOW_S}),
         ({"user_claim": "email"}, {}),
     ],
 )
@@ -64,11 +65,12 @@ def test_a_token_that_says_something_else_is_refused(settings: dict[str, Any], c
 @pytest.mark.parametrize(
     ("settings", "claims"),
     [
-        ({}, {"exp": NOW_S - 29}),
+        ({}, {"exp": NOW_S - 29, "iat": NOW_S - 60}),
         ({}, {"nbf": NOW_S + 30}),
         ({"audiences": ("we", "us")}, {"aud": ["them", "us"]}),
         ({"issuer": NAME}, {"iss": NAME}),
         ({}, {"scope": ["a", "b"]}),
+        ({}, {"scope": 7}),
         ({"user_claim": "email"}, {"email": "alice"}),
     ],
 )
