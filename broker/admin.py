@@ -17,6 +17,7 @@ from anabranch.broker.api import INTERNAL_TOPICS
 from anabranch.broker.config import BrokerSettings
 from anabranch.broker.effective_config import topic_config
 from anabranch.broker.metadata_cache import ClusterImage, can_collide, spelled
+from anabranch.broker.personas.property_table import check_topic_properties
 from anabranch.controller.placement import assign_replicas
 from anabranch.controller.topic_admin import create_topic
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -180,6 +181,7 @@ def plan_topic(settings: BrokerSettings, image: ClusterImage, asked: CreatableTo
     if asked.assignments:
         check_assignment(assignment)
     configs = {config.name: config.value or "" for config in asked.configs}
+    check_topic_properties(settings.kafka_version, configs)
     topic_config(settings, configs)
     return TopicPlan(asked.name, fresh_topic_id(rng), assignment, configs)
 

@@ -34,6 +34,7 @@ from anabranch.broker.listeners import PREFIX
 from anabranch.broker.meta_properties import claim_directories
 from anabranch.broker.metadata_cache import ClusterImage
 from anabranch.broker.personas.persona import persona
+from anabranch.broker.personas.property_table import with_defaults_of_persona
 from anabranch.broker.server import Server
 from anabranch.broker.services import Services
 from anabranch.controller.zk.session import ConnectionLoss, NoServerListens, SessionEvent, SessionExpired, ZkError
@@ -75,7 +76,7 @@ class Node:
         failpoint: Callable[[str], None] | None = None,
     ) -> None:
         """`failpoint` is called at each step of controller and coordinators, in place of `crash_at`."""
-        self.settings = settings
+        self.settings = with_defaults_of_persona(settings)
         self.services: Services
         self.server: Server
         self._connect = connect

@@ -16,6 +16,7 @@ from anabranch.broker.broker_properties import THREADS, broker_properties
 from anabranch.broker.config_changes import DEFAULT_ENTITY, change_config, read_config
 from anabranch.broker.dynamic_config import may_change, merged, usable
 from anabranch.broker.effective_config import topic_config
+from anabranch.broker.personas.property_table import check_topic_properties
 from anabranch.broker.properties import Changes, ConfigError, ConfigKey, Kind
 from anabranch.broker.rights import demand
 from anabranch.broker.topic_properties import topic_properties
@@ -210,6 +211,9 @@ async def _topic_check(services: Services, name: str) -> Callable[[Mapping[str, 
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
 
     def check(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+        check_topic_properties(
+            services.settings.kafka_version, {name: after[name] for name in after if before.get(name) != after[name]}
+        )
         config = topic_config(services.settings, after)
         shown = image.topics[name]
         grown = shown.generation == 0 and shown.initial_partition_count != shown.undeleted_partition_count

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.broker_properties import broker_properties, synonyms_of
+from anabranch.broker.broker_properties import synonyms_of
 from anabranch.broker.config import field_name
 from anabranch.broker.dynamic_config import static_text
+from anabranch.broker.personas.persona import persona
+from anabranch.broker.personas.property_table import broker_properties_of, topic_properties_of
 from anabranch.broker.properties import Changes, ConfigError, ConfigKey, Kind, text_of
-from anabranch.broker.topic_properties import topic_properties
 from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ class DescribedConfig:
 def described_topic(brokers: DynamicConfig, overrides: Mapping[str, str]) -> list[DescribedConfig]:
     """Every property of a topic, given what was set for the topic itself."""
     rows = []
-    for name, key in topic_properties().items():
+    version = brokers.static.kafka_version
+    for name, key in topic_properties_of(version).items():
         synonyms = places(brokers, key.synonym) if key.synonym else []
         if name in overrides:
             synonyms.insert(0, Synonym(name, _normal(key, overrides[name]), DYNAMIC_TOPIC))
@@ -75,7 +77,7 @@ def described_topic(brokers: DynamicConfig, overrides: Mapping[str, str]) -> lis
                 read_only=False,
                 sensitive=False,
                 synonyms=tuple(synonyms),
-                documentation=key.documentation or documentation_of(key.synonym) or INERT,
+                documentation=key.documentation or documentation_of(version, key.synonym) or INERT,
             )
         )
     return rows
@@ -104,14 +106,21 @@ def described_lineage(base: int, history: Sequence[tuple[int, int]]) -> list[Des
 
 def described_broker(brokers: DynamicConfig) -> list[DescribedConfig]:
     """Every property of this broker, also those that Kafka does not know and that were set."""
-    names = dict.fromkeys([*broker_properties(), *brokers.static.given, *brokers.default, *brokers.own])
-    return [_broker_row(name, places(brokers, name)) for name in names]
+    version = brokers.static.kafka_version
+    gone = persona(version).gone_properties
+    names = dict.fromkeys([*broker_properties_of(version), *brokers.static.given, *brokers.default, *brokers.own])
+    return [_broker_row(version, name, places(brokers, name)) for name in names if name not in gone]
 
 
 def described_default(brokers: DynamicConfig) -> list[DescribedConfig]:
     """The properties that were changed for all brokers."""
     return [
-        _broker_row(name, [one for one in places(brokers, name) if one.source == DYNAMIC_DEFAULT_BROKER], text)
+        _broker_row(
+            brokers.static.kafka_version,
+            name,
+            [one for one in places(brokers, name) if one.source == DYNAMIC_DEFAULT_BROKER],
+            text,
+        )
         for name, text in brokers.default.items()
     ]
 
@@ -129,7 +138,7 @@ def inherited(brokers: DynamicConfig, key: ConfigKey) -> str | None:
 
 def places(brokers: DynamicConfig, name: str) -> list[Synonym]:
     """Where a broker's property is set, under any of its names, the strongest first."""
-    known = broker_properties()
+    known = broker_properties_of(brokers.static.kafka_version)
     layers: tuple[tuple[int, Mapping[str, str]], ...] = (
         (DYNAMIC_BROKER, brokers.own),
         (DYNAMIC_DEFAULT_BROKER, brokers.default),
@@ -152,9 +161,9 @@ def places(brokers: DynamicConfig, name: str) -> list[Synonym]:
     return found[first:]
 
 
-def documentation_of(name: str) -> str:
+def documentation_of(kafka_version: str, name: str) -> str:
     """The description of a broker's property."""
-    key = broker_properties().get(name)
+    key = broker_properties_of(kafka_version).get(name)
     return key.documentation if key is not None else ""
 
 
@@ -164,8 +173,8 @@ def only(rows: list[DescribedConfig], names: list[str] | None) -> Iterator[Descr
     return (row for row in rows if not wanted or row.name in wanted)
 
 
-def _broker_row(name: str, synonyms: list[Synonym], text: str | None = None) -> DescribedConfig:
-    key = broker_properties().get(name)
+def _broker_row(kafka_version: str, name: str, synonyms: list[Synonym], text: str | None = None) -> DescribedConfig:
+    key = broker_properties_of(kafka_version).get(name)
     told = text if text is not None else synonyms[0].value if synonyms else None
     return DescribedConfig(
         name=name,

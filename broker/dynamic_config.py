@@ -16,6 +16,7 @@ from anabranch.broker.broker_properties import broker_properties
 from anabranch.broker.config import field_name, own_default
 from anabranch.broker.effective_config import with_properties
 from anabranch.broker.listeners import bracketed
+from anabranch.broker.personas.persona import persona
 from anabranch.broker.properties import Changes, ConfigError, text_of
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ def static_text(static: BrokerSettings, name: str) -> str | None:
         return None
     content = getattr(static, field)
     default = next(one.default for one in dataclasses.fields(static) if one.name == field)
-    if content == default or own_default(type(static), name) == text_of(content):
+    plain = (own_default(type(static), name), persona(static.kafka_version).new_defaults.get(name))
+    if content == default or text_of(content) in plain:
         return None
     return text_of(content)
 

@@ -26,10 +26,23 @@ DescribeShareGroupOffsets 0-1
 """,
 )
 
+NEW: Final = """
+config.providers | list |  |  | cluster
+controller.quorum.auto.join.enable | boolean | false |  |
+group.streams.initial.rebalance.delay.ms | int | 3000 |  |
+remote.log.manager.follower.thread.pool.size | int | 2 |  | cluster
+share.coordinator.append.linger.ms | int | -1 |  |
+"""
+
 PERSONA: Final = dataclasses.replace(
     kafka_4_1.PERSONA,
     version="4.2",
     ranges=RANGES,
+    new_properties=kafka_4_1.PERSONA.new_properties.rstrip() + NEW,
+    new_defaults={
+        **kafka_4_1.PERSONA.new_defaults,
+        "group.coordinator.append.linger.ms": "-1",
+    },
     supported_features={
         **kafka_4_1.PERSONA.supported_features,
         "metadata.version": (7, 29),

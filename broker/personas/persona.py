@@ -34,6 +34,17 @@ class Persona:
     """Whether each broker takes what is for the controller, and hands it on: clients see no controller (KRaft)."""
     updates_features_together: bool = False
     """Whether one update of a feature that is refused spoils the others of its request (KIP-1022)."""
+    gone_properties: frozenset[str] = frozenset()
+    """Properties of a broker that this version does not have."""
+    gone_topic_properties: frozenset[str] = frozenset()
+    new_properties: str = ""
+    """Those that Kafka 3.9 does not have, as a table like that of `broker.broker_properties`."""
+    new_defaults: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Property of a broker -> its default, where that is another than in Kafka 3.9."""
+    new_changes: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Property of a broker -> where it may be changed while the broker runs ("", "broker" or "cluster")."""
+    new_topic_bounds: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Property of a topic -> which values it may have."""
     supported_features: Mapping[str, tuple[int, int]] = field(default_factory=dict, hash=False)
     """Feature -> lowest and highest level."""
     finalized_features: Mapping[str, int] = field(default_factory=dict, hash=False)

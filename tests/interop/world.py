@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+from anabranch.broker.personas.persona import DEFAULT
 from anabranch.clients.admin import Admin, NewTopic
 from anabranch.clients.connection import Connection
 from anabranch.processes import ProcessCluster
@@ -19,6 +21,8 @@ from anabranch.protocol.records.record import iter_records
 
 T = TypeVar("T")
 PATIENCE_S = 90.0
+SHOWN: Final = "ANABRANCH_SHOWN_KAFKA"
+"""Which Kafka the cluster shows to the clients, if not 3.9."""
 
 
 class World:
@@ -29,6 +33,7 @@ class World:
             "min.insync.replicas": "2",
             "transaction.state.log.num.partitions": "4",
             "transaction.state.log.replication.factor": "3",
+            "kafka.version": os.environ.get(SHOWN, DEFAULT),
         }
         self.cluster = ProcessCluster(3, properties=properties, log_level="warning")
         self._runner = runner
