@@ -31,10 +31,19 @@ def broker_properties_of(kafka_version: str) -> Mapping[str, ConfigKey]:
         return known
     keys = {name: key for name, key in known.items() if name not in shown.gone_properties}
     for name, text in shown.new_defaults.items():
-        keys[name] = dataclasses.replace(keys[name], default=text)
+        keys[name] = _with_default(keys[name], text)
     for name, where in shown.new_changes.items():
         keys[name] = dataclasses.replace(keys[name], changes=Changes(where))
     return keys | table(shown.new_properties, lambda _: None)
+
+
+def _with_default(key: ConfigKey, text: str) -> ConfigKey:
+    """The property with another default, which may be a value that was none before."""
+    try:
+        key.parse(text)
+    except ConfigError:
+        return dataclasses.replace(key, default=text, accepts="")
+    return dataclasses.replace(key, default=text)
 
 
 @functools.cache
