@@ -109,7 +109,7 @@ replica.lag.time.max.ms | long | = |  |  | After how long a follower that lags i
 replica.selector.class | string | - |  |  | Where consumers read; RackAwareReplicaSelector: in their rack.
 request.timeout.ms | int | = |  |  | How long a request between nodes may take.
 reshard.legacy.consumers | string | = | auto, gate, ignore | cluster | Whether coordinators keep order for stock members
-reshard.legacy.consumers.shrink | string | = | warn, refuse | cluster | Whether topics shrink under stock members
+reshard.legacy.consumers.shrink | string | = | auto, warn, refuse | cluster | Whether topics shrink under stock members
 reshard.legacy.consumers.uncommitted.ms | long | = | -1.. | cluster | How long groups without a commit are waited for
 reshard.legacy.producers | string | = | auto, refuse, allow, verify | cluster | What resized topics let old producers do
 socket.request.max.bytes | int | = | 1.. |  | The largest request that is read.

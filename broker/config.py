@@ -109,7 +109,7 @@ class BrokerSettings:
     reshard_legacy_producers: str = "auto"
     reshard_legacy_consumers: str = "auto"
     reshard_legacy_consumers_uncommitted_ms: int = -1
-    reshard_legacy_consumers_shrink: str = "warn"
+    reshard_legacy_consumers_shrink: str = "auto"
     producer_id_expiration_ms: int = 86400000
     producer_id_expiration_check_interval_ms: int = 600000
     transaction_partition_verification_enable: bool = True
@@ -259,7 +259,7 @@ class TopicConfig:
     """Whether coordinators hold the gates of members that hold none; "auto" and `enable.ordered.delivery` as above."""
     reshard_legacy_consumers_uncommitted_ms: int = -1
     """How long a group without a commit on a parent is waited for; -1: until it has one."""
-    reshard_legacy_consumers_shrink: str = "warn"
+    reshard_legacy_consumers_shrink: str = "auto"
     """Whether the topic may shrink while such members read it, whose order a merge breaks."""
 
 

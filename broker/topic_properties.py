@@ -46,7 +46,7 @@ remote.log.copy.disable | boolean | false
 remote.log.delete.on.disable | boolean | false
 remote.storage.enable | boolean | false
 reshard.legacy.consumers | string | = | auto, gate, ignore | reshard.legacy.consumers
-reshard.legacy.consumers.shrink | string | = | warn, refuse | reshard.legacy.consumers.shrink
+reshard.legacy.consumers.shrink | string | = | auto, warn, refuse | reshard.legacy.consumers.shrink
 reshard.legacy.consumers.uncommitted.ms | long | = | -1.. | reshard.legacy.consumers.uncommitted.ms
 reshard.legacy.producers | string | = | auto, refuse, allow, verify | reshard.legacy.producers
 retention.bytes | long | = |  | log.retention.bytes

@@ -7,12 +7,16 @@ a refusal as a `KafkaError` with Kafka's code.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from anabranch.clients.network import Network
+from anabranch.protocol.apis.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
 from anabranch.protocol.apis.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from anabranch.protocol.apis.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from anabranch.protocol.apis.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse, WithheldTopic
 from anabranch.protocol.apis.list_groups import ListGroupsRequest, ListGroupsResponse
 from anabranch.protocol.apis.offset_commit import (
     OffsetCommitRequest,
@@ -21,7 +25,7 @@ from anabranch.protocol.apis.offset_commit import (
     OffsetCommitResponse,
 )
 from anabranch.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
-from anabranch.protocol.consumer_protocol import decode_assignment
+from anabranch.protocol.consumer_protocol import decode_assignment, decode_subscription
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -37,6 +41,10 @@ class Member:
     client_id: str
     host: str
     partitions: tuple[TopicPartition, ...]
+    topics: tuple[str, ...] = ()
+    """What it subscribes to, if that can be told."""
+    holds_gates: bool = False
+    """Whether it keeps the order of keys across resizes itself."""
 
     def __str__(self) -> str:
         return f"{self.client_id}{self.host}"
@@ -49,6 +57,7 @@ class Group:
     group_id: str
     state: str
     protocol: str
+    """Of those that its members or its broker know, the one by which it is assigned."""
     members: tuple[Member, ...]
     withheld: Mapping[TopicPartition, str] = field(default_factory=dict)
     """What its coordinator assigns to no member, because members that hold no gates would read it too early; why."""
@@ -79,24 +88,58 @@ async def list_groups(network: Network) -> dict[str, str]:
 
 
 async def describe_group(network: Network, group_id: str) -> Group:
-    """Describe one group. Raises GROUP_ID_NOT_FOUND if there is none of this name."""
+    """Describe one group, of either protocol. Raises GROUP_ID_NOT_FOUND if there is none of this name."""
     request = DescribeGroupsRequest(groups=[group_id])
     response: DescribeGroupsResponse = await network.call_coordinator(
         group_id, request, lambda answer: answer.groups[0].error_code
     )
     (row,) = response.groups
+    if row.group_state == DEAD or row.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return await _describe_by_broker(network, group_id)
     _check(row.error_code, group_id)
-    if row.group_state == DEAD:
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
     members = tuple(
-        Member(one.member_id, one.client_id, one.client_host, _assigned(one.member_assignment)) for one in row.members
+        Member(
+            one.member_id,
+            one.client_id,
+            one.client_host,
+            _assigned(one.member_assignment),
+            _subscribed(one.member_metadata),
+            one.holds_gates,
+        )
+        for one in row.members
     )
-    withheld = {
-        TopicPartition(topic.name, one.partition_index): one.reason
-        for topic in row.withheld
-        for one in topic.partitions
-    }
-    return Group(group_id, row.group_state, row.protocol_data, members, withheld)
+    return Group(group_id, row.group_state, row.protocol_data, members, _withheld(row.withheld))
+
+
+async def _describe_by_broker(network: Network, group_id: str) -> Group:
+    """A group whose broker assigns (KIP-848): DescribeGroups takes it for one that is no more."""
+    request = ConsumerGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
+    try:
+        response: ConsumerGroupDescribeResponse = await network.call_coordinator(
+            group_id, request, lambda answer: answer.groups[0].error_code
+        )
+    except KafkaError as error:
+        if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+            raise
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group_id) from None
+    (row,) = response.groups
+    unknown = row.error_code == ErrorCode.UNSUPPORTED_VERSION
+    _check(ErrorCode.GROUP_ID_NOT_FOUND if unknown else row.error_code, group_id)
+    members = tuple(
+        Member(
+            one.member_id,
+            one.client_id,
+            one.client_host,
+            tuple(
+                TopicPartition(topic.topic_name, index)
+                for topic in one.assignment.topic_partitions
+                for index in topic.partitions
+            ),
+            tuple(one.subscribed_topic_names),
+        )
+        for one in row.members
+    )
+    return Group(group_id, row.group_state, row.assignor_name, members, _withheld(row.withheld))
 
 
 async def committed_offsets(network: Network, group_id: str) -> dict[TopicPartition, int]:
@@ -138,6 +181,17 @@ async def delete_group(network: Network, group_id: str) -> None:
         group_id, DeleteGroupsRequest(groups_names=[group_id]), lambda answer: answer.results[0].error_code
     )
     _check(response.results[0].error_code, group_id)
+
+
+def _withheld(topics: Sequence[WithheldTopic]) -> dict[TopicPartition, str]:
+    return {TopicPartition(topic.name, one.partition_index): one.reason for topic in topics for one in topic.partitions}
+
+
+def _subscribed(metadata: bytes) -> tuple[str, ...]:
+    try:
+        return tuple(decode_subscription(metadata).topics)
+    except DecodeError:
+        return ()  # the group is of another protocol, or not stable
 
 
 def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:

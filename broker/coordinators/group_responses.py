@@ -175,9 +175,6 @@ def described(group: Group, withheld: Mapping[tuple[str, int], str]) -> Describe
 
     `withheld` has what members without gates were not given, and why.
     """
-    topics: dict[str, list[WithheldPartition]] = {}
-    for (topic, index), reason in withheld.items():
-        topics.setdefault(topic, []).append(WithheldPartition(partition_index=index, reason=reason))
     stable = group.state.value == "Stable"
     return DescribedGroup(
         error_code=ErrorCode.NONE,
@@ -193,11 +190,20 @@ def described(group: Group, withheld: Mapping[tuple[str, int], str]) -> Describe
                 client_host=member.client_host,
                 member_metadata=member.metadata(group.protocol) if stable else b"",
                 member_assignment=member.assignment if stable else b"",
+                holds_gates=member.holds_gates,
             )
             for member in group.members
         ],
-        withheld=[WithheldTopic(name=name, partitions=rows) for name, rows in topics.items()],
+        withheld=withheld_topics(withheld),
     )
+
+
+def withheld_topics(withheld: Mapping[tuple[str, int], str]) -> list[WithheldTopic]:
+    """What members without gates are not given, and why, as both kinds of groups tell it."""
+    topics: dict[str, list[WithheldPartition]] = {}
+    for (topic, index), reason in withheld.items():
+        topics.setdefault(topic, []).append(WithheldPartition(partition_index=index, reason=reason))
+    return [WithheldTopic(name=name, partitions=rows) for name, rows in topics.items()]
 
 
 def not_described(group_id: str, error: ErrorCode) -> DescribedGroup:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.coordinators.consumer_groups.administration import not_described
+from anabranch.broker.coordinators.group_responses import withheld_topics
 from anabranch.broker.rights import demand, may, operations
 from anabranch.broker.turns import Turns
 from anabranch.protocol.acls import Operation, ResourceType
@@ -41,6 +42,7 @@ async def describe(ctx: RequestContext, group_id: str) -> DescribedGroup:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         demand(ctx, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         group = await ctx.services.groups.consumers.describe(group_id)
+        group.withheld = withheld_topics(ctx.services.groups.withheld(group_id))
     except KafkaError as error:
         return not_described(group_id, error.code, error.message)
     topics = {

@@ -5,7 +5,8 @@ v1   of which protocol a member is
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Boolean, Int8, Int16, Int32, Text, Uuid, always, message, since
+from anabranch.protocol.apis.describe_groups import WithheldTopic
+from anabranch.protocol.wire import Boolean, Int8, Int16, Int32, Text, Uuid, always, message, since, tagged
 
 
 @message
@@ -53,6 +54,8 @@ class DescribedGroup:
     assignor_name: Text
     members: list[Member]
     authorized_operations: Int32 = always(absent=-2147483648)
+    withheld: list[WithheldTopic] = tagged(2546, since=0, absent=list)
+    """What is in nobody's target, because the group has not read what came before, and why."""
 
 
 @message

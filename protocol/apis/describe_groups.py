@@ -24,6 +24,8 @@ class DescribedGroupMember:
     client_host: Text
     member_metadata: Bytes
     member_assignment: Bytes
+    holds_gates: Boolean = tagged(2547, since=5, absent=False)
+    """Whether the member keeps the order of keys across resizes itself."""
 
 
 @message

@@ -27,6 +27,7 @@ class Driver:
         self.what = f"{command[-1].rpartition('/')[2]} {name}"
         self.events: list[dict[str, Any]] = []
         self._changed = threading.Condition(threading.RLock())
+        self._hear: Callable[[dict[str, Any]], None] = lambda event: None
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the process
         self._process = subprocess.Popen(
             [*command, name, json.dumps(arguments)],
@@ -42,6 +43,13 @@ class Driver:
         """What it has told of these kinds."""
         with self._changed:
             return [one for one in self.events if one["event"] in events]
+
+    def listen(self, hear: Callable[[dict[str, Any]], None]) -> None:
+        """Let somebody hear of each event when it is told, from the first on."""
+        with self._changed:
+            for one in self.events:
+                hear(one)
+            self._hear = hear
 
     @property
     def records(self) -> list[Record]:
@@ -125,6 +133,7 @@ class Driver:
                     one = json.loads(line)
                     if isinstance(one, dict):
                         self.events.append(one)
+                        self._hear(one)
                 self._changed.notify_all()
 
     def _story(self) -> str:

@@ -5,7 +5,7 @@
 It writes one JSON object per line to stdout, and ends when its work is done or its stdin is closed.
 
     produce    servers topic count first codec pace_ms        -> acked {value} | failed {value, error}
-    consume    servers topic group assignor instance isolation session_ms
+    consume    servers topic group assignor instance isolation session_ms protocol
                                           -> assigned | revoked {partitions}, record {partition, offset, key, value}
     transact   servers topic transactional_id transactions per -> committed | aborted {values}
     copy       servers topic target group transactional_id -> copied {values} | retried | aborted | restarted {error}

@@ -70,6 +70,10 @@ def consumer_of(asked: Arguments) -> Consumer:
     }
     if asked.instance:
         settings["group.instance.id"] = asked.instance
+    if asked.protocol:
+        settings["group.protocol"] = asked.protocol
+        for name in ("partition.assignment.strategy", "session.timeout.ms", "heartbeat.interval.ms"):
+            del settings[name]  # the broker says these
     consumer = Consumer(settings)
 
     def told(event: str) -> Any:

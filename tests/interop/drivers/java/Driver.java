@@ -136,6 +136,12 @@ public class Driver {
             "partition.assignment.strategy",
             cooperative ? CooperativeStickyAssignor.class.getName() : RangeAssignor.class.getName());
         if (asked.hasNonNull("instance")) settings.put("group.instance.id", text("instance", ""));
+        if (asked.hasNonNull("protocol")) {
+            settings.put("group.protocol", text("protocol", ""));
+            for (var name : List.of("partition.assignment.strategy", "session.timeout.ms", "heartbeat.interval.ms")) {
+                settings.remove(name); // the broker says these
+            }
+        }
         try (var consumer = new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer())) {
             consumer.subscribe(List.of(text("topic", "")), new Told());
             while (!over()) {
