@@ -10,7 +10,7 @@ WORKDIR /src
 COPY pyproject.toml constraints.txt ./
 RUN python3 -m venv /opt/anabranch \
  && python3 -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-extras = project['optional-dependencies']; print(*project['dependencies'], *extras['metrics'], sep='\n')" \
+extras = project['optional-dependencies']; print(*project['dependencies'], *extras['metrics'], *extras['control'], sep='\n')" \
  > requirements.txt \
  && /opt/anabranch/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt -r requirements.txt
 
@@ -37,7 +37,8 @@ FROM base AS node
 COPY --from=build /opt/anabranch /opt/anabranch
 USER anabranch
 EXPOSE 9092 9093 9094
-CMD ["up", "--host", "0.0.0.0", "--advertise", "localhost"]
+# The control plane is there for `docker exec CONTAINER anabranch control ...`; elsewhere it wants a token.
+CMD ["up", "--host", "0.0.0.0", "--advertise", "localhost", "--control", "127.0.0.1:9190"]
 HEALTHCHECK --interval=5s --timeout=5s --start-period=10s CMD ["anabranch", "health", "127.0.0.1:9092"]
 
 FROM dependencies AS dependencies-jvm

@@ -187,6 +187,14 @@ def client_requests(reading: Reading) -> Samples:
     return [({"client": client}, count) for client, count in sorted(reading.requests.clients.items())]
 
 
+def client_bytes(reading: Reading) -> Samples:
+    """How many bytes of records each client id has produced and fetched."""
+    return [
+        ({"client": client, "moved": moved}, count)
+        for (client, moved), count in sorted(reading.requests.client_bytes.items())
+    ]
+
+
 def lags_of_partitions(reading: Reading) -> Iterator[tuple[str, str, int, int]]:
     """Group, topic, partition and lag, as far as this broker has replicas of what its groups have committed."""
     if not reading.is_broker:
@@ -335,6 +343,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     ),
     Family("request_errors_total", COUNTER, "Error codes answered, at any level, by API.", errors),
     Family("client_requests_total", COUNTER, "Requests answered, by client id.", client_requests),
+    Family("client_bytes_total", COUNTER, "Bytes of records produced and fetched, by client id.", client_bytes),
     Family("loop_delay_seconds", HISTOGRAM, "How late the node's loop is.", lambda r: r.pulse.loop_delay_s),
     Family("zookeeper_seconds", HISTOGRAM, "How long ZooKeeper takes for a read.", lambda r: r.pulse.zookeeper_s),
     Family("received_bytes_total", COUNTER, "Bytes read from connections.", lambda r: r.node.server.received_bytes),

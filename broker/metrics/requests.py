@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from anabranch.broker.begun import Begun, begin
 from anabranch.broker.dispatch import Dispatcher
 from anabranch.broker.metrics.histogram import Histogram
+from anabranch.broker.throttling import FETCH_KEY, PRODUCE_KEY, traffic
 from anabranch.protocol.error_codes import error_codes
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ BOUNDS_S: Final = (
 CLIENTS_MAX: Final = 200
 """How many client ids are counted by name: who names each connection anew must not fill the memory."""
 OTHERS: Final = "(others)"
+MOVES: Final = {PRODUCE_KEY: "produced", FETCH_KEY: "fetched"}
+"""API key -> what becomes of the records that it moves."""
 
 
 class RequestFigures:
@@ -42,6 +45,8 @@ class RequestFigures:
         """(API key, error code) -> how many times it was answered, at whichever level."""
         self.clients: Counter[str] = Counter()
         """Client id -> requests; `OTHERS` when there are too many."""
+        self.client_bytes: Counter[tuple[str, str]] = Counter()
+        """(client id, produced or fetched) -> bytes of records, as quotas count them."""
 
     def note(self, request: Request, response: Any, work_s: float, total_s: float) -> None:
         """Count a request that is answered."""
@@ -51,7 +56,11 @@ class RequestFigures:
         self.work_s[key].observe(work_s)
         self.total_s[key].observe(total_s)
         client = request.client_id or ""
-        self.clients[client if client in self.clients or len(self.clients) < CLIENTS_MAX else OTHERS] += 1
+        if client not in self.clients and len(self.clients) >= CLIENTS_MAX:
+            client = OTHERS
+        self.clients[client] += 1
+        if key in MOVES:
+            self.client_bytes[client, MOVES[key]] += traffic(request, response)[1]
         if response is not None:
             for code in error_codes(response, type(response)):
                 if code:

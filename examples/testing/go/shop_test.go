@@ -185,6 +185,18 @@ func TestTwoTillsShareTheWork(t *testing.T) {
 	w.has("payments", 40)
 }
 
+func TestATillGoesOnWhereTheOneBeforeHasStopped(t *testing.T) {
+	w := begin(t)
+	w.place(3)
+	first := w.till("till-1")
+	w.bill(first, 3)
+	first.Close()
+	_, err := w.shop.Place(w.ctx, "customer-3", 3)
+	w.must(err)
+	w.bill(w.till("till-2"), 1)
+	w.has("payments", 4)
+}
+
 func TestATillThatDiesBeforeItsCommitHasBilledNothing(t *testing.T) {
 	w := begin(t)
 	w.place(1)

@@ -85,6 +85,16 @@ def test_two_tills_share_the_work(shop: Shop, till: Open, servers: str) -> None:
     assert billed(servers) == expected
 
 
+def test_a_till_goes_on_where_the_one_before_has_stopped(shop: Shop, till: Open, servers: str) -> None:
+    place(shop, 3)
+    first = till("till-1")
+    assert first.bill(3) == 3
+    first.close()
+    shop.place("customer-3", 3)
+    assert till("till-2").bill(1) == 1
+    assert billed(servers) == list(range(4))
+
+
 def test_a_till_that_dies_is_replaced(cluster: ControlClient, shop: Shop, servers: str, till: Open) -> None:
     dead = till("till-1", **{"group.instance.id": "first"})
     dead.bill(1, 0.1)

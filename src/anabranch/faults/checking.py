@@ -15,7 +15,7 @@ from anabranch.faults import paths
 from anabranch.faults.matching import ANY, BROKER_CLIENT, BROKERS_ONLY, OPEN_END, UPDATES, ends_of, version_span
 from anabranch.faults.places import NAMEABLE, TOP, kinds_of, levels_of
 from anabranch.faults.rewriting import level_for
-from anabranch.faults.rule import FIELDS, KILL, SILENT, WHAT, WHEN, about_requests, is_said
+from anabranch.faults.rule import FIELDS, KILL, SILENT, WHAT, WHEN, about_requests, is_between, is_said
 from anabranch.faults.rule_json import BadRule
 from anabranch.protocol.answerable import answerable
 from anabranch.protocol.errors import ErrorCode
@@ -56,10 +56,12 @@ HOW: Final = ("level", "after_work", "on")
 """What goes with another action."""
 
 
-def check(rule: Rule, brokers: Collection[int], listeners: Collection[str] = ()) -> None:
+def check(
+    rule: Rule, brokers: Collection[int], listeners: Collection[str] = (), spans: Mapping[str, tuple[int, int]] = SPANS
+) -> None:
     """BadRule says why a rule can never hit anything in a cluster of these brokers, and what would do.
 
-    Of listeners nothing is known if none is named.
+    Of listeners nothing is known if none is named. `spans`: API -> the versions that are accepted of who asks.
     """
     _check_numbers(rule)
     _check_actions(rule)
@@ -70,9 +72,11 @@ def check(rule: Rule, brokers: Collection[int], listeners: Collection[str] = ())
     for name in rule.api:
         if name not in SPANS:
             raise BadRule(f"no API is called {name!r}; {_instead(name, SPANS)}")
+        if name not in spans:
+            raise BadRule(f"nobody is served {name} here; there are {_listed(spans)}")
     if rule.listener and listeners and rule.listener not in listeners:
         raise BadRule(f"no listener is called {rule.listener!r}; {_instead(rule.listener, listeners)}")
-    versions = _versions(rule)
+    versions = _versions(rule, spans)
     _check_askers(rule, brokers)
     _check_names(rule, versions)
     if rule.error:
@@ -123,15 +127,15 @@ def _check_actions(rule: Rule) -> None:
         raise BadRule(f"with {silent[0]} there is no answer for {_listed(answers)}")
 
 
-def _versions(rule: Rule) -> Mapping[str, range]:
+def _versions(rule: Rule, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, range]:
     """API -> the served versions that the rule is about."""
     try:
         first, last = version_span(rule.versions)
     except ValueError:
         raise BadRule(f"versions are written as 7, 3-9 or 12-, not {rule.versions!r}") from None
     found = {}
-    for name in rule.api or SPANS:
-        served_first, served_last = SPANS[name]
+    for name in rule.api or spans:
+        served_first, served_last = spans[name]
         found[name] = range(max(first, served_first), min(last, served_last) + 1)
         if rule.api and not found[name]:
             asked = f"{first}-" if last == OPEN_END else rule.versions
@@ -176,7 +180,7 @@ def _check_happening(rule: Rule) -> None:
 
 def _check_askers(rule: Rule, brokers: Collection[int]) -> None:
     """Clients do not ask what only brokers do, nor the other way round."""
-    between = rule.between_brokers or bool(rule.link) or rule.stale_metadata
+    between = is_between(rule)
     only = [name for name in rule.api if BY_NAME[name].key in BROKERS_ONLY]
     if only and not between:
         raise BadRule(f"only brokers and controllers ask {_listed(only)}; say between_brokers, too")

@@ -16,15 +16,19 @@ import dataclasses
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.faults.armed import ArmedRule, Hit, NeverHit, Strikes
-from anabranch.faults.checking import check
+from anabranch.faults.checking import SPANS, check
 from anabranch.faults.disks import fail_writes
 from anabranch.faults.dispatcher import FaultyDispatcher
 from anabranch.faults.happening import Happening
 from anabranch.faults.matching import Surroundings
 from anabranch.faults.rule import FREEZE, KILL, Rule, about_requests
+from anabranch.faults.rule import FREEZE, KILL, Rule, about_requests, is_between
 from anabranch.faults.rule_json import BadRule, from_json
+from anabranch.protocol.registry import BY_KEY
 
 if TYPE_CHECKING:
     from anabranch.broker.app import Node
@@ -93,6 +97,7 @@ class Faults:
             raise BadRule(f"there is a rule {rule.name} already; remove it, or give this one another name")
         self._refuse(rule)
         check(rule, self._node_ids, self._listener_names)
+        check(rule, self._node_ids, self._listener_names, self._spans(rule))
         if (rule.node == FREEZE or (rule.step and rule.node == KILL)) and self._strikes is not None:
             try:
                 self._strikes.must_freeze()
@@ -101,6 +106,18 @@ class Faults:
         armed = self._rules[rule.name] = ArmedRule(rule, self._was_hit, self._at_work, self._strikes)
         self._tell_nodes()
         return armed
+
+    def _spans(self, rule: Rule) -> Mapping[str, tuple[int, int]]:
+        """Which versions some broker accepts of those that the rule is about; all, while none runs."""
+        found: dict[str, tuple[int, int]] = {}
+        for node in self._nodes.values():
+            audiences = _innermost(node.server).audiences
+            askers = [audiences.nodes] if is_between(rule) else [audiences.clients, audiences.others]
+            for audience in askers:
+                for key, (first, last) in audience.accepted.items():
+                    low, high = found.get(BY_KEY[key].name, (first, last))
+                    found[BY_KEY[key].name] = min(low, first), max(high, last)
+        return found or SPANS
 
     def get(self, name: str) -> ArmedRule:
         """A rule by its name. KeyError if there is none."""

@@ -28,6 +28,7 @@ from anabranch.faults.places import (
     shape_of,
     values_of,
 )
+from anabranch.faults.rule import is_between
 from anabranch.protocol.registry import BY_NAME
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ class Matcher:
     def __init__(self, rule: Rule) -> None:
         self._keys = frozenset(BY_NAME[name].key for name in rule.api or (UPDATES if rule.stale_metadata else ()))
         self._first, self._last = version_span(rule.versions)
-        self.between_brokers = rule.between_brokers or bool(rule.link or rule.stale_metadata)
+        self.between_brokers = is_between(rule)
         self._links = tuple(map(ends_of, rule.link))
         self._requests_max = rule.first
         self._client_id = re.compile(fnmatch.translate(rule.client_id)) if rule.client_id else None

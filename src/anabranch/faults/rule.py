@@ -131,6 +131,11 @@ def about_requests(rule: Rule) -> bool:
     return not (rule.disk or rule.step)
 
 
+def is_between(rule: Rule) -> bool:
+    """Whether it is about what brokers ask each other."""
+    return rule.between_brokers or bool(rule.link) or rule.stale_metadata
+
+
 def is_said(rule: Rule, field: str) -> bool:
     """Whether the rule says anything about a field."""
     declared = next(one for one in FIELDS if one.name == field)

@@ -2,6 +2,13 @@
 
     with AnabranchContainer(brokers=3) as kafka:
         producer = confluent_kafka.Producer({"bootstrap.servers": kafka.get_bootstrap_server()})
+        with kafka.faults(api="Produce", error="NOT_LEADER_OR_FOLLOWER", times=2):
+            ...
+        kafka.nodes[2].kill()
+        kafka.wait_for(topic="orders", isr="1,3")
+
+It has the methods of the fixture: its control plane listens on a port of its own, and asks for a token that only this
+object knows.
 
 Kafka clients connect to the addresses that brokers tell them, so a broker must know the port under which it is reached
 from outside. Ports are therefore chosen before the container starts, and are the same inside and outside.
@@ -14,20 +21,27 @@ from __future__ import annotations
 import contextlib
 import random
 import re
+import secrets
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
-READY: Final = re.compile(r"^ready bootstrap=(\S+)$", re.MULTILINE)
+from anabranch.control.client import ControlClient
+from anabranch.testing.running_cluster import RunningCluster
+
+READY: Final = re.compile(r"^ready bootstrap=(\S+) control=http://\S+:(\d+)$", re.MULTILINE)
+TOKEN: Final = "ANABRANCH_CONTROL_TOKEN"
 START_TIMEOUT_S: Final = 60
 PORTS: Final = range(20_000, 32_000)  # below the ports that systems hand out to clients
 TRIES: Final = 100
+ANYWHERE: Final = "0.0.0.0"
+LOCALHOST: Final = "127.0.0.1"
 
 
-class AnabranchContainer(DockerContainer):
+class AnabranchContainer(DockerContainer, RunningCluster):
     """Brokers in one container, ready when `start` returns.
 
     With `host_network` the container uses the host's network instead of published ports: for engines without a bridge.
@@ -39,37 +53,85 @@ class AnabranchContainer(DockerContainer):
         *,
         brokers: int = 1,
         properties: Mapping[str, str] | None = None,
+        journal: int = 0,
         host_network: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init__(image, **kwargs)
+        DockerContainer.__init__(self, image, **kwargs)
+        RunningCluster.__init__(self, "")
         self._brokers = brokers
         self._properties = dict(properties or {})
+        self._journal_size = journal
         self._host_network = host_network
 
     def start(self) -> AnabranchContainer:
         """Start the container and wait for its ready line. Without one, the error has what the container wrote."""
-        first = adjacent_free_ports(self._brokers)
-        command = ["up", "--brokers", str(self._brokers), "--port", str(first)]
+        first = adjacent_free_ports(self._brokers + 1)
+        token = secrets.token_urlsafe()
+        host = LOCALHOST
         if self._host_network:
             self._kwargs["network_mode"] = "host"
         else:
-            command += ["--host", "0.0.0.0", "--advertise", self.get_docker_client().host()]
-            for port in range(first, first + self._brokers):
+            host = self.get_docker_client().host()
+            for port in range(first, first + self._brokers + 1):
                 self.with_bind_ports(port, port)
-        for name, value in self._properties.items():
-            command += ["--config", f"{name}={value}"]
-        self.with_command(command)
+        self.with_env(TOKEN, token)
+        self.with_command(
+            command(
+                self._brokers,
+                first,
+                advertise="" if self._host_network else host,
+                properties=self._properties,
+                journal=self._journal_size,
+            )
+        )
         ready = LogMessageWaitStrategy(READY).with_startup_timeout(START_TIMEOUT_S).with_poll_interval(0.1)
         self.waiting_for(ready)
         super().start()
+        self.bootstrap_servers, self._control = told(self.get_logs()[0].decode(), host, token)
         return self
 
     def get_bootstrap_server(self) -> str:
         """The brokers' addresses, for `bootstrap.servers` of any Kafka client."""
-        written = READY.search(self.get_logs()[0].decode())
-        assert written is not None, "the container has not said that it is ready"
-        return written[1]
+        return self.bootstrap_servers
+
+    @contextlib.contextmanager
+    def fork(self, snapshot: str = "") -> Iterator[RunningCluster]:
+        """See RunningCluster. RuntimeError without `host_network`: nobody has published the ports of a fork."""
+        if not self._host_network:
+            raise RuntimeError("a fork listens on ports that the container does not publish: use host_network=True")
+        with super().fork(snapshot) as other:
+            yield other
+
+
+def command(
+    brokers: int, first: int, *, advertise: str, properties: Mapping[str, str] | None = None, journal: int = 0
+) -> list[str]:
+    """What the container runs: brokers from one port on, and the control plane behind them.
+
+    Args:
+        brokers: How many.
+        first: The port of the first.
+        advertise: The host by which clients reach the container; none if it shares this machine's network.
+        properties: Broker properties by their Kafka names.
+        journal: How many exchanges its journal keeps.
+    """
+    words = ["up", "--brokers", str(brokers), "--port", str(first)]
+    if advertise:
+        words += ["--host", ANYWHERE, "--advertise", advertise]
+    words += ["--control", f"{ANYWHERE if advertise else LOCALHOST}:{first + brokers}"]
+    if journal:
+        words += ["--control-journal", str(journal)]
+    for name, value in (properties or {}).items():
+        words += ["--config", f"{name}={value}"]
+    return words
+
+
+def told(written: str, host: str, token: str) -> tuple[str, ControlClient]:
+    """What the ready line says: the brokers' addresses, and their control plane as it is reached from here."""
+    ready = READY.search(written)
+    assert ready is not None, "the container has not said that it is ready"
+    return ready[1], ControlClient(f"http://{host}:{ready[2]}", token)
 
 
 def adjacent_free_ports(count: int) -> int:

@@ -101,11 +101,13 @@ async def test_a_rule_that_can_hit_nothing_is_refused() -> None:
             made.faults.add(api="Fetch", hold=True, brokers=2)
         with pytest.raises(BadRule, match="no listener is called 'SSL'; there are PLAINTEXT"):
             made.faults.add(api="Fetch", hold=True, listener="SSL")
+        with pytest.raises(BadRule, match="Produce has no version 12-; served are 0-11"):
+            made.faults.add(api="Produce", versions="12-", hold=True)  # a Kafka 3.9, as far as anybody sees
         made.faults.add(Rule(name="mine", hold=True))
         with pytest.raises(BadRule, match="there is a rule mine already"):
             made.faults.add(Rule(name="mine", hold=True))
         made.faults.add(Rule(name="rule-1", hold=True))
-        assert made.faults.add(Rule(silence=True)).rule.name == "rule-3"
+        assert made.faults.add(Rule(silence=True)).rule.name == "rule-4"
 
 
 async def test_a_request_is_held_until_it_is_released() -> None:

@@ -1,23 +1,29 @@
 """Goal: a project that tests with containers gets a live endpoint from one class, and any Kafka client can use it.
 
-Method: start the image on the engine of this machine, then produce and consume with librdkafka. ANABRANCH_IMAGE names
-another image than `anabranch`; one that is missing is built from the working tree, on ANABRANCH_BASE if it is set.
+Method: start the image on the engine of this machine, then produce and consume with librdkafka, and do to it all that
+can be done to a cluster. ANABRANCH_IMAGE names another image than `anabranch`; one that is missing is built from the
+working tree, on ANABRANCH_BASE if it is set. Without an engine the same command runs as a process.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch.control.client import ControlClient
+from anabranch.control.control_error import ControlError
+from anabranch.testing.running_cluster import RunningCluster
+
 if TYPE_CHECKING:
     from anabranch.testing.containers import AnabranchContainer
 
-pytestmark = pytest.mark.docker
+in_docker = pytest.mark.docker
 IMAGE = os.environ.get("ANABRANCH_IMAGE", "anabranch")
 ROOT = Path(__file__).parents[3]
 
@@ -57,10 +63,13 @@ def container(image: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> Itera
     monkeypatch.setattr(testcontainers_config, "ryuk_disabled", True)  # another image, to be pulled
     has_bridge = "bridge" in engine.split()
     properties = {"num.partitions": "3"}
-    with AnabranchContainer(image, brokers=3, properties=properties, host_network=not has_bridge) as container:
+    with AnabranchContainer(
+        image, brokers=3, properties=properties, journal=100, host_network=not has_bridge
+    ) as container:
         yield container
 
 
+@in_docker
 def test_records_go_through_the_container(container: AnabranchContainer) -> None:
     import confluent_kafka
 
@@ -89,6 +98,64 @@ def test_records_go_through_the_container(container: AnabranchContainer) -> None
     assert topics["t"] == 3, "num.partitions did not reach the brokers"
 
 
+def use(kafka: RunningCluster) -> None:
+    """All that can be done to it, once."""
+    import confluent_kafka
+
+    topic = kafka.topic("controlled", partitions=2)
+    producer = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap_servers, "retry.backoff.ms": 10})
+    with kafka.faults(api="Produce", topic=topic, error="NOT_LEADER_OR_FOLLOWER", times=2) as rule:
+        producer.produce(topic, b"x", partition=0)
+        assert producer.flush(60) == 0
+        assert rule.hits == 2
+    assert kafka.journal.count(api="Produce", topic=topic) == 3
+    with kafka.nodes[2].killed():
+        kafka.wait_for(topic=topic, isr="1,3")
+    with kafka.nodes[3].frozen():
+        assert kafka.control.state()["nodes"][2]["frozen"]
+    kafka.wait_for(topic=topic, isr="3+")
+    before_ms = kafka.clock.time_ms
+    kafka.clock.advance("1h")
+    assert kafka.clock.time_ms >= before_ms + 3_600_000
+    assert kafka.admin.describe_topic(topic).name == topic
+    kafka.snapshots.take("with a topic")
+    kafka.reset()
+    assert kafka.control.state()["topics"] == []
+    kafka.snapshots.restore("with a topic")
+    kafka.wait_for(topic=topic, partition=0, high_watermark=1)
+
+
+@in_docker
+def test_a_container_is_controlled(container: AnabranchContainer) -> None:
+    use(container)
+    with pytest.raises(ControlError, match="Authorization"):
+        ControlClient(container.control._url).state()
+
+
+def test_what_a_container_runs_is_controlled_as_the_container_is() -> None:
+    pytest.importorskip("testcontainers", reason="NO TESTCONTAINERS: its class was NOT looked at")
+    from anabranch.testing.containers import TOKEN, adjacent_free_ports, command, told
+
+    first = adjacent_free_ports(4)
+    words = command(3, first, advertise="localhost", properties={"num.partitions": "3"}, journal=100)
+    with subprocess.Popen(
+        [sys.executable, "-m", "anabranch.main", *words],
+        env={**os.environ, TOKEN: "secret", "PYTHONPATH": str(ROOT / "src")},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            servers, control = told(process.stdout.readline(), "127.0.0.1", "secret")
+            assert servers == ",".join(f"localhost:{first + number}" for number in range(3))
+            use(RunningCluster(servers, control))
+            with pytest.raises(ControlError, match="Authorization"):
+                ControlClient(control._url).state()
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
 def consumer_metadata(servers: str) -> dict[str, int]:
     from confluent_kafka.admin import AdminClient
 
@@ -96,6 +163,7 @@ def consumer_metadata(servers: str) -> dict[str, int]:
     return {name: len(topic.partitions) for name, topic in topics.items()}
 
 
+@in_docker
 def test_a_container_that_cannot_start_shows_what_it_wrote(
     image: str, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,3 +179,18 @@ def test_a_container_that_cannot_start_shows_what_it_wrote(
         assert b"num.partition" in wrong.get_logs()[1]
     finally:
         wrong.stop()
+
+
+@in_docker
+def test_what_the_page_shows(image: str, engine: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from tests.anabranch.faults.test_page import blocks, run_pytest
+
+    (shown,) = (one for one in blocks("python", (ROOT / "docs/testing.md").read_text()) if "containers" in one)
+    network = "" if "bridge" in engine.split() else ", host_network=True"
+    shown = shown.replace("AnabranchContainer(", f"AnabranchContainer({IMAGE!r}, ").replace(
+        "journal=100", f"journal=100{network}"
+    )
+    (tmp_path / "test_shown.py").write_text(shown)
+    monkeypatch.setenv("TESTCONTAINERS_RYUK_DISABLED", "true")
+    told = run_pytest(tmp_path)
+    assert "1 passed" in told, told

@@ -260,18 +260,26 @@ def test_the_page_names_every_metric() -> None:
 
 
 def has_what_is_shown(seen: Scrape) -> None:
-    """Each name that the dashboard asks for is told, or is of something that does not happen in this test."""
-    asked = {
-        name
+    """Each name that the dashboard asks for is told, with the labels by which it asks and which it writes."""
+    queries = [
+        (target["expr"], target["legendFormat"])
         for panel in json.loads(DASHBOARD.read_text())["panels"]
         for target in panel["targets"]
-        for name in re.findall(r"anabranch_\w+", target["expr"])
-    }
+    ]
+    asked = {name for query, _ in queries for name in re.findall(r"anabranch_\w+", query)}
     assert len(asked) > 20
-    told = {name for name, _ in seen.values}
-    assert asked - told <= {"anabranch_request_errors_total", "anabranch_reshard_fenced_partitions"}, asked - told
+    labels: dict[str, set[str]] = {}
+    for name, found in seen.values:
+        labels.setdefault(name, set()).update(label for label, _ in found)
+    assert asked - labels.keys() <= {"anabranch_request_errors_total", "anabranch_reshard_fenced_partitions"}
     known = {f"anabranch_{family.name}" for family in FAMILIES}
     assert {re.sub("_(bucket|sum)$", "", name) for name in asked} <= known
+    for query, legend in queries:
+        (name,) = re.findall(r"anabranch_\w+", query)
+        by = [label for part in re.findall(r"by \(([^)]*)\)", query) for label in part.split(", ")]
+        if name in labels:
+            assert {*by, *re.findall(r"(\w+)!?=", query)} <= labels[name], query
+        assert set(re.findall(r"{{(\w+)}}", legend)) <= set(by), f"{legend} of {query}"
 
 
 async def test_requests_and_groups_are_told_with_what_they_take_and_lack() -> None:
@@ -302,5 +310,7 @@ async def test_requests_and_groups_are_told_with_what_they_take_and_lack() -> No
             assert 0 < work_s <= seen.total("anabranch_request_seconds_sum", api=api)
         assert seen.total("anabranch_request_errors_total", api="CreateTopics", code="TOPIC_ALREADY_EXISTS") == 1
         assert seen.total("anabranch_client_requests_total", client="filler") > 0
+        assert seen.total("anabranch_client_bytes_total", client="filler", moved="produced") > 30
+        assert seen.total("anabranch_client_bytes_total", client="anabranch", moved="fetched") > 0
         await scrape_until(endpoint, lambda seen: seen.total("anabranch_loop_delay_seconds_count") > 2)
         await scrape_until(endpoint, lambda seen: seen.total("anabranch_zookeeper_seconds_count") == 3)
