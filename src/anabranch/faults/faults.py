@@ -14,10 +14,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.faults.armed import ArmedRule, Hit, NeverHit, Strikes
 from anabranch.faults.checking import SPANS, check
@@ -25,7 +23,6 @@ from anabranch.faults.disks import fail_writes
 from anabranch.faults.dispatcher import FaultyDispatcher
 from anabranch.faults.happening import Happening
 from anabranch.faults.matching import Surroundings
-from anabranch.faults.rule import FREEZE, KILL, Rule, about_requests
 from anabranch.faults.rule import FREEZE, KILL, Rule, about_requests, is_between
 from anabranch.faults.rule_json import BadRule, from_json
 from anabranch.protocol.registry import BY_KEY
@@ -67,7 +64,8 @@ class Faults:
         self._strikes = strikes
         self._refuse = refuse
         self._nodes: dict[int, tuple[Served, Surroundings]] = {}
-        self._disks: dict[int, Node] = {}
+        self._ours: dict[int, Node] = {}
+        """The nodes themselves, where it is not somebody else's cluster."""
         self._dispatchers: dict[int, FaultyDispatcher] = {}
         self._rules: dict[str, ArmedRule] = {}
         self.removed: deque[ArmedRule] = deque(maxlen=REMOVED_KEPT)
@@ -96,7 +94,6 @@ class Faults:
         if rule.name in self._rules:
             raise BadRule(f"there is a rule {rule.name} already; remove it, or give this one another name")
         self._refuse(rule)
-        check(rule, self._node_ids, self._listener_names)
         check(rule, self._node_ids, self._listener_names, self._spans(rule))
         if (rule.node == FREEZE or (rule.step and rule.node == KILL)) and self._strikes is not None:
             try:
@@ -110,7 +107,7 @@ class Faults:
     def _spans(self, rule: Rule) -> Mapping[str, tuple[int, int]]:
         """Which versions some broker accepts of those that the rule is about; all, while none runs."""
         found: dict[str, tuple[int, int]] = {}
-        for node in self._nodes.values():
+        for node in self._ours.values():
             audiences = _innermost(node.server).audiences
             askers = [audiences.nodes] if is_between(rule) else [audiences.clients, audiences.others]
             for audience in askers:
@@ -152,7 +149,7 @@ class Faults:
 
     def watch(self, node: Node) -> None:
         """A node was started."""
-        self._disks[node.settings.node_id] = node
+        self._ours[node.settings.node_id] = node
         self.follow(node.server, surroundings_of(node.services))
 
     def follow(self, server: Served, at: Surroundings) -> None:
@@ -203,7 +200,7 @@ class Faults:
         mine = [one for one in self._rules.values() if _is_at(one.rule, node_id)]
         for one in mine:
             one.begin()
-        if (node := self._disks.get(node_id)) is not None:
+        if (node := self._ours.get(node_id)) is not None:
             fail_writes(node, [one for one in mine if one.rule.disk])
         mine = [one for one in mine if about_requests(one.rule)]
         faulty = self._dispatchers.get(node_id)
