@@ -7,6 +7,7 @@
 
 What is signed is put together again from the parts of the first message, so a reserved extension (`m=`) does not
 count. The whole nonce must come back: with any other one, a recorded message could be played again (CVE-2024-56128).
+As in Kafka, something may stand before it: librdkafka before 2.6.1 says its own part twice.
 Unlike the RFC, no `e=` is ever sent, passwords are not prepared, and an unknown user is refused at once.
 
 The formulas are the standard library's `hmac`, not a SCRAM library's: those answer `e=`, take channel bindings that
@@ -143,7 +144,7 @@ class ScramServer:
         told = _FINAL.fullmatch(text)
         if told is None:
             raise Refused("an invalid final message of SCRAM")
-        if not hmac.compare_digest(told["nonce"], self._nonce):
+        if not hmac.compare_digest(told["nonce"][-len(self._nonce) :], self._nonce):
             raise Refused("Invalid client nonce in the final client message.")
         signed = f"{self._said},c={told['binding']},r={told['nonce']}".encode()
         proof = base64.b64decode(told["proof"])

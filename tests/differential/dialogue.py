@@ -186,6 +186,7 @@ def scram_final(
     *,
     binding: str = "biws",
     nonce: str = "",
+    before: str = "",
     more: str = "",
 ) -> tuple[bytes, bytes]:
     """The last message of a client that knows the password, and what the broker's has to be."""
@@ -193,7 +194,7 @@ def scram_final(
     told = dict(part.split("=", 1) for part in challenge.decode().split(","))
     salted = hashlib.pbkdf2_hmac(digest, password.encode(), base64.b64decode(told["s"]), int(told["i"]))
     key = hmac.digest(salted, b"Client Key", digest)
-    unproved = f"c={binding},r={nonce or told['r']}"
+    unproved = f"c={binding},r={before}{nonce or told['r']}"
     bare = first.split(b",", 2)[2]
     signed = b",".join([bare, challenge, unproved.encode()])
     signature = hmac.digest(hashlib.new(digest, key).digest(), signed, digest)

@@ -215,7 +215,13 @@ async def scram_altered_final_messages(talk: Talk) -> None:
                 done = await peer.authenticate(change(final))
                 if done is None or done.error_code:
                     await peer.ends()
-        for altered in ({"binding": "eSws"}, {"nonce": "another"}, {"more": ",ext=val"}, {"binding": ""}):
+        for altered in (
+            {"binding": "eSws"},
+            {"nonce": "another"},
+            {"before": "more"},
+            {"more": ",ext=val"},
+            {"binding": ""},
+        ):
             async with talk.to("ALL") as peer:
                 await scram(peer, mechanism, first, **altered)
 

@@ -12,8 +12,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from anabranch import Admin, NewTopic
-from anabranch.broker.audiences import FIRST_OWN_KEY
-from anabranch.broker.dispatch import HANDLERS
+from anabranch.broker.personas.persona import persona
 from anabranch.clients.connection import Connection
 from anabranch.clients.security_config import make_security
 from anabranch.processes import free_ports
@@ -23,7 +22,7 @@ from tests.differential.kafka_server import KafkaCluster, why_absent
 from tests.secured.certificates import plain_users
 
 pytestmark = [pytest.mark.kafka_jars, pytest.mark.processes]
-KAFKAS = {row.name for row in HANDLERS if row.api.key < FIRST_OWN_KEY}
+KAFKAS = set(persona("3.9").ranges)
 PROPERTIES = {
     **plain_users(LISTENER, admin="a", alice="b"),
     **AUTHORIZER,

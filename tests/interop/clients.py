@@ -25,6 +25,8 @@ STATIC = "static members"
 TRANSACTIONS = "transactions"
 ADMIN = "admin"
 RESIZE = "resize"
+TOKEN = "OAUTHBEARER by a token,"
+TOKEN_ENDPOINT = "OAUTHBEARER by an endpoint,"
 ALL_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -44,8 +46,6 @@ class Client:
     sees_acks: bool = True
     """Whether its producer tells of single records."""
     aborts: bool = True
-    doors: bool = False
-    """Whether its driver tries the ways into a secured cluster."""
 
     def run(self, command: str, **arguments: object) -> Driver:
         """Start a driver."""
@@ -78,22 +78,26 @@ def _franz() -> str:
     return "" if (CACHE / "franz").is_file() else _missing("go") or "not built: run `make interop`"
 
 
+NO_ENDPOINT = {TOKEN_ENDPOINT: "is given its tokens by the application"}
 NO_OLD = {OLD_FORMATS: "speaks no version before record batches"}
 
 CLIENTS: tuple[Client, ...] = (
-    Client("confluent-kafka", _python("confluent"), python=True, doors=True),
+    Client("confluent-kafka", _python("confluent"), python=True),
     Client(
         "aiokafka",
         _python("aio"),
-        lacks={COOPERATIVE: "has eager assignors only", **NO_OLD},
+        lacks={COOPERATIVE: "has eager assignors only", **NO_OLD, **NO_ENDPOINT},
         python=True,
-        doors=True,
     ),
-    Client("kafka-python", _python("kafka_python"), python=True, doors=True),
+    Client("kafka-python", _python("kafka_python"), lacks=NO_ENDPOINT, python=True),
     Client(
         "kcat",
         _python("kcat"),
-        lacks={ADMIN: "lists metadata only"},
+        lacks={
+            ADMIN: "lists metadata only",
+            TOKEN: "has no place for a token",
+            TOKEN_ENDPOINT: "is built without HTTP",
+        },
         absent=_missing("kcat"),
         sees_acks=False,
         aborts=False,
@@ -101,7 +105,7 @@ CLIENTS: tuple[Client, ...] = (
     Client(
         "kafkajs",
         ["node", str(HERE / "drivers" / "kafkajs" / "driver.js")],
-        lacks={COOPERATIVE: "has eager assignors only", STATIC: "has no group.instance.id", **NO_OLD},
+        lacks={COOPERATIVE: "has eager assignors only", STATIC: "has no group.instance.id", **NO_OLD, **NO_ENDPOINT},
         codecs=("none", "gzip", "snappy"),
         absent=_kafkajs(),
     ),
@@ -117,7 +121,7 @@ CLIENTS: tuple[Client, ...] = (
         lacks=NO_OLD,
         absent=_java(),
     ),
-    Client("franz-go", [str(CACHE / "franz")], lacks=NO_OLD, absent=_franz()),
+    Client("franz-go", [str(CACHE / "franz")], lacks={**NO_OLD, **NO_ENDPOINT}, absent=_franz()),
 )
 
 

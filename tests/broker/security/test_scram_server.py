@@ -95,6 +95,13 @@ def test_a_proof_over_another_nonce_is_refused_though_the_password_is_right() ->
         scram.step(proof("n=user,r=rOprNGfwEbeRWgbNEkqO", answer, "c=biws,r=rOprNGfwEbeRWgbNEkqO"), 0)
 
 
+def test_something_may_stand_before_the_nonce_as_librdkafka_said_it_before_2_6_1() -> None:
+    scram = server()
+    answer = scram.step(FIRST, 0).answer
+    twice = "c=biws,r=" + "rOprNGfwEbeRWgbNEkqO" + answer.decode()[2:].partition(",")[0]
+    assert scram.step(proof("n=user,r=rOprNGfwEbeRWgbNEkqO", answer, twice), 0).user == "user"
+
+
 def test_extensions_of_the_first_message_are_signed_and_a_reserved_one_is_not() -> None:
     scram = server()
     answer = scram.step(b"n,,m=x,n=user,r=abc,ext=1=2,tokenauth=no", 0).answer

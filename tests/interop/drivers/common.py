@@ -10,10 +10,12 @@ It writes one JSON object per line to stdout, and ends when its work is done or 
     transact   servers topic transactional_id transactions per -> committed | aborted {values}
     copy       servers topic target group transactional_id -> copied {values} | retried | aborted | restarted {error}
     admin      servers topic                                   -> step {name, seen}
-    doors      topic doors[{name, servers, protocol, mechanism, user, password, token, ca, identity, patience_s}]
+    doors      topic doors[{name, servers, protocol, mechanism, user, password, token, token_url, ca, identity,
+                      patience_s}]
                                                                -> in {door, value} | out {door, error}
 
 `doors` produces a record by each door and consumes it again; `patience_s` is how long to try one that may be shut.
+Who has a `token_url` gets his token there, as `user` with `password`.
 `count` 0 produces until stdin is closed. Record n has the key "key-{n % 7}" and the value "{n:08d}".
 """
 

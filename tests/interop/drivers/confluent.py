@@ -259,6 +259,9 @@ def through(door: Door, topic: str) -> None:
         settings |= {"ssl.certificate.location": door.identity, "ssl.key.location": door.identity}
     if door.sasl:
         settings |= {"sasl.mechanism": door.mechanism, "sasl.username": door.user, "sasl.password": door.password}
+    if door.token_url:
+        settings |= {"sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.token.endpoint.url": door.token_url}
+        settings |= {"sasl.oauthbearer.client.id": door.user, "sasl.oauthbearer.client.secret": door.password}
     if door.token:
         settings |= {"sasl.mechanism": door.mechanism, "oauth_cb": lambda _: (door.token, time.time() + 3600)}
     until = time.monotonic() + door.patience_s

@@ -6,8 +6,9 @@ import json
 import re
 import subprocess
 import threading
+import time
 
-from tests.interop.drivers.common import Arguments, drive, emit, record
+from tests.interop.drivers.common import Arguments, Door, doors, drive, emit, record
 
 LINE = '{"event":"record","partition":%p,"offset":%o,"key":"%k","value":"%s"}\n'
 REBALANCED = re.compile(r"% Group \S+ rebalanced\b(.*)")
@@ -103,5 +104,43 @@ def transact(asked: Arguments) -> None:
         emit("committed", values=[f"{one:08d}" for one in values])
 
 
+def through(door: Door, topic: str) -> None:
+    """A record out and back; kcat is told to stop trying as soon as it says why it cannot."""
+    words = ["-b", door.servers]
+    properties = {
+        "security.protocol": door.protocol,
+        "ssl.ca.location": door.ca,
+        "ssl.certificate.location": door.identity,
+        "ssl.key.location": door.identity,
+        "message.timeout.ms": int(door.patience_s * 1000),
+    }
+    if door.sasl:
+        properties |= {"sasl.mechanism": door.mechanism}
+    if door.token_url:
+        properties |= {"sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.token.endpoint.url": door.token_url}
+        properties |= {"sasl.oauthbearer.client.id": door.user, "sasl.oauthbearer.client.secret": door.password}
+    elif door.sasl:
+        properties |= {"sasl.username": door.user, "sasl.password": door.password}
+    for name, value in properties.items():
+        words += ["-X", f"{name}={value}"] if value is not None else []
+    _said(["kcat", *words, "-P", "-t", topic], door, door.value + b"\n")
+    until = time.monotonic() + door.patience_s
+    while door.value not in _said(["kcat", *words, "-C", "-t", topic, "-o", "beginning", "-e", "-q"], door).split(
+        b"\n"
+    ):
+        if time.monotonic() > until:
+            raise TimeoutError("nothing came back")
+
+
+def _said(command: list[str], door: Door, typed: bytes = b"") -> bytes:
+    try:
+        ran = subprocess.run(command, input=typed, capture_output=True, timeout=door.patience_s * 2, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise TimeoutError(f"{error.stderr!r}") from None
+    if ran.returncode != 0:
+        raise PermissionError(ran.stderr.decode()[-2000:])
+    return ran.stdout
+
+
 if __name__ == "__main__":
-    drive({"produce": produce, "consume": consume, "transact": transact})
+    drive({"produce": produce, "consume": consume, "transact": transact, "doors": doors(through)})

@@ -3,6 +3,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,6 +16,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 const keys = 7
@@ -28,11 +34,25 @@ type arguments struct {
 	Isolation       string
 	Count           int
 	First           int
-	PaceMs          int `json:"pace_ms"`
-	SessionMs       int `json:"session_ms"`
+	PaceMs          int    `json:"pace_ms"`
+	SessionMs       int    `json:"session_ms"`
 	TransactionalID string `json:"transactional_id"`
 	Transactions    int
 	Per             int
+	Doors           []door
+}
+
+type door struct {
+	Name      string
+	Servers   string
+	Protocol  string
+	Mechanism string
+	User      string
+	Password  string
+	Token     string
+	Ca        string
+	Identity  string
+	PatienceS float64 `json:"patience_s"`
 }
 
 var (
@@ -302,13 +322,86 @@ func read() {
 	made.Close()
 }
 
+func (one door) mechanism() sasl.Mechanism {
+	switch one.Mechanism {
+	case "PLAIN":
+		return plain.Auth{User: one.User, Pass: one.Password}.AsMechanism()
+	case "OAUTHBEARER":
+		return oauth.Auth{Token: one.Token}.AsMechanism()
+	case "SCRAM-SHA-256":
+		return scram.Auth{User: one.User, Pass: one.Password}.AsSha256Mechanism()
+	default:
+		return scram.Auth{User: one.User, Pass: one.Password}.AsSha512Mechanism()
+	}
+}
+
+func (one door) through() error {
+	options := []kgo.Opt{
+		kgo.SeedBrokers(strings.Split(one.Servers, ",")...),
+		kgo.ConsumerGroup(one.Name),
+		kgo.ConsumeTopics(asked.Topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+	}
+	if strings.HasSuffix(one.Protocol, "SSL") {
+		authority, err := os.ReadFile(one.Ca)
+		check(err)
+		config := &tls.Config{RootCAs: x509.NewCertPool()}
+		config.RootCAs.AppendCertsFromPEM(authority)
+		if one.Identity != "" {
+			pair, err := tls.LoadX509KeyPair(one.Identity, one.Identity)
+			check(err)
+			config.Certificates = []tls.Certificate{pair}
+		}
+		options = append(options, kgo.DialTLSConfig(config))
+	}
+	if strings.HasPrefix(one.Protocol, "SASL") {
+		options = append(options, kgo.SASL(one.mechanism()))
+	}
+	patience := 60.0
+	if one.PatienceS > 0 {
+		patience = one.PatienceS
+	}
+	until, cancel := context.WithTimeout(ctx, time.Duration(patience*float64(time.Second)))
+	defer cancel()
+	made, err := kgo.NewClient(options...)
+	if err != nil {
+		return err
+	}
+	defer made.Close()
+	if err := made.Ping(until); err != nil {
+		return err
+	}
+	value := "by " + one.Name
+	if err := made.ProduceSync(until, &kgo.Record{Topic: asked.Topic, Value: []byte(value)}).FirstErr(); err != nil {
+		return err
+	}
+	for until.Err() == nil {
+		found := false
+		made.PollFetches(until).EachRecord(func(record *kgo.Record) { found = found || string(record.Value) == value })
+		if found {
+			return nil
+		}
+	}
+	return until.Err()
+}
+
+func doors() {
+	for _, one := range asked.Doors {
+		if err := one.through(); err != nil {
+			emit("out", map[string]any{"door": one.Name, "error": err.Error()})
+		} else {
+			emit("in", map[string]any{"door": one.Name})
+		}
+	}
+}
+
 func main() {
 	check(json.Unmarshal([]byte(os.Args[2]), &asked))
 	go func() {
 		_, _ = io.ReadAll(os.Stdin)
 		close(stopped)
 	}()
-	commands := map[string]func(){"produce": produce, "consume": consume, "transact": transact, "admin": admin, "send": send, "read": read}
+	commands := map[string]func(){"produce": produce, "consume": consume, "transact": transact, "admin": admin, "send": send, "read": read, "doors": doors}
 	commands[os.Args[1]]()
 	emit("done", nil)
 }

@@ -38,10 +38,86 @@ public class Driver {
             case "transact" -> transact();
             case "admin" -> admin();
             case "streams" -> streams();
+            case "doors" -> doors();
             default -> throw new IllegalArgumentException(words[0]);
         }
         emit("done", Map.of());
         System.exit(0);
+    }
+
+    static Properties ways(JsonNode door) throws java.io.IOException {
+        var made = new Properties();
+        made.put("bootstrap.servers", door.get("servers").asText());
+        made.put("security.protocol", door.get("protocol").asText());
+        if (door.hasNonNull("ca")) {
+            made.put("ssl.truststore.type", "PEM");
+            made.put("ssl.truststore.location", door.get("ca").asText());
+        }
+        if (door.hasNonNull("identity")) {
+            made.put("ssl.keystore.type", "PEM");
+            made.put("ssl.keystore.location", door.get("identity").asText());
+        }
+        if (!door.hasNonNull("mechanism")) return made;
+        var mechanism = door.get("mechanism").asText();
+        var secret = "%s=\"%s\" %s=\"%s\"";
+        var named = "org.apache.kafka.common.security.";
+        made.put("sasl.mechanism", mechanism);
+        if (mechanism.equals("OAUTHBEARER")) {
+            var options = "";
+            var url = door.hasNonNull("token_url") ? door.get("token_url").asText() : "";
+            if (url.isEmpty()) {
+                var file = Files.createTempFile("token", "");
+                Files.writeString(file, door.get("token").asText());
+                url = file.toUri().toString();
+            } else {
+                options = secret.formatted("clientId", door.get("user").asText(), "clientSecret", door.get("password").asText());
+            }
+            var allowed = "org.apache.kafka.sasl.oauthbearer.allowed.urls";
+            System.setProperty(allowed, System.getProperty(allowed, url) + "," + url);
+            made.put("sasl.oauthbearer.token.endpoint.url", url);
+            made.put("sasl.login.callback.handler.class", named + "oauthbearer.OAuthBearerLoginCallbackHandler");
+            made.put("sasl.jaas.config", named + "oauthbearer.OAuthBearerLoginModule required " + options + ";");
+        } else {
+            var module = mechanism.equals("PLAIN") ? "plain.PlainLoginModule" : "scram.ScramLoginModule";
+            var login = secret.formatted("username", door.get("user").asText(), "password", door.get("password").asText());
+            made.put("sasl.jaas.config", named + module + " required " + login + ";");
+        }
+        return made;
+    }
+
+    static void through(JsonNode door) throws Exception {
+        int patience = door.hasNonNull("patience_s") ? door.get("patience_s").asInt() * 1000 : 60000;
+        var value = "by " + door.get("name").asText();
+        var sending = ways(door);
+        sending.put("max.block.ms", patience);
+        try (var producer = new KafkaProducer<>(sending, new StringSerializer(), new StringSerializer())) {
+            producer.send(new ProducerRecord<>(text("topic", ""), value)).get();
+        }
+        var reading = ways(door);
+        reading.put("group.id", door.get("name").asText());
+        reading.put("auto.offset.reset", "earliest");
+        long until = System.currentTimeMillis() + patience;
+        try (var consumer = new KafkaConsumer<>(reading, new StringDeserializer(), new StringDeserializer())) {
+            consumer.subscribe(List.of(text("topic", "")));
+            while (System.currentTimeMillis() < until)
+                for (var one : consumer.poll(Duration.ofMillis(100))) if (one.value().equals(value)) return;
+        }
+        throw new java.util.concurrent.TimeoutException("nothing came back");
+    }
+
+    static void doors() {
+        for (var door : asked.get("doors")) {
+            var fields = new HashMap<String, Object>(Map.of("door", door.get("name").asText()));
+            try {
+                through(door);
+                emit("in", fields);
+            } catch (Exception error) {
+                var reasons = new StringJoiner("; ");
+                for (Throwable reason = error; reason != null; reason = reason.getCause()) reasons.add(reason.toString());
+                fields.put("error", reasons.toString());
+                emit("out", fields);
+            }
+        }
     }
 
     static void watch() {

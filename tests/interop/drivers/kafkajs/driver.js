@@ -1,6 +1,7 @@
 // kafkajs. The commands and what they tell: see ../common.py.
 "use strict";
 
+const fs = require("node:fs");
 const path = require("node:path");
 const installed = path.join(__dirname, "../../../../build/interop/kafkajs/node_modules");
 const { Kafka, CompressionTypes, CompressionCodecs, logLevel } = require(path.join(installed, "kafkajs"));
@@ -12,7 +13,7 @@ const [command, given] = process.argv.slice(2);
 const asked = JSON.parse(given);
 const kafka = new Kafka({
   clientId: "interop",
-  brokers: asked.servers.split(","),
+  brokers: (asked.servers || "none:1").split(","),
   logLevel: logLevel.ERROR,
   retry: { initialRetryTime: 50, maxRetryTime: 1000, retries: 30 },
 });
@@ -139,7 +140,48 @@ async function admin() {
   await client.disconnect();
 }
 
-({ produce, consume, transact, admin })[command]().then(
+async function through(door) {
+  const said = [];
+  const tls = door.protocol.endsWith("SSL");
+  const identity = door.identity && fs.readFileSync(door.identity);
+  const login = door.token
+    ? { mechanism: "oauthbearer", oauthBearerProvider: async () => ({ value: door.token }) }
+    : { mechanism: door.mechanism, username: door.user, password: door.password };
+  const client = new Kafka({
+    clientId: "interop",
+    brokers: door.servers.split(","),
+    logLevel: logLevel.ERROR,
+    logCreator: () => ({ log }) => said.push(log.error || log.message),
+    ssl: tls && { ca: [fs.readFileSync(door.ca)], ...(identity ? { cert: identity, key: identity } : {}) },
+    ...(door.protocol.startsWith("SASL") ? { sasl: login } : {}),
+    retry: { retries: door.patience_s ? 1 : 10 },
+  });
+  const producer = client.producer();
+  const consumer = client.consumer({ groupId: door.name });
+  const value = `by ${door.name}`;
+  try {
+    await producer.connect();
+    await producer.send({ topic: asked.topic, messages: [{ value }] });
+    await consumer.connect();
+    await consumer.subscribe({ topic: asked.topic, fromBeginning: true });
+    await new Promise((resolve, reject) => {
+      const eachMessage = async ({ message }) => message.value.toString() === value && resolve();
+      consumer.run({ eachMessage }).catch(reject);
+    });
+    emit("in", { door: door.name });
+  } catch (error) {
+    emit("out", { door: door.name, error: `${error.name}: ${error.message}; ${said}` });
+  } finally {
+    await producer.disconnect();
+    await consumer.disconnect();
+  }
+}
+
+async function doors() {
+  for (const door of asked.doors) await through(door);
+}
+
+({ produce, consume, transact, admin, doors })[command]().then(
   () => {
     emit("done");
     process.exit(0);
