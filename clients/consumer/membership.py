@@ -120,6 +120,8 @@ class Membership:
         group_instance_id: str | None = None,
         client_rack: str = "",
     ) -> None:
+        self.holds_gates = True
+        """Whether the coordinator may leave the order to us: simulated consumers of other makes hold none."""
         self.group_id = group_id
         self.topics = tuple(sorted(topics))
         self.assignors = tuple(assignors)
@@ -223,7 +225,7 @@ class Membership:
                 JoinGroupRequestProtocol(name=assignor.name, metadata=self._subscription(assignor))
                 for assignor in self.assignors
             ],
-            holds_gates=True,
+            holds_gates=self.holds_gates,
         )
 
     def _subscription(self, assignor: PartitionAssignor) -> bytes:

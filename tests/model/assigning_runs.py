@@ -70,7 +70,12 @@ ASSIGNING: Final = (
         assign(TWO_SPLITS, 2, faults=Faults(crashes=1, leaves=1, rewinds=1)),
         slow=True,
     ),
-    Run("splits, a group from the start", assign(GROWING[:3], 2, FROM_THE_START, faults=Faults(1, 1))),
+    Run("splits, a group from the start", assign(GROWING[:3], 2, FROM_THE_START, faults=CRASH)),
+    Run(
+        "splits, a group from the start, lost commits",
+        assign(GROWING[:3], 2, FROM_THE_START, faults=Faults(1, 1)),
+        slow=True,
+    ),
     Run(
         "splits, a group at the end that commits where it begins", assign(GROWING[:3], 2, Group("late", "latest", True))
     ),

@@ -1,0 +1,84 @@
+"""Goal: keys keep their order for members without gates while everybody may die, and bugs in it would be seen.
+
+Method: schedules of `growing`, as they are and with one bug in the product each. `python -m tests.sim.growing` runs
+many.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from anabranch.broker.coordinators.gated_topic import GatedTopic
+from anabranch.broker.coordinators.group_gates import GroupGates
+from anabranch.broker.coordinators.rebalance import without_closed as product_strips
+from tests.sim.growing import play
+
+SCHEDULES = 3
+LIMIT = 12
+
+
+def test_keys_keep_their_order_for_who_holds_no_gates() -> None:
+    fired: Counter[str] = Counter()
+    for seed in range(SCHEDULES):
+        _, violations, happened = play(seed)
+        assert violations == [], f"repeat with: python -m tests.sim.growing {seed}"
+        fired += happened
+    assert fired["withheld"] > 10
+    assert fired["opened"] > 1
+
+
+def caught(first: int) -> list[str]:
+    """The violations of the first schedule that has any."""
+    for seed in range(first, first + LIMIT):
+        _, violations, _ = play(seed)
+        if violations:
+            return violations
+    return []
+
+
+Bug = Callable[[pytest.MonkeyPatch], None]
+
+
+def nothing_is_withheld(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(GatedTopic, "withheld", lambda topic, committed: {})
+
+
+def members_with_gates_are_everybody(patch: pytest.MonkeyPatch) -> None:
+    def strips(member: Any, assignment: bytes, assignable: Any) -> Any:
+        return product_strips(member, assignment, {})
+
+    patch.setattr("anabranch.broker.coordinators.rebalance.without_closed", strips)
+
+
+def what_is_half_read_is_done(patch: pytest.MonkeyPatch) -> None:
+    product = GatedTopic._end
+    patch.setattr(GatedTopic, "_end", lambda topic, segment: min(product(topic, segment), 1))
+
+
+def commits_open_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(GroupGates, "committed", lambda gates, slot, partitions: None)
+    patch.setattr("anabranch.broker.coordinators.group_gates.AGAIN_S", 10_000.0)
+
+
+def the_next_coordinator_does_not_look(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(GroupGates, "loaded", lambda gates, slot: None)
+
+
+@pytest.mark.parametrize(
+    ("bug", "shown_by", "first"),
+    [
+        (nothing_is_withheld, "was first delivered after", 1),
+        (members_with_gates_are_everybody, "was first delivered after", 1),
+        (what_is_half_read_is_done, "was first delivered after", 1),
+        (commits_open_nothing, "every record is handed out did not happen", 1),
+        (the_next_coordinator_does_not_look, "every record is handed out did not happen", 11),
+    ],
+)
+def test_a_planted_bug_is_caught(bug: Bug, shown_by: str, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Schedules begin at one that was seen to show it; others do, too, some a dozen later."""
+    bug(monkeypatch)
+    assert shown_by in "\n".join(caught(first))
