@@ -1,6 +1,6 @@
 # Anabranch: every target does its own set-up in .venv. Start with `make demo`.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check compiled bench sim model chaos marathon docs interop audit-cluster up clean
+.PHONY: help demo test check compiled bench sim model chaos marathon docs screenshots interop audit-cluster up clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -60,6 +60,9 @@ docs: $(READY)  ## write what pages have of the code: the map, the reference, ch
 	$(BIN)/python -m tests.documents
 	$(BIN)/python -m anabranch.controller.describe docs/controller.md
 	$(BIN)/python -m anabranch.broker.support SUPPORT.md
+
+screenshots: $(READY)  ## photograph the dashboard for docs/ and README.md (needs Chromium and its driver)
+	$(BIN)/python -m tests.dashboard.screenshots
 
 chaos: $(READY)  ## ten minutes of kills, cuts and expiries on real processes, and a verdict (DURATION=seconds, SEED=n)
 	$(BIN)/python -m anabranch.chaos run --duration $(DURATION) $(if $(SEED),--seed $(SEED))

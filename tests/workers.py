@@ -14,6 +14,7 @@ TOGETHER: Final = {
     "tests/spark_jobs/": "one Spark",
     "tests/anabranch/commands/test_audit.py": "one Spark",  # at a time
     "tests/test_package.py": "one Spark",
+    "tests/dashboard/": "one browser",
     "tests/chaos/test_kip_903.py": "chaos",
     "tests/chaos/test_main.py": "chaos",
     "tests/chaos/test_marathon.py": "chaos",

@@ -80,7 +80,6 @@ async def leader_dies(scene: Scene) -> AsyncGenerator[Step, None]:
 
 async def zombie_controller(scene: Scene) -> AsyncGenerator[Step, None]:
     """A controller is frozen, and wakes up as a zombie."""
-    await scene.until(scene.controller, "a controller")
     old = scene.controller()
     node = scene.on.cluster.nodes[old]
     assert node.controller is not None
@@ -124,7 +123,7 @@ async def zombie_controller(scene: Scene) -> AsyncGenerator[Step, None]:
     await scene.until(lambda: scene.controller() != 0, "a controller")
     active = [one for one, node in scene.on.cluster.nodes.items() if node.controller and node.controller.active]
     scene.claim("exactly one node is the controller", active == [scene.controller()])
-    await scene.until(lambda: scene.on.cluster.nodes[old].services.session is not None, "a new session")
+    await scene.whole()
     yield scene.step(
         "The zombie lies down",
         f"Node {old} woke up. What it said in epoch {epoch} was refused by every broker that has heard of the next "
@@ -176,7 +175,6 @@ async def lost_record(scene: Scene) -> AsyncGenerator[Step, None]:
 
 async def _fall_behind(scene: Scene, topic: str) -> tuple[int, int, int]:
     """A follower lacks five acknowledged records: the leader, the follower, and the broker epoch it had."""
-    await scene.until(scene.controller, "a controller")
     leader, follower = [one for one in scene.on.cluster.node_ids if one != scene.controller()][:2]
     await scene.topic(topic, assignments={0: [leader, follower]})
     producer = await scene.producer()
@@ -250,6 +248,7 @@ async def _late_request(scene: Scene, *, fenced: bool) -> AsyncGenerator[Step, N
         f"topics/{topic}",
     )
     await scene.start(leader)
+    await scene.whole()
     await scene.until(lambda: scene.settled(topic), "both replicas to be in sync")
     end = scene.partition(topic)["high_watermark"]
     if fenced:

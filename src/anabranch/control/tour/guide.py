@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -86,6 +87,7 @@ class Guide:
         self._story: Story | None = None
         self._scene: Scene | None = None
         self._steps: AsyncGenerator[Step, None] | None = None
+        self._step: asyncio.Task[dict[str, Any]] | None = None
         self._number = 0
         self._row: dict[str, Any] | None = None
 
@@ -104,7 +106,7 @@ class Guide:
         async with self._turn:
             await self._end()
             self._story, self._scene, self._number = story, Scene(on), 0
-            self._steps = story.play(self._scene)
+            self._steps = _told(story, self._scene)
             return await self._next()
 
     async def go_on(self) -> dict[str, Any]:
@@ -115,7 +117,9 @@ class Guide:
             return await self._next()
 
     async def end(self) -> None:
-        """Tell no story any more, and put the cluster right."""
+        """Tell no story any more, not even the step that is under way, and put the cluster right."""
+        if self._step is not None:
+            self._step.cancel()
         async with self._turn:
             await self._end()
 
@@ -124,8 +128,11 @@ class Guide:
         assert self._steps is not None
         story, self._number = self._story, self._number + 1
         # A page that goes away does not stop a story in the middle of a step.
-        step = asyncio.create_task(self._take(self._steps), name=f"tour: {story.name}")
-        told = await asyncio.shield(step)
+        self._step = asyncio.create_task(self._take(self._steps), name=f"tour: {story.name}")
+        await asyncio.wait({self._step})
+        if self._step.cancelled():
+            raise Impossible("the story was ended meanwhile")
+        told = self._step.result()
         self._row = {**story.row(), "number": self._number, **told}
         if told["over"]:
             await self._end(keep=True)
@@ -140,10 +147,21 @@ class Guide:
             return {"over": True, "broken": str(error) or type(error).__name__}
 
     async def _end(self, *, keep: bool = False) -> None:
+        if self._step is not None:
+            self._step.cancel()
+            await asyncio.gather(self._step, return_exceptions=True)
         if self._steps is not None:
             await self._steps.aclose()
         if self._scene is not None:
             await self._scene.close()
-        self._story = self._scene = self._steps = None
+        self._story = self._scene = self._steps = self._step = None
         if not keep:
             self._row = None
+
+
+async def _told(story: Story, scene: Scene) -> AsyncGenerator[Step, None]:
+    """The story, on a cluster that is whole."""
+    await scene.whole()
+    async with contextlib.aclosing(story.play(scene)) as steps:
+        async for step in steps:
+            yield step

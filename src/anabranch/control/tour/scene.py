@@ -167,6 +167,18 @@ class Scene:
 
     # --- looking
 
+    async def whole(self) -> None:
+        """Wait until all nodes run, and all know all, in their present lives. Broken if they do not."""
+        await self.until(self._all_know, "all nodes to run and to know one another")
+
+    def _all_know(self) -> bool:
+        nodes = self.on.cluster.nodes
+        epochs = {node_id: node.services.fence.broker_epoch for node_id, node in nodes.items()}
+        seen = [{one.id: one.epoch for one in node.services.metadata.image.brokers.values()} for node in nodes.values()]
+        return (
+            len(nodes) == len(self.on.cluster.node_ids) and self.controller() > 0 and all(one == epochs for one in seen)
+        )
+
     async def until(self, condition: Callable[[], object], what: str) -> None:
         """Wait until something is so. Broken if it takes too long."""
         loop = asyncio.get_running_loop()

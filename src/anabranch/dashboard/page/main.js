@@ -95,10 +95,10 @@ function Frame() {
       })}
       <div class="foot">
         <span><i class=${`dot ${store.link === "live" ? "alive" : store.link === "lost" ? "dead" : ""}`}></i> ${{ live: "live", lost: "connection lost", connecting: "connecting" }[store.link]}</span>
-        <button onClick=${turn} aria-label=${`Colours: ${name}. Change`}>${{ auto: "◐ as the system", dark: "● dark", light: "○ light" }[name]}</button>
+        <button onClick=${turn} title="Colours: as the system has them, dark, or light">${{ auto: "◐ as the system", dark: "● dark", light: "○ light" }[name]}</button>
       </div>
     </nav>
-    <main tabindex="-1" aria-label=${title}>
+    <main tabindex="0" aria-label=${title}>
       <${TourBar} />
       <${Banner} />
       ${store.link === "connecting" && !store.of("node").size ? html`<p class="muted">Connecting…</p>` : html`<${View} rest=${place.rest} />`}

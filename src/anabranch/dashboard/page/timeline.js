@@ -8,7 +8,7 @@ const SPANS = [60, 300, 900, 3600];
 
 export function Timeline() {
   const canvas = useRef();
-  const [width, setWidth] = useState(300);
+  const [width, setWidth] = useState(60);
   const [hover, setHover] = useState(null);
   const dragging = useRef(false);
   const now = store.clock0();
@@ -119,7 +119,7 @@ function paint(canvas, width) {
   }
   if (store.begin !== null && x(store.begin) > 0) {
     pen.fillStyle = line;
-    pen.globalAlpha = 0.35;
+    pen.globalAlpha = 0.2;
     pen.fillRect(0, 0, x(store.begin), h - 13);
     pen.globalAlpha = 1;
   }

@@ -110,6 +110,24 @@ def test_a_story_that_cannot_go_on_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     run(tell())
 
 
+def test_a_story_is_ended_in_the_middle_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def endless(scene: Scene) -> AsyncGenerator[Step, None]:
+        await scene.until(lambda: False, "nothing")
+        yield scene.step("One", "It begins.", "cluster")
+
+    monkeypatch.setattr(module, "STORIES", (Story("endless", "Endless", "It waits.", 1, endless),))
+
+    async def leave() -> None:
+        async with guided(1) as (on, guide):
+            beginning = asyncio.create_task(guide.begin(on, "endless"))
+            await asyncio.sleep(0.1)
+            await guide.end()
+            with pytest.raises(Impossible, match="ended meanwhile"):
+                await beginning
+
+    run(leave())
+
+
 def test_order_is_by_key() -> None:
     records = [(b"a", b"1"), (b"b", b"5"), (b"a", b"3"), (b"a", b"2"), (b"b", b"6")]
     assert out_of_order(records) == 1

@@ -97,7 +97,7 @@ function Ring({ nodes, leads, total, onCut }) {
   const links = [];
   for (let a = 0; a < nodes.length; a++)
     for (let b = a + 1; b < nodes.length; b++)
-      links.push(html`<line key=${`${a}-${b}`} class=${`link ${isCut(nodes[a].node, nodes[b].node) || isCut(nodes[b].node, nodes[a].node) ? "cut" : ""}`} x1=${places[a][0]} y1=${places[a][1]} x2=${places[b][0]} y2=${places[b][1]} />`);
+      if (nodes[a].state !== "dead" && nodes[b].state !== "dead") links.push(html`<line key=${`${a}-${b}`} class=${`link ${isCut(nodes[a].node, nodes[b].node) || isCut(nodes[b].node, nodes[a].node) ? "cut" : ""}`} x1=${places[a][0]} y1=${places[a][1]} x2=${places[b][0]} y2=${places[b][1]} />`);
   return html`<svg class="map" ref=${svg} viewBox=${`0 0 ${SIZE.w} ${SIZE.h}`} role="img" aria-label=${nodes.map((one) => `node ${one.node} ${one.state}${one.controller ? ", controller" : ""}`).join("; ")}
     onPointerDown=${down} onPointerMove=${move} onPointerUp=${up} onPointerCancel=${() => setDrag(null)}>
     <g>${links}</g>
@@ -191,7 +191,7 @@ function Cut({ pair, nodes, onClose }) {
     <p class="muted">What one node sends to another is lost or late, until the rule is removed. Both go on: they only do not hear each other.</p>
     <div class="fields">${choose("from", "from", pair?.[0] ?? nodes[0].node)}${choose("to", "to", pair?.[1] ?? nodes[nodes.length - 1].node)}
       <label>how<select name="way">${WAYS.map(([name, label]) => html`<option key=${name} value=${name}>${label}</option>`)}</select></label>
-      <label class="check"><input type="checkbox" name="both" checked /> both ways</label></div>
+      <label class="check"><input type="checkbox" name="both" defaultChecked /> both ways</label></div>
     <div class="buttons"><button type="button" onClick=${onClose}>Cancel</button><button class="primary">Cut</button></div>
   </form><//>`;
 }

@@ -19,7 +19,7 @@ export function Clock({ onClose }) {
     ${clock && !clock.ok && html`<p class="error">${clock.told.error}</p>`}
     ${clock?.ok && html`<p>It is <b>${new Date(clock.told.time_ms).toLocaleTimeString("en-GB")}</b> in the cluster, at a pace of <b>${clock.told.pace}</b>.</p>`}
     <p class="muted">Moving on fires, in order, every session, rebalance, transaction and retention timer on the way.</p>
-    <form class="fields" onSubmit=${advance}><label>move on by<input name="by" value="45s" pattern="[0-9.]+ ?(ms|s|m|h|d)" required /></label><label aria-hidden="true">${" "}<button class="primary">Advance</button></label></form>
+    <form class="fields" onSubmit=${advance}><label>move on by<input name="by" defaultValue="45s" pattern="[0-9.]+ ?(ms|s|m|h|d)" required /></label><label aria-hidden="true">${" "}<button class="primary">Advance</button></label></form>
     <div class="buttons">${[0, 1, 10].map((pace) => html`<button key=${pace} onClick=${() => change(pace ? `Pace ${pace}` : "Stop the clock", { pace }, `control.clock.run_at(${pace})`)}>${pace ? `pace ${pace}×` : "stand still"}</button>`)}</div>
   <//>`;
 }
@@ -37,7 +37,7 @@ export function States({ onClose }) {
   };
   return html`<${Dialog} title="Snapshots" onClose=${onClose}>
     <p class="muted">What the cluster holds, kept in memory by a name: logs, topics, groups, transactions. Going back closes connections.</p>
-    <form class="fields" onSubmit=${take}><label>name<input name="name" value="before" required /></label><label aria-hidden="true">${" "}<button class="primary">Take</button></label></form>
+    <form class="fields" onSubmit=${take}><label>name<input name="name" defaultValue="before" required /></label><label aria-hidden="true">${" "}<button class="primary">Take</button></label></form>
     ${kept.length > 0 && html`<table><thead><tr><th>snapshot</th><th class="num">bytes</th><th><span class="muted">actions</span></th></tr></thead><tbody>${kept.map((one) => html`<tr key=${one.snapshot}><td>${one.snapshot}</td><td class="num">${number(one.bytes)}</td>
       <td><span class="acts"><button class="small" onClick=${() => act({ title: `Restore ${one.snapshot}`, path: path(one.snapshot, "/restore"), python: `control.snapshots.restore(${JSON.stringify(one.snapshot)})` })}>Restore</button>
       <button class="small danger" onClick=${async () => { await act({ title: `Forget ${one.snapshot}`, method: "DELETE", path: path(one.snapshot), python: `control.snapshots.remove(${JSON.stringify(one.snapshot)})` }); look(); }}>Forget</button></span></td></tr>`)}</tbody></table>`}
@@ -54,7 +54,7 @@ export function NewTopic({ onClose }) {
     await act({ title: `Create ${body.topic}`, path: "/v1/topics", body, python: python.topic(body.topic, body.partitions) });
   };
   return html`<${Dialog} title="A new topic" onClose=${onClose}><form class="grid" onSubmit=${submit}>
-    <div class="fields"><label>name<input name="topic" required pattern="[A-Za-z0-9._-]+" autofocus /></label><label>partitions<input name="partitions" type="number" min="1" max="10000" value="4" required /></label></div>
+    <div class="fields"><label>name<input name="topic" required pattern="[A-Za-z0-9._\\-]+" autofocus /></label><label>partitions<input name="partitions" type="number" min="1" max="10000" defaultValue="4" required /></label></div>
     <div class="buttons"><button type="button" onClick=${onClose}>Cancel</button><button class="primary">Create</button></div></form><//>`;
 }
 
@@ -80,7 +80,7 @@ export function Records({ topic, partition, onClose }) {
       <label class="check"><input type="checkbox" name="here" /> in this partition, whatever the key</label><label aria-hidden="true">${" "}<button class="primary">Write</button></label></form>
     ${found && !found.ok && html`<p class="error">${found.told.error}</p>`}
     ${found?.ok && html`<div class="buttons"><small style="margin-right:auto">${number(found.told.end - found.told.start)} offsets, from ${number(found.told.start)} up to ${number(found.told.end)}</small>
-      <label style="grid-auto-flow:column;align-items:center">from offset <input style="width:100px" type="number" min="0" value=${from} placeholder="last" onChange=${(event) => setFrom(event.target.value)} /></label></div>
+      <label style="grid-auto-flow:column;align-items:center">from offset <input style="width:100px" type="number" min="0" defaultValue=${from} placeholder="last" onChange=${(event) => setFrom(event.target.value)} /></label></div>
       <div class="scroll" style="max-height:360px;overflow:auto" tabindex="0" role="region" aria-label="Records"><table><thead><tr><th class="num">offset</th><th>key</th><th>value</th><th class="num">epoch</th><th>time</th><th>batch</th></tr></thead>
       <tbody>${found.told.records.map((one) => html`<tr key=${one.offset}><td class="num">${number(one.offset)}</td><td class="mono">${shown(one.key)}</td><td class="mono">${shown(one.value)}</td><td class="num">${one.epoch}</td><td>${new Date(one.timestamp).toLocaleTimeString("en-GB")}</td><td>${one.kind && html`<${Pill} kind=${one.kind === "control" ? "warn" : "accent"}>${one.kind}<//>`}</td></tr>`)}</tbody></table>
       ${!found.told.records.length && html`<p class="muted">No records here.</p>`}</div>`}

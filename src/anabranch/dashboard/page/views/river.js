@@ -108,7 +108,7 @@ export function River({ topic, plan }) {
       shapes.push(html`<rect key=${`b${at}-${index}`} class=${cls(index)} x=${x(at) - 0.4} y=${band[0]} width=${end(at) - x(at) + 0.8} height=${thick} fill=${color(index)} onMouseEnter=${() => setHover(index)} onMouseLeave=${() => setHover(null)}><title>${`${topic.topic}-${index}: ${(one.shares[index] * 100).toFixed(1)} % of all keys in generation ${one.generation}`}</title></rect>`);
       if (thick >= 13) marks.push(html`<text key=${`l${at}-${index}`} class="label" x=${x(at) + 8} y=${(band[0] + band[1]) / 2 + 4}>${index}</text>`);
     }
-    heads.push(html`<g key=${`h${at}`}><text class="head strong" x=${x(at) + 2} y="15">${one.ghost ? "planned" : one.generation < 0 ? "as in Kafka" : `generation ${one.generation}`}</text><text class="head" x=${x(at) + 2} y="32">${`${one.count} partition${one.count === 1 ? "" : "s"}`}${one.ghost || narrow ? "" : when(topic.topic, one.generation)}</text></g>`);
+    heads.push(html`<g key=${`h${at}`}><text class="head strong" x=${x(at) + 2} y="15">${one.ghost ? "planned" : `${narrow ? "gen." : "generation"} ${one.generation}`}</text><text class="head" x=${x(at) + 2} y="32">${`${one.count} partition${one.count === 1 ? "" : "s"}`}${one.ghost || narrow ? "" : when(topic.topic, one.generation)}</text></g>`);
     if (!last) return;
     const ghost = last.ghost;
     for (const [source, target, a, b] of atoms(parents, one.shares, last.shares, one.bands, last.bands, [one.count, last.count])) {

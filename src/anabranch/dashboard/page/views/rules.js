@@ -7,6 +7,10 @@ import { Dialog, Empty, number, Panel, Pill, plural } from "../ui.js";
 const WHERE = ["api", "brokers", "link", "topic", "partition", "group", "client_id", "transactional_id", "between_brokers"];
 const WHEN = ["times", "after", "every", "probability", "until"];
 const WHAT = ["error", "delay_ms", "hold", "node", "silence", "half_open", "disconnect", "throttle_ms", "after_work", "truncate", "corrupt", "drip"];
+const EXAMPLES = {
+  name: "slow-orders", api: "Produce, Fetch", brokers: "1, 2", link: "1:2, 2:1", topic: "orders", partition: "0, 1", group: "billing", client_id: "till-*", transactional_id: "settlement-1",
+  times: "always", after: "0", every: "1", probability: "1", until: "45s", error: "NOT_LEADER_OR_FOLLOWER", delay_ms: "50, 200", throttle_ms: "0", truncate: "0", drip: "0", versions: "3-9",
+};
 const PARTS = [["Where", WHERE], ["When", WHEN], ["What", WHAT]];
 
 export function Rules() {
@@ -71,5 +75,5 @@ function Field({ name, schema, set }) {
     if (kind === "object") { try { return JSON.parse(text); } catch { return text; } }
     return text;
   };
-  return html`<label title=${help}>${name}<input name=${name} inputmode=${kind === "integer" || kind === "number" ? "decimal" : "text"} placeholder=${kind === "list" ? (detail === "string" ? "one, two" : "1, 2") : kind === "object" ? '{"path": 1}' : ""} onInput=${(event) => set(name, read(event.target.value))} /></label>`;
+  return html`<label title=${help}>${name}<input name=${name} inputmode=${kind === "integer" || kind === "number" ? "decimal" : "text"} placeholder=${EXAMPLES[name] ?? (kind === "object" ? '{"path": 1}' : "")} onInput=${(event) => set(name, read(event.target.value))} /></label>`;
 }

@@ -1,0 +1,131 @@
+"""Goal: whatever the page does to the cluster is done to it, and it shows how to do the same elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.control.client import ControlClient
+from tests.dashboard.chromium import Page
+
+pytestmark = pytest.mark.browser
+
+
+def shown(page: Page, title: str, python: str) -> None:
+    """The last action is told, as curl and as Python."""
+    page.see(".done strong", title)
+    page.see(".done .pill", "done")
+    assert page.find(".done pre")[0].text.startswith("curl")
+
+    def told() -> bool:
+        page.click("Python", ".done")
+        return python in page.find(".done pre")[0].text
+
+    page.until(told, python)
+    page.click("Close", ".done")
+
+
+def node(control: ControlClient, node_id: int) -> dict[str, object]:
+    return next(one for one in control.ask("GET", "/v1/watch")["rows"].items() if one[0] == f"node/{node_id}")[1]
+
+
+def test_nodes_and_links(page: Page, lively: str) -> None:
+    control = ControlClient(lively)
+    page.open()
+    page.click("Freeze, node 3")
+    shown(page, "Freeze node 3", "control.nodes[3].freeze()")
+    page.see(".card.frozen", "frozen")
+    assert node(control, 3)["state"] == "frozen"
+    page.click("Thaw, node 3")
+    shown(page, "Thaw node 3", "control.nodes[3].thaw()")
+    page.gone(".card.frozen")
+    before = node(control, 2)["session"]
+    page.click("Expire session, node 2")
+    shown(page, "Expire the session of node 2", "control.nodes[2].expire_session()")
+    page.until(lambda: node(control, 2)["session"] != before, "another session")
+    page.click("Kill, node 3")
+    shown(page, "Kill node 3", "control.nodes[3].kill()")
+    page.see("svg.map .broker.dead")
+    assert not control.nodes[3].running
+    page.click("Start, node 3")
+    shown(page, "Start node 3", "control.nodes[3].start()")
+    control.wait_for(node=3)
+    page.driver.execute_script("document.querySelector('main').scrollTo(0, 0)")
+    page.drag(page.middle("svg.map .broker circle", 0), page.middle("svg.map .broker.alive:last-child circle"))
+    page.see("dialog", "Cut a link")
+    page.click("Cut", "dialog")
+    page.see(".done .pill", "done")
+    (links,) = [one["rule"]["link"] for one in control.ask("GET", "/v1/faults") if "link" in one["rule"]]
+    assert links == ["1:3", "3:1"]
+    page.see("svg.map .link.cut")
+    control.faults.clear()
+    page.gone("svg.map .link.cut")
+    assert page.complaints() == []
+
+
+def test_topics_records_and_resizes(page: Page, lively: str) -> None:
+    control = ControlClient(lively)
+    page.open("topics")
+    page.click("New topic…")
+    page.type("topic", "made-here")
+    page.type("partitions", "2")
+    page.click("Create", "dialog")
+    shown(page, "Create made-here", 'control.create_topic("made-here", 2)')
+    page.go("topics/made-here")
+    page.click("Records of made-here-1")
+    page.type("value", "hello")
+    page.driver.execute_script("document.querySelector('dialog [name=here]').click()")
+    page.click("Write", "dialog")
+    page.see("dialog td", "hello")
+    assert [one["value"] for one in control.records("made-here", 1)] == ["hello"]
+    page.click("Close", "dialog")
+    page.go("lineage/made-here")
+    field = page.see(".panel input[type=number]")
+    page.driver.execute_script(
+        "arguments[0].value = 3; arguments[0].dispatchEvent(new Event('input', {bubbles: true}))", field
+    )
+    page.see(".moves", "of all keys move")
+    page.see("svg.river .head", "planned")
+    page.click("Resize to 3")
+    shown(page, "Resize made-here to 3", 'control.resize("made-here", 3)')
+    page.see("svg.river .head", "generation 1")
+    control.wait_for(topic="made-here", partitions=3)
+    assert page.complaints() == []
+
+
+def test_rules_the_clock_and_snapshots(page: Page, lively: str) -> None:
+    control = ControlClient(lively)
+    page.open("rules")
+    page.click("New rule…")
+    page.type("name", "late")
+    page.type("api", "Metadata, ApiVersions")
+    page.type("delay_ms", "1, 2")
+    page.type("times", "2")
+    page.click("Add", "dialog")
+    page.gone("dialog")
+    page.see("td", "late")
+    (rule,) = [one["rule"] for one in control.ask("GET", "/v1/faults") if one["name"] == "late"]
+    assert rule == {"name": "late", "api": ["Metadata", "ApiVersions"], "delay_ms": [1.0, 2.0], "times": 2}
+    page.click("New rule…")
+    page.type("api", "Produce")
+    page.click("Add", "dialog")
+    page.see("dialog [role=alert]", "the rule says nothing of what is to happen")
+    page.click("Close", "dialog")
+    page.click("Remove late")
+    page.until(lambda: not [one for one in control.ask("GET", "/v1/faults") if one["name"] == "late"], "no such rule")
+    page.go("cluster")
+    page.click("Clock…")
+    before = control.ask("GET", "/v1/clock")["at"]
+    page.type("by", "5s")
+    page.click("Advance", "dialog")
+    page.until(lambda: control.ask("GET", "/v1/clock")["at"] > before + 5, "the clock to be moved on")
+    page.click("Close", "dialog")
+    page.click("Snapshots…")
+    page.type("name", "kept")
+    page.click("Take", "dialog")
+    page.see("dialog td", "kept")
+    control.create_topic("after-it")
+    page.click("Restore", "dialog")
+    page.until(lambda: "after-it" not in [one["topic"] for one in control.state()["topics"]], "the state of before")
+    page.click("Forget", "dialog")
+    page.until(lambda: not control.ask("GET", "/v1/state/snapshots"), "no snapshot")
+    assert page.complaints() == []

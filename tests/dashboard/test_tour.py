@@ -1,0 +1,43 @@
+"""Goal: the six stories run from start to end in the page, and what they claim is so."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.dashboard.chromium import Page
+from tests.dashboard.lively import elsewhere
+
+pytestmark = pytest.mark.browser
+
+
+def go_on(page: Page, steps: int) -> int:
+    """Go through a story; returns how many claims it made."""
+    claims = 0
+    for number in range(1, steps + 1):
+        page.see(".tour small", f"step {number} of {steps}")
+        assert not page.find(".tour .error")
+        assert not page.find(".tour .no"), page.see(".tour").text
+        claims += len(page.find(".tour .yes"))
+        page.see("main h1")
+        page.click("Finish" if number == steps else "Go on", ".tour")
+    page.see(".tour", "The end")
+    page.click("Close", ".tour")
+    page.gone(".tour")
+    return claims
+
+
+def test_six_stories(browser: Page) -> None:
+    up = ("-m", "anabranch.main", "up", "--port", "0", "--control", "127.0.0.1:0")
+    with elsewhere(*up) as url:
+        page = browser.at(url)
+        page.open("tour")
+        page.see(".story")
+        titles = [(one.text.split("\n")[0], int(one.text.split("\n")[-1].split()[0])) for one in page.find(".story")]
+        assert len(titles) == 6
+        for number, (title, steps) in enumerate(titles):
+            page.go("tour")
+            page.see(".story", title)
+            page.find(".story")[number].click()
+            page.see(".tour small", f"step 1 of {steps}")
+            assert go_on(page, steps) > 0, title
+        assert page.complaints() == []

@@ -1,0 +1,110 @@
+"""Goal: each view shows what is going on in the cluster, in light and dark, to eyes, keyboards and screen readers."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.control.client import ControlClient
+from tests.dashboard.chromium import Page
+from tests.dashboard.lively import elsewhere
+
+pytestmark = pytest.mark.browser
+
+SHOWN = {
+    "cluster": [("svg.map .broker.alive", "leads"), (".card .pill", "controller"), (".stat", "closed gates")],
+    "topics/clicks": [(".panel", "12 partitions"), (".track.leader", ""), (".lane .node", "")],
+    "lineage/orders": [("svg.river .head", "3"), ("svg.river .label", "cut at"), (".steps li", "published")],
+    "groups": [(".member b", "billing-a"), (".tile.closed", "gate"), (".gate", "It opens when")],
+    "transactions": [("td", "settlement-1"), (".pill", "Ongoing"), ("td", "payments-")],
+    "traffic": [("td", "Produce"), (".uplot canvas", "")],
+    "rules": [("td", "slow-commits"), (".pill.bad", "hitting")],
+    "events": [(".event .kind", ""), (".filters button", "resizes")],
+    "zookeeper": [("[role=treeitem]", "brokers"), (".data", "")],
+    "tour": [(".story", "A leader dies"), (".story", "A transaction across a resize")],
+}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_each_view_shows_what_is_going_on(page: Page, scheme: str) -> None:
+    page.scheme(scheme)
+    page.open()
+    for view, things in SHOWN.items():
+        page.go(view)
+        for selector, text in things:
+            page.see(selector, text)
+        assert page.accessibility() == [], view
+        assert page.overflow() <= 0, view
+    assert page.complaints() == []
+
+
+def test_on_a_phone_nothing_sticks_out(page: Page) -> None:
+    page.size(390, 844, mobile=True)
+    page.open()
+    for view, things in SHOWN.items():
+        page.go(view)
+        page.see(things[0][0], things[0][1])
+        assert page.overflow() <= 0, view
+
+
+def test_the_past_is_shown_and_left(page: Page, lively: str) -> None:
+    control = ControlClient(lively)
+    page.open()
+    page.see("nav .dot.alive")
+    page.go("events")
+    page.see(".filters input").send_keys("generation 3 is what")
+    page.see(".event .kind", "resize published")
+    control.create_topic("later")
+    page.go("topics")
+    page.see(".panel h2", "later")
+    strip = page.find(".time canvas")[0]
+    event = next(one for one in control.events() if one["kind"] == "topic created" and one["topic"] == "later")
+    page.driver.execute_script(
+        "return import('/dashboard/store.js').then((it) => it.goTo(arguments[0]))", event["at"] - 1
+    )
+    page.see(".banner", "This is how it was")
+    page.go("topics")
+    page.see(".panel h2", "orders")
+    page.until(lambda: not [one for one in page.find(".panel h2") if one.text == "later"], "the topic not to be there")
+    strip.send_keys("\ue010")  # End
+    page.see(".panel h2", "later")
+    assert not page.find(".banner")
+
+
+def test_an_empty_cluster_a_token_and_a_lost_connection(browser: Page) -> None:
+    up = ("-m", "anabranch.main", "up", "--brokers", "1", "--port", "0", "--control", "127.0.0.1:0")
+    with elsewhere(*up, "--control-token", "secret") as url:
+        page = browser.at(url)
+        page.driver.get(url)
+        page.see("h1", "Anabranch")
+        page.type("token", "wrong", "form")
+        page.click("Show the cluster")
+        page.see("[role=alert]", "that is not the token")
+        page.type("token", "secret", "form")
+        page.click("Show the cluster")
+        page.see("nav .foot", "live")
+        assert "secret" not in page.driver.current_url
+        for view, text in [
+            ("topics", "No topics yet"),
+            ("lineage", "No topics yet"),
+            ("groups", "No groups yet"),
+            ("transactions", "No transactions yet"),
+            ("rules", "No rules"),
+        ]:
+            page.go(view)
+            page.see(".empty h2", text)
+            assert page.accessibility() == [], view
+        ControlClient(url, "secret").nodes[1].kill()
+        page.go("cluster")
+        page.see(".card.dead", "This node is down")
+        page.see("nav .count.bad", "1 down")
+        page.driver.execute_cdp_cmd("Network.enable", {})
+        offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
+        page.driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
+        page.driver.execute_script("import('/dashboard/store.js').then((it) => it.connect())")
+        page.see(".banner.bad", "The connection to the cluster is lost")
+        page.driver.execute_cdp_cmd(
+            "Network.emulateNetworkConditions",
+            {**offline, "offline": False} | {"downloadThroughput": -1, "uploadThroughput": -1},
+        )
+        page.see("nav .foot", "live")
+        page.gone(".banner.bad")
