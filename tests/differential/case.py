@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from anabranch.clients.connection import Connection
+from anabranch.journal.comparable import Namer, plain
 from anabranch.protocol.apis.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -30,7 +31,6 @@ from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTop
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.registry import BY_NAME, api_of
-from tests.differential.plain import Namer, plain
 
 NOW_MS: Final = int(time.time() * 1000) - 60_000
 """The time of all records: the same for both clusters, and recent enough to be retained."""

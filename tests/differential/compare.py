@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
+from anabranch.journal.comparable import unequal
 from tests.differential.case import Answer
-from tests.differential.plain import NOTHING_SAID, SOMETHING_SAID
-
-MISSING: Final = "not there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,43 +61,6 @@ def compare(kafka: Iterable[Answer], ours: Iterable[Answer]) -> Comparison:
             Difference(known.api, known.version, what, path, a, b, known.request) for path, a, b in found
         ]
     return result
-
-
-def unequal(kafka: Any, ours: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """The places where two plain values differ."""
-    if isinstance(kafka, dict) and isinstance(ours, dict):
-        for name in kafka | ours:
-            yield from unequal(kafka.get(name), ours.get(name), f"{path}.{name}" if path else name)
-    elif isinstance(kafka, list) and isinstance(ours, list):
-        yield from _unequal_lists(kafka, ours, path)
-    elif (kafka != ours or type(kafka) is not type(ours)) and (kafka, ours) != (NOTHING_SAID, SOMETHING_SAID):
-        yield path, kafka, ours
-
-
-def _unequal_lists(kafka: list[Any], ours: list[Any], path: str) -> Iterator[tuple[str, Any, Any]]:
-    """Rows that have a name are found by it, so that one missing row is one difference."""
-    a, b = _named(kafka), _named(ours)
-    if a is not None and b is not None and list(a) != list(b):
-        for name in a | b:
-            if name not in a or name not in b:
-                yield f"{path}[{name}]", a.get(name, MISSING), b.get(name, MISSING)
-            else:
-                yield from unequal(a[name], b[name], f"{path}[{name}]")
-        if set(a) == set(b):
-            yield f"{path}, the order", list(a), list(b)
-    elif len(kafka) == len(ours):
-        for index, (one, other) in enumerate(zip(kafka, ours, strict=True)):
-            yield from unequal(one, other, f"{path}[{index}]")
-    else:
-        yield path, kafka, ours
-
-
-def _named(rows: list[Any]) -> dict[Any, Any] | None:
-    for key in ("name", "api_key"):
-        named = {row[key]: row for row in rows if isinstance(row, dict) and key in row}
-        if rows and len(named) == len(rows):
-            return named
-    return None
 
 
 def grouped(differences: Iterable[Difference]) -> list[str]:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from anabranch.cluster import Cluster
+from anabranch.journal.comparable import unequal
 from anabranch.protocol.apis.create_acls import AclCreation, CreateAclsRequest
 from anabranch.protocol.apis.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from anabranch.protocol.apis.describe_acls import DescribeAclsRequest
 from tests.differential.case import Case, Run
-from tests.differential.compare import unequal
 from tests.differential.kafka_server import KafkaCluster, why_absent
 
 pytestmark = [pytest.mark.kafka_jars, pytest.mark.processes]

@@ -9,8 +9,9 @@ import asyncio
 
 import pytest
 
+from anabranch.journal.comparable import unequal
 from tests.differential.case import CASES
-from tests.differential.compare import Comparison, unequal
+from tests.differential.compare import Comparison
 from tests.differential.kafka_server import why_absent
 from tests.differential.known import KNOWN_DIFFERENCES
 from tests.differential.run import compared

@@ -25,6 +25,7 @@ Examples:
 @click.argument("where", nargs=-1)
 @click.option("--follow", is_flag=True, help="Go on with what comes.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line, with request and answer.")
+@click.option("--bytes", "with_bytes", is_flag=True, help="With --json: their bytes, too, for `anabranch replay`.")
 @click.option(
     "--capture",
     type=click.Path(dir_okay=False, writable=True),
@@ -33,12 +34,16 @@ Examples:
 )
 @url
 @token
-def command(where: tuple[str, ...], follow: bool, as_json: bool, capture: str | None, url: str, token: str) -> None:
+def command(
+    where: tuple[str, ...], follow: bool, as_json: bool, with_bytes: bool, capture: str | None, url: str, token: str
+) -> None:
     """Show the last exchanges, the oldest first.
 
     WHERE is made of NAME=VALUE, as in a rule of `anabranch faults`: api, versions, brokers, client_id, topic,
     partition, group, transactional_id, producer_id; between_brokers=true; and error, rule, outcome, after, limit.
     """
+    if with_bytes and (not as_json or follow):
+        raise click.UsageError("--bytes goes with --json, and not with --follow")
     number = _to_explain(where)
     words: dict[str, Any] = {}
     for one in where if number is None else ():
@@ -53,6 +58,8 @@ def command(where: tuple[str, ...], follow: bool, as_json: bool, capture: str | 
         if capture is not None:
             control.journal.save(capture, **words)
             return
+        if with_bytes:
+            words["bytes"] = "true"
         for row in control.journal.follow(**words) if follow else control.journal.entries(**words):
             click.echo(json.dumps(row) if as_json else line(row))
 

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 async def get_journal(on: Controlled, asked: Asked) -> Any:
     """The exchanges that are kept."""
-    return [one.row() for one in _journal(on).entries(**asked.query)]
+    words = dict(asked.query)
+    with_bytes = words.pop("bytes", "") == "true"
+    if with_bytes:
+        _needs_bytes(_journal(on))
+    return [one.row(with_bytes=with_bytes) for one in _journal(on).entries(**words)]
 
 
 async def wait_journal(on: Controlled, asked: Asked) -> Any:
@@ -46,8 +50,7 @@ async def explain_exchange(on: Controlled, asked: Asked) -> Any:
 async def get_capture(on: Controlled, asked: Asked) -> bytes:
     """The exchanges as a capture."""
     journal = _journal(on)
-    if not journal.keeps_frames:
-        raise Impossible("the journal keeps no bytes; start the cluster with --control-frames")
+    _needs_bytes(journal)
     day_s = follow_loop_ms()() / 1000 - asyncio.get_running_loop().time()
     return capture(journal.entries(**asked.query), day_s)
 
@@ -58,6 +61,11 @@ async def clear_journal(on: Controlled, asked: Asked) -> Any:
     return {}
 
 
+def _needs_bytes(journal: Journal) -> None:
+    if not journal.keeps_frames:
+        raise Impossible("the journal keeps no bytes; start the cluster with --control-frames")
+
+
 def _journal(on: Controlled) -> Journal:
     if on.journal is None:
         raise Impossible("no journal is kept; start the cluster with --control-journal 1000")
@@ -65,8 +73,9 @@ def _journal(on: Controlled) -> Journal:
 
 
 FOR: Final = {"count": "so many; 1 if left out", "timeout": "how long to wait, in seconds; 30 if left out"}
+BYTES: Final = {"bytes": "`true`: with the bytes of request and answer in base64, for `anabranch replay`"}
 JOURNAL_ROUTES: Final[tuple[Route, ...]] = (
-    Route("GET", "/v1/journal", "The last exchanges, the oldest first.", get_journal, query=WORDS),
+    Route("GET", "/v1/journal", "The last exchanges, the oldest first.", get_journal, query={**WORDS, **BYTES}),
     Route(
         "GET",
         "/v1/journal/wait",

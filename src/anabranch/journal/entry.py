@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -122,8 +123,15 @@ class Entry:
                     (row.leader_id, row.leader_epoch) for row in one.partitions if row.partition_index == partition
                 )
 
-    def row(self) -> dict[str, Any]:
-        """For a program."""
+    def row(self, *, with_bytes: bool = False) -> dict[str, Any]:
+        """For a program; with the bytes of request and answer in base64, if they are wanted and kept."""
+        told = self._row()
+        if with_bytes:
+            frames = self.frames
+            told["bytes"] = frames and {"request": _base64(frames.asked), "response": _base64(frames.answered)}
+        return told
+
+    def _row(self) -> dict[str, Any]:
         request, peer = self.view.request, self.view.peer
         asked, answer = self._asked, self._answer
         if asked is None and request.body is not None:
@@ -148,3 +156,7 @@ class Entry:
             "request": asked,
             "response": answer,
         }
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()

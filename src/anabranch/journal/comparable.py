@@ -1,4 +1,4 @@
-"""Responses as plain values, with what two clusters may legitimately answer differently put aside.
+"""Answers as plain values, with what two clusters may legitimately answer differently put aside; and how they differ.
 
 - **Free**: left out wherever they stand: addresses, throttle times, cluster ids, times at which a broker did something.
 - **Named**: ids that a cluster draws. They become "topic_id 1", "topic_id 2" in the order of their first appearance, so
@@ -6,10 +6,13 @@
 - **Said or not**: an error message is a sentence of ours or of theirs. Where Kafka says something, we have to.
 - **Unordered**: lists that Kafka fills from a hash map; they are sorted.
 - Our own tagged fields (number 2530 and up) are not Kafka's business.
+
+Pure.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -85,6 +88,7 @@ UNORDERED: Final = frozenset(
         "WriteTxnMarkersResponse.markers",
     }
 )
+MISSING: Final = "not there"
 OURS_FROM: Final = 2530
 """Tags and API keys from here on are KIP-253's."""
 OUR_FEATURE: Final = "reshard.version"
@@ -136,7 +140,7 @@ def _ours(row: Any) -> bool:
 
 def _scalar(value: Any, version: int, namer: Namer) -> Any:
     if isinstance(value, str):
-        return value.replace(namer.prefix, "$")
+        return value.replace(namer.prefix, "$") if namer.prefix else value
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).hex()
     return value if value is None or isinstance(value, int | float) else plain(value, version, namer)
@@ -172,3 +176,40 @@ def messages_of(data: bytes) -> list[str]:
         messages.append(data[:size].hex())
         data = data[size:]
     return messages
+
+
+def unequal(one: Any, other: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """The places where two plain values differ; where the first has no text, the second may have one."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for name in one | other:
+            yield from unequal(one.get(name), other.get(name), f"{path}.{name}" if path else name)
+    elif isinstance(one, list) and isinstance(other, list):
+        yield from _unequal_lists(one, other, path)
+    elif (one != other or type(one) is not type(other)) and (one, other) != (NOTHING_SAID, SOMETHING_SAID):
+        yield path, one, other
+
+
+def _unequal_lists(ones: list[Any], others: list[Any], path: str) -> Iterator[tuple[str, Any, Any]]:
+    """Rows that have a name are found by it, so that one missing row is one difference."""
+    a, b = _named(ones), _named(others)
+    if a is not None and b is not None and list(a) != list(b):
+        for name in a | b:
+            if name not in a or name not in b:
+                yield f"{path}[{name}]", a.get(name, MISSING), b.get(name, MISSING)
+            else:
+                yield from unequal(a[name], b[name], f"{path}[{name}]")
+        if set(a) == set(b):
+            yield f"{path}, the order", list(a), list(b)
+    elif len(ones) == len(others):
+        for index, (one, other) in enumerate(zip(ones, others, strict=True)):
+            yield from unequal(one, other, f"{path}[{index}]")
+    else:
+        yield path, ones, others
+
+
+def _named(rows: list[Any]) -> dict[Any, Any] | None:
+    for key in ("name", "api_key"):
+        named = {row[key]: row for row in rows if isinstance(row, dict) and key in row}
+        if rows and len(named) == len(rows):
+            return named
+    return None

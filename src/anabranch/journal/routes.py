@@ -1,0 +1,77 @@
+"""Which broker of another cluster a request is for: as a client would find it, by what that cluster has answered. Pure.
+
+Leaders and coordinators are elsewhere in another cluster. A request about partitions goes to the leader of the first;
+one about a group or a transactional id to its coordinator; one that only a controller answers to the controller.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from anabranch.faults.places import GROUP, PARTITION, TOPIC, TRANSACTIONAL_ID, Names, rows_of
+
+LEADERS: Final = frozenset({"Produce", "Fetch", "ListOffsets", "DeleteRecords", "OffsetForLeaderEpoch"})
+GROUPS: Final = frozenset(
+    {
+        *("OffsetCommit", "OffsetFetch", "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup", "DescribeGroups"),
+        *("DeleteGroups", "OffsetDelete", "TxnOffsetCommit", "ConsumerGroupHeartbeat", "ConsumerGroupDescribe"),
+    }
+)
+TRANSACTIONS: Final = frozenset(
+    {"InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "DescribeTransactions"}
+)
+CONTROLLERS: Final = frozenset(
+    {
+        *("CreateTopics", "DeleteTopics", "CreatePartitions", "ElectLeaders", "UpdateFeatures"),
+        *("AlterPartitionReassignments", "ListPartitionReassignments"),
+    }
+)
+
+
+class Routes:
+    """What one cluster has told of who does what."""
+
+    def __init__(self) -> None:
+        self.addresses: dict[int, tuple[str, int]] = {}
+        """Node id -> host and port."""
+        self._controller = -1
+        self._leaders: dict[tuple[str, int], int] = {}
+        self._coordinators: dict[tuple[int, str], int] = {}
+        self._names: dict[bytes, str] = {}
+
+    def learn(self, api: str, request: Any, answer: Any) -> None:
+        """Take in an answer."""
+        if api == "Metadata":
+            self._learn_metadata(answer)
+        elif api == "FindCoordinator":
+            found = answer.coordinators or ([answer] if not answer.error_code else [])
+            for one in found:
+                if not one.error_code and one.node_id >= 0:
+                    key = one.key if answer.coordinators else request.key
+                    self._coordinators[request.key_type, key] = one.node_id
+                    self.addresses[one.node_id] = one.host, one.port
+
+    def _learn_metadata(self, answer: Any) -> None:
+        self.addresses |= {one.node_id: (one.host, one.port) for one in answer.brokers}
+        self._controller = answer.controller_id
+        for topic in answer.topics:
+            if topic.name is not None and not topic.error_code:
+                self._names[topic.topic_id] = topic.name
+                for one in topic.partitions:
+                    self._leaders[topic.name, one.partition_index] = one.leader_id
+
+    def node_for(self, api: str, request: Any, version: int) -> int | None:
+        """The broker that a request is for; None if any will do, or nobody knows."""
+        if api in CONTROLLERS:
+            return self._known(self._controller)
+        if api not in LEADERS and api not in GROUPS and api not in TRANSACTIONS:
+            return None
+        rows = rows_of(Names(self._names.get), request, version)
+        row = rows[0] if rows else {}
+        if api in LEADERS:
+            return self._known(self._leaders.get((row.get(TOPIC, ""), row.get(PARTITION, -1)), -1))
+        kind, key = (0, row.get(GROUP)) if api in GROUPS else (1, row.get(TRANSACTIONAL_ID))
+        return self._known(self._coordinators.get((kind, str(key)), -1))
+
+    def _known(self, node_id: int) -> int | None:
+        return node_id if node_id in self.addresses else None

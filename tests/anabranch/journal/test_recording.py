@@ -1,0 +1,83 @@
+"""Goal: what was written down is read again as it was said, and what is no recording is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from anabranch.broker.peer import Peer
+from anabranch.faults.matching import View
+from anabranch.faults.rewriting import empty_answer
+from anabranch.journal.capture import capture
+from anabranch.journal.entry import Entry
+from anabranch.journal.frames import answered, frames_of
+from anabranch.journal.recording import BadRecording, read_recording
+from tests.anabranch.faults.samples import SURROUNDINGS, by_name
+
+
+def entries() -> list[Entry]:
+    """Two connections whose exchanges overlap; a Produce without an answer, and one that takes several packets."""
+    made = []
+    for number, (port, api, took_s) in enumerate(
+        [(1, "Produce", None), (1, "Fetch", 0.3), (2, "Produce", 0.1)], start=1
+    ):
+        request = by_name(api, 9)
+        request.correlation_id = 70 + number
+        if api == "Produce" and port == 2:
+            request.body.topic_data[0].partition_data[0].records = b"x" * 150_000
+        entry = Entry(number, 10.0 + number / 10, View(request, Peer("10.1.1.1", port), 0, SURROUNDINGS))
+        kept = frames_of(request)
+        assert kept is not None
+        entry.frames = kept
+        if took_s is not None:
+            answer = empty_answer(request.api)
+            entry.frames = answered(kept, request, answer)
+            entry.end(entry.at_s + took_s, "answered", answer)
+        made.append(entry)
+    return made
+
+
+def test_a_capture_and_lines_say_the_same() -> None:
+    kept = entries()
+    from_capture = read_recording(capture(kept, 1000.0))
+    lines = "\n".join(json.dumps(one.row(with_bytes=True)) for one in kept)
+    from_lines = read_recording(lines.encode())
+    for found, day_s in ((from_capture, 1000.0), (from_lines, 0.0)):
+        assert [one.node_id for one in found] == [1, 1, 1]
+        for one, entry in zip(found, kept, strict=True):
+            assert entry.frames is not None
+            assert one.request == entry.frames.asked[4:] and one.answer == entry.frames.answered[4:]
+            assert one.at_s == pytest.approx(entry.at_s + day_s, abs=1e-5)
+            if entry.took_s is None:
+                assert one.answered_s is None
+            else:
+                assert one.answered_s == pytest.approx(entry.at_s + entry.took_s + day_s, abs=1e-5)
+        assert found[0].connection == found[1].connection != found[2].connection
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "there are no exchanges"),
+        (b'{"number": 1, "bytes": null}\n', "there are no exchanges"),
+        (b'{"number": 1, "bytes": {"request": "", "response": ""}}\n', "line 1 is no exchange"),
+        (b"nonsense\n", "line 1 is no exchange"),
+        (b"[]\n", "line 1 is no exchange"),
+        (b"\xff\xfe\n", "line 1 is no exchange"),
+        (capture([], 0.0), "there are no exchanges"),
+        (capture([], 0.0)[:-3], "ends too early"),
+    ],
+)
+def test_what_holds_no_exchanges_is_refused(content: bytes, says: str) -> None:
+    with pytest.raises(BadRecording, match=says):
+        read_recording(content)
+
+
+def test_a_capture_of_something_else_is_refused() -> None:
+    whole = capture(entries(), 0.0)
+    ethernet = whole.replace(
+        b"\x01\x00\x00\x00\x14\x00\x00\x00\x65\x00", b"\x01\x00\x00\x00\x14\x00\x00\x00\x01\x00", 1
+    )
+    with pytest.raises(BadRecording, match="other frames than those of IP"):
+        read_recording(ethernet)

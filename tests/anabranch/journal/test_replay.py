@@ -1,0 +1,119 @@
+"""Goal: what clients have said to one cluster is said to another in its order, and only what differs is told.
+
+Method: a cluster is recorded while a client works with it; another one, as new or not, is asked the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from anabranch import Admin, NewTopic
+from anabranch.cluster import Cluster
+from anabranch.journal.capture import capture
+from anabranch.journal.journal import Journal
+from anabranch.journal.recording import Recorded, read_recording
+from anabranch.journal.replay import Replay, Replayed, row
+from tests.anabranch.proxy.stories import PARTITIONS, VALUES, aiokafka, confluent, make_topics
+
+BROKERS = 2
+
+
+@contextlib.asynccontextmanager
+async def recorded_cluster() -> AsyncIterator[tuple[Cluster, Journal]]:
+    async with asyncio.timeout(60), Cluster(BROKERS, seed=1) as cluster:
+        journal = Journal(5000, cluster.node_ids, frames=True)
+        cluster.on_node(journal.watch)
+        yield cluster, journal
+
+
+async def said(topic: str = "t") -> list[Recorded]:
+    """What a transactional producer and a consumer in a group say."""
+    async with recorded_cluster() as (cluster, journal):
+        await make_topics(cluster.bootstrap_servers, topic)
+        await aiokafka(cluster.bootstrap_servers, topic)
+        return read_recording(capture(journal.entries(client_id="*"), 0.0))
+
+
+async def replayed(recorded: list[Recorded], servers: str, pace: float | None = None) -> list[Replayed]:
+    return [one async for one in Replay(recorded, servers).play(pace)]
+
+
+def told(found: list[Replayed]) -> list[str]:
+    return [f"{one.api} {one.left_out} {one.differences}" for one in found if one.left_out or one.differences]
+
+
+async def test_another_cluster_of_ours_answers_alike_although_all_its_ids_are_others() -> None:
+    recorded = await said()
+    kinds = {"CreateTopics", "Produce", "EndTxn", "JoinGroup", "SyncGroup", "OffsetCommit", "Fetch"}
+    async with Cluster(BROKERS, seed=99) as other, asyncio.timeout(60):
+        found = await replayed(recorded, other.bootstrap_servers)
+        assert {one.api for one in found} >= kinds
+        different = {line.partition(" ")[0] for line in told(found)}
+        assert not different & (kinds - {"Fetch"}), told(found)
+        assert sum(bool(one.differences) for one in found) <= len(found) // 10, told(found)
+        logs = [node.services.replicas.replica("t", 0) for node in other.nodes.values()]
+        assert max(one.log.log_end_offset for one in logs if one is not None) >= len(VALUES) // PARTITIONS
+
+
+async def test_what_differs_is_told_field_by_field() -> None:
+    recorded = [one for one in await said() if b"CreateTopics" not in one.request]
+    async with Cluster(BROKERS, seed=5, properties={"auto.create.topics.enable": "false"}) as other:
+        without = [one for one in recorded if one.request[:2] != (19).to_bytes(2, "big")]  # CreateTopics
+        found = await replayed(without, other.bootstrap_servers)
+        paths = {(one.api, each.path) for one in found for each in one.differences}
+        assert any(api == "Metadata" and path.endswith("error_code") for api, path in paths), paths
+        rows = [row(one) for one in found if one.differences]
+        assert {"path", "then", "now"} == set(rows[0]["differences"][0])
+
+
+async def test_the_pace_is_kept() -> None:
+    recorded = (await said())[:6]
+    spread = [
+        Recorded(one.number, place * 0.1, place * 0.1 + 0.001, one.node_id, one.connection, one.request, one.answer)
+        for place, one in enumerate(recorded)
+    ]
+    async with Cluster(BROKERS, seed=5) as other:
+        for pace, at_least_s in ((1.0, 0.5), (10.0, 0.05)):
+            began_s = asyncio.get_running_loop().time()
+            await replayed(spread, other.bootstrap_servers, pace)
+            took_s = asyncio.get_running_loop().time() - began_s
+            assert took_s >= at_least_s
+
+
+async def test_what_cannot_be_read_and_logins_are_left_out_and_an_answer_that_never_came_is_not_waited_for() -> None:
+    unknown = b"\x0b\xb8\0\0\0\0\0\1\xff\xff"
+    login = b"\0\x11\0\1\0\0\0\1\xff\xff\0\5PLAIN"
+    listing = b"\0\x10\0\0\0\0\0\1\xff\xff"
+    recorded = [
+        Recorded(number, float(number), None, 1, "c", request, b"")
+        for number, request in enumerate((unknown, login, listing))
+    ]
+    async with Cluster(1) as other, asyncio.timeout(30):
+        found = await replayed(recorded, other.bootstrap_servers)
+    assert "cannot be read" in found[0].left_out and "logins" in found[1].left_out
+    assert (found[2:], told(found[2:])) == (found[2:], [])
+
+
+async def test_a_cluster_that_is_not_there() -> None:
+    with pytest.raises(ConnectionError):
+        await replayed([Recorded(1, 0.0, None, 1, "c", b"", b"")], "127.0.0.1:1")
+
+
+async def test_what_librdkafka_has_said_through_lines_of_json() -> None:
+    import json
+
+    async with recorded_cluster() as (cluster, journal):
+        async with Admin(cluster.bootstrap_servers) as admin:
+            await admin.create_topics([NewTopic(name="r", partitions=PARTITIONS, replication_factor=1)])
+            await admin.wait_for_topic("r")
+        await asyncio.to_thread(confluent, cluster.bootstrap_servers, "r")
+        lines = "\n".join(json.dumps(one.row(with_bytes=True)) for one in journal.entries())
+    recorded = read_recording(lines.encode())
+    async with Cluster(BROKERS, seed=7) as other, asyncio.timeout(60):
+        found = await replayed(recorded, other.bootstrap_servers)
+    commits = [one for one in found if one.api in ("OffsetCommit", "EndTxn", "Produce")]
+    assert commits and not told(commits)
