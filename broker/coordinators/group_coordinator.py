@@ -147,7 +147,7 @@ class GroupCoordinator:
             self.table,
             self._journal,
             self._background,
-            MetadataTopics(metadata, self._assignable_to),
+            MetadataTopics(metadata, self._assignable_to, self.gates.parents),
             limits=self._consumer_group_limits,
             rng=rng,
             clock_ms=clock_ms,

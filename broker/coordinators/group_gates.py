@@ -178,6 +178,11 @@ class GroupGates:
                 found[name] = ()
         return found
 
+    def parents(self, image: TopicImage) -> Mapping[int, int]:
+        """The partitions of a topic that resizes have made, and what each split off."""
+        topic = self._held(image.name, image)
+        return {} if topic is None else {child.partition: one for child, one in topic.children(-1).items()}
+
     def reasons(self, slot: Slot) -> dict[TopicPartition, str]:
         """What is withheld of the group's present assignment, and why."""
         told: dict[TopicPartition, str] = {}

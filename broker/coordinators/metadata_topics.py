@@ -6,7 +6,7 @@ through all topics, but for groups that subscribe by expressions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from anabranch.broker.coordinators.consumer_groups.subscribed_topics import Topic
@@ -26,8 +26,15 @@ def every_partition(_group_id: str, topic: TopicImage) -> tuple[int, ...]:
 class MetadataTopics:
     """The topics, for all groups of a coordinator."""
 
-    def __init__(self, metadata: MetadataCache, assignable: Assignable = every_partition) -> None:
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        assignable: Assignable = every_partition,
+        parents: Callable[[TopicImage], Mapping[int, int]] = lambda topic: {},
+    ) -> None:
+        """`parents` has the partitions that a resize has made, and what each split off."""
         self.assignable = assignable
+        self.parents = parents
         self._metadata = metadata
         self._named: ClusterImage | None = None
         self._newest = 0
@@ -66,7 +73,10 @@ class GroupTopics:
     def find(self, name: str) -> Topic | None:
         """A topic by its name, if it exists."""
         topic = self.image.topics.get(name)
-        return None if topic is None else Topic(topic.topic_id, name, self._all.assignable(self._group_id, topic))
+        if topic is None:
+            return None
+        assignable = self._all.assignable(self._group_id, topic)
+        return Topic(topic.topic_id, name, assignable, self._all.parents(topic))
 
     def name_of(self, topic_id: bytes) -> str | None:
         """The name behind a topic id, if it exists."""

@@ -35,6 +35,8 @@ class GroupSpec:
     """In the order of their ids."""
     partitions: Mapping[bytes, tuple[int, ...]]
     """Topic id -> what may be assigned of it, ascending."""
+    parents: Mapping[bytes, Mapping[int, int]] = field(default_factory=dict)
+    """Topic id -> the partitions that a resize has made -> the one that each split off."""
 
     @property
     def is_homogeneous(self) -> bool:

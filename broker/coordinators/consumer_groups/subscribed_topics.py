@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
 
 from anabranch.protocol.values import value
 
@@ -23,6 +24,8 @@ class Topic:
     name: str
     partitions: tuple[int, ...]
     """Those that may be assigned now, ascending."""
+    parents: Mapping[int, int] = field(default_factory=dict)
+    """Partition -> the one that it split off: who has that one had better get it, too."""
 
 
 FindTopic = Callable[[str], Topic | None]

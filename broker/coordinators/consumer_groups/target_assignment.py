@@ -54,5 +54,9 @@ def spec_of(
             topics=ids_of[subscription],
             target=targets.get(member.member_id, NOTHING),
         )
-    partitions = {topic.topic_id: topic.partitions for topic in topics.values() if topic is not None}
-    return GroupSpec(members=seen, partitions=partitions)
+    known = [topic for topic in topics.values() if topic is not None]
+    return GroupSpec(
+        members=seen,
+        partitions={topic.topic_id: topic.partitions for topic in known},
+        parents={topic.topic_id: topic.parents for topic in known if topic.parents},
+    )

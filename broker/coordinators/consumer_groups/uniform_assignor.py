@@ -45,12 +45,44 @@ def assign_evenly(spec: GroupSpec) -> Mapping[str, Assignment]:
         if left > 0:
             unfilled.append((member_id, left))
         extra -= one_more
+    near, unassigned = _near_their_parents(spec, targets, unassigned, dict(unfilled))
     start = 0
     for member_id, left in unfilled:
-        targets[member_id] = _with(targets[member_id], unassigned[start : start + left])
-        start += left
+        more = near.get(member_id, [])
+        end = start + left - len(more)
+        targets[member_id] = _with(targets[member_id], [*more, *unassigned[start:end]])
+        start = end
     assert start >= len(unassigned), "partitions are left that no member has room for"
     return targets
+
+
+def _near_their_parents(
+    spec: GroupSpec, targets: Mapping[str, Assignment], unassigned: list[tuple[bytes, int]], room: dict[str, int]
+) -> tuple[dict[str, list[tuple[bytes, int]]], list[tuple[bytes, int]]]:
+    """What goes to who has the partition that it split off, and has room: nobody else is waited for. And the rest.
+
+    Kafka knows no such partitions; in topics that were never resized there are none.
+    """
+    if not spec.parents:
+        return {}, unassigned
+    near: dict[str, list[tuple[bytes, int]]] = {}
+    owners = {
+        (topic_id, index): member_id
+        for member_id, has in targets.items()
+        for topic_id in spec.parents.keys() & has.keys()
+        for index in has[topic_id]
+    }
+    rest = []
+    for topic_id, index in unassigned:
+        parent = spec.parents.get(topic_id, {}).get(index)
+        owner = None if parent is None else owners.get((topic_id, parent))
+        if owner is None or room.get(owner, 0) <= 0:
+            rest.append((topic_id, index))
+            continue
+        near.setdefault(owner, []).append((topic_id, index))
+        owners[topic_id, index] = owner
+        room[owner] -= 1
+    return near, rest
 
 
 def _in_nobodys(spec: GroupSpec, topics: list[bytes], kept: Mapping[str, Assignment]) -> list[tuple[bytes, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
@@ -54,6 +55,16 @@ def test_who_has_one_more_keeps_it() -> None:
     before = {"bob": partitions(t=[0, 1]), "cyd": partitions(t=[2])}
     targets = assign_evenly(spec({"t": range(4)}, {"ann": ["t"], "bob": ["t"], "cyd": ["t"]}, before))
     assert targets == {"ann": partitions(t=[3]), **before}
+
+
+def test_what_split_off_goes_to_who_has_the_rest_of_its_keys_if_there_is_room() -> None:
+    before = {"ann": partitions(t=[1]), "bob": partitions(t=[0])}
+    plain = spec({"t": range(4)}, {"ann": ["t"], "bob": ["t"]}, before)
+    assert assign_evenly(plain) == {"ann": partitions(t=[1, 2]), "bob": partitions(t=[0, 3])}
+    resized = dataclasses.replace(plain, parents={topic_id("t"): {2: 0, 3: 1}})
+    assert assign_evenly(resized) == {"ann": partitions(t=[1, 3]), "bob": partitions(t=[0, 2])}
+    crowded = dataclasses.replace(plain, parents={topic_id("t"): {2: 0, 3: 2}})
+    assert assign_evenly(crowded) == {"ann": partitions(t=[1, 3]), "bob": partitions(t=[0, 2])}, "balance comes first"
 
 
 def test_nobody_and_nothing() -> None:
