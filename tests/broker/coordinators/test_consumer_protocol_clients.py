@@ -1,0 +1,135 @@
+"""librdkafka with `group.protocol=consumer`, as it comes, at a cluster that shows Kafka 4.1; its coordinators die."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from anabranch.testing.clusters import Clusters
+from anabranch.testing.running_cluster import RunningCluster
+
+PATIENCE_S = 60.0
+RECORDS = 600
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[RunningCluster]:
+    properties = {
+        "group.consumer.heartbeat.interval.ms": "200",
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.num.partitions": "1",
+    }
+    with Clusters() as clusters, clusters.running(brokers=3, kafka="4.1", properties=properties) as cluster:
+        yield cluster
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+class Member(threading.Thread):
+    """A consumer in a thread; it notes what it is handed, and what it owns."""
+
+    def __init__(self, kafka: RunningCluster, group: str, topics: list[str], **more: Any) -> None:
+        super().__init__(daemon=True)
+        self.records: list[tuple[int, int]] = []
+        self.owned: set[int] = set()
+        self.ending = threading.Event()
+        self._topics = topics
+        self._consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": kafka.bootstrap_servers,
+                "group.id": group,
+                "group.protocol": "consumer",
+                "auto.offset.reset": "earliest",
+                "reconnect.backoff.max.ms": 500,
+                "topic.metadata.refresh.interval.ms": 1000,
+                "log_level": 0,
+                **more,
+            }
+        )
+        self.start()
+
+    def run(self) -> None:
+        def assigned(_: Any, partitions: list[Any]) -> None:
+            self.owned |= {one.partition for one in partitions}
+
+        def revoked(_: Any, partitions: list[Any]) -> None:
+            self.owned -= {one.partition for one in partitions}
+
+        self._consumer.subscribe(self._topics, on_assign=assigned, on_revoke=revoked, on_lost=revoked)
+        while not self.ending.is_set():
+            message = self._consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                self.records.append((message.partition(), message.offset()))
+        self._consumer.close()
+
+    def stop(self) -> None:
+        self.ending.set()
+        self.join(PATIENCE_S)
+        assert not self.is_alive()
+
+
+def produce(kafka: RunningCluster, topic: str, count: int) -> None:
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "enable.idempotence": True, "log_level": 0}
+    )
+    for number in range(count):
+        producer.produce(topic, f"{number}", partition=number % 6)
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def coordinator_of(kafka: RunningCluster, group: str) -> int | None:
+    return next((row["coordinator"] for row in kafka.control.state()["groups"] if row["group"] == group), None)
+
+
+def shared(members: list[Member]) -> bool:
+    """Whether every partition is one member's, and nobody has more than its share."""
+    owned = Counter(one for member in members for one in member.owned)
+    return owned == Counter(range(6)) and max(len(one.owned) for one in members) == 6 // len(members)
+
+
+def test_members_come_and_go_while_their_coordinators_die(kafka: RunningCluster) -> None:
+    topic = kafka.topic(partitions=6)
+    members: list[Member] = []
+    try:
+        tell(kafka, topic, members)
+    finally:
+        for member in members:
+            member.stop()
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    told = admin.describe_consumer_groups(["g"])["g"].result(PATIENCE_S)
+    assert (told.state.name, told.type.name, told.members) == ("EMPTY", "CONSUMER", [])
+
+
+def tell(kafka: RunningCluster, topic: str, members: list[Member]) -> None:
+    members += [Member(kafka, "g", [topic]) for _ in range(2)]
+    until(lambda: shared(members), "two share")
+    produce(kafka, topic, RECORDS)
+    died = coordinator_of(kafka, "g")
+    assert died is not None
+    with kafka.nodes[died].killed():
+        until(lambda: coordinator_of(kafka, "g") not in (None, died), "a successor")
+        members.append(Member(kafka, "g", [topic]))
+        until(lambda: shared(members), "three share, at another coordinator")
+        produce(kafka, topic, RECORDS)
+    died = coordinator_of(kafka, "g")
+    assert died is not None
+    with kafka.nodes[died].killed():
+        leaver = members.pop(0)
+        seen = set(leaver.records)
+        leaver.stop()
+        until(lambda: shared(members), "two share again, at a third one")
+        produce(kafka, topic, RECORDS)
+    wanted = {(index, offset) for index in range(6) for offset in range(3 * RECORDS // 6)}
+    until(lambda: seen.union(*(one.records for one in members)) >= wanted, "everything is read")
