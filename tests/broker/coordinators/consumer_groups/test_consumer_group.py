@@ -34,6 +34,8 @@ SUBSCRIPTIONS: tuple[dict[str, object], ...] = (
     {"topics": ["u"], "regex": "t"},
 )
 SESSION_MS = 45_000
+HEARS_TOO_EARLY: list[str] = []
+"""Planted: members are answered before what they are told is replicated."""
 
 
 class Lives(RuleBasedStateMachine):
@@ -139,6 +141,22 @@ class Lives(RuleBasedStateMachine):
         for member in fresh.members.values():
             fresh.timers.set(member.member_id, Timer.SESSION, self.drive.now_ms + SESSION_MS)
         self.drive.group = fresh
+
+    @rule(name=st.sampled_from(NAMES), how=st.sampled_from(["join", "beat", "leave"]))
+    def die_before_it_is_replicated(self, name: str, how: str) -> None:
+        """The coordinator dies with its last records, which nobody was told of; the client tries again later."""
+        if (name in self.clients) == (how == "join") or name in self.absent:
+            return
+        one = dataclasses.replace(self.clients[name]) if how != "join" else Client(self.drive, f"{name}?", ["t"])
+        written = len(self.drive.journal)
+        try:
+            getattr(one, how)()
+        except KafkaError:
+            return
+        if HEARS_TOO_EARLY and how == "beat":
+            self.clients[name] = one
+        del self.drive.journal[written:]
+        self.fail_over()
 
     # -- what must hold
 
@@ -260,9 +278,19 @@ def targets_forget_a_partition() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def answers_come_before_replication() -> Iterator[None]:
+    HEARS_TOO_EARLY.append("always")
+    try:
+        yield
+    finally:
+        HEARS_TOO_EARLY.clear()
+
+
 @pytest.mark.parametrize(
     "bug",
     [
+        answers_come_before_replication,
         everything_is_free,
         silence_is_an_acknowledgement,
         revoking_partitions_are_let_go,
