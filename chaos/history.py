@@ -337,6 +337,9 @@ class History:
     """Topics that no consumer reads."""
     gone: set[str] = field(default_factory=set)
     """Topics that were deleted. One that was created again under the same name has another name in the history."""
+    barriers: bool = True
+    """Whether all members of the group are in one generation at a time. Not where the broker assigns: there each has
+    epochs of its own, and goes on committing what it keeps while others are at later ones."""
     complete: bool = True
     """Whether the run came to its end, so that all stored records were read and delivered."""
     failures: list[str] = field(default_factory=list)

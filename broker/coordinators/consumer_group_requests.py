@@ -79,11 +79,13 @@ class ConsumerGroupRequests:
         new_classic: Callable[[str], Group],
         downgrade: Callable[[Slot, GroupMetadataValue], None],
         gates: GroupGates,
+        disturb: Callable[[Slot], None],
     ) -> None:
         """`limits` are a group's; `look_again` is called when its next deadline may be another one.
 
         `close_classic` ends what waits in a classic group that has become one of this kind; `downgrade` makes one of
-        this kind a classic one, whose members have to join again.
+        this kind a classic one, whose members have to join again; `disturb` tells who waits for the group's progress
+        that the group has changed.
         """
         self.topics = topics
         self._table = table
@@ -97,6 +99,7 @@ class ConsumerGroupRequests:
         self._new_classic = new_classic
         self._downgrade = downgrade
         self._gates = gates
+        self._disturb = disturb
         self._resolving: set[str] = set()
 
     # --- members -------------------------------------------------------------------------------------------------
@@ -295,6 +298,7 @@ class ConsumerGroupRequests:
                 self._downgrade(slot, decision.becomes)
             elif group.epoch != before:
                 log.debug("%s", group.describe())
+                self._disturb(slot)
 
         await slot.write(self._journal, encoded, CONSUMER_GROUP_ERRORS, appended=appended)
 

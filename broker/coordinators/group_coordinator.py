@@ -156,6 +156,7 @@ class GroupCoordinator:
             new_classic=lambda group_id: Group(group_id, self.table.limits, rng),
             downgrade=self._downgrade,
             gates=self.gates,
+            disturb=lambda slot: self._run(slot, Disturbed(ErrorCode.REBALANCE_IN_PROGRESS)),
         )
         self.alarm.set(RETENTION, clock_ms() + settings.offsets_retention_check_interval_ms)
         replicas.on_leader(self.on_leader)

@@ -72,20 +72,24 @@ def a21_commit_lost(history: History) -> Iterator[str]:
 def a22_zombie_commit(history: History) -> Iterator[str]:
     """A commit is acknowledged to a generation of the group that had been superseded.
 
-    A member that reads in a generation has joined it, so the coordinator had left the one before.
+    A member that reads in a generation has joined it, so the coordinator had left the one before. Where the broker
+    assigns, each partition has its own: nobody commits one that another member has begun to read at a later epoch.
     """
-    orders: list[int] = []
-    newest: list[int] = []
+    orders: dict[Place | None, list[int]] = defaultdict(list)
+    newest: dict[Place | None, list[int]] = defaultdict(list)
     for one in sorted(history.begun, key=lambda one: one.order):
-        orders.append(one.order)
-        newest.append(max(one.group_generation, newest[-1] if newest else -1))
+        scope = None if history.barriers else one.place
+        before = newest[scope]
+        orders[scope].append(one.order)
+        before.append(max(one.group_generation, before[-1] if before else -1))
     for commit in history.commits:
-        before = bisect_left(orders, commit.order) - 1
-        if commit.outcome == "ok" and before >= 0 and newest[before] > commit.group_generation:
-            yield (
-                f"{commit.consumer} commits {dict(commit.offsets)} in generation {commit.group_generation}, "
-                f"when generation {newest[before]} had begun"
-            )
+        for scope in [None] if history.barriers else list(commit.offsets):
+            at_hand = bisect_left(orders[scope], commit.order) - 1
+            if commit.outcome == "ok" and at_hand >= 0 and newest[scope][at_hand] > commit.group_generation:
+                yield (
+                    f"{commit.consumer} commits {dict(commit.offsets)} in generation {commit.group_generation}, "
+                    f"when generation {newest[scope][at_hand]} had begun"
+                )
 
 
 def a23_skipped_delivery(history: History) -> Iterator[str]:

@@ -17,11 +17,13 @@ import logging
 import random
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Final, Self, Unpack
+from typing import Any, Final, Self, Unpack
 
 from anabranch.clients.clock import follow_loop_ms
 from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.consumer.assignors import ASSIGNORS, make_assignors
+from anabranch.clients.consumer.broker_membership import BrokerMembership
+from anabranch.clients.consumer.broker_session import BrokerSession, has_consumer_groups
 from anabranch.clients.consumer.consumer_partition_assignor import PartitionAssignor
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.consumer.core import ConsumerCore
@@ -56,6 +58,8 @@ from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
+CLASSIC: Final = "classic"
+GROUP_PROTOCOLS: Final = (CLASSIC, "consumer")
 ASSURANCE_PATIENCE_S: Final = 2.0
 """How long a consumer that stops waits to hear whether the group still takes its commit."""
 
@@ -95,6 +99,9 @@ class Consumer:
         partition_assignment_strategy: The assignors that this member offers, first choice first: "lineage", "range",
             "roundrobin", "cooperative-sticky", or `PartitionAssignor` objects; a list, or names with commas. If all
             of them are cooperative, partitions that stay are read on during a rebalance (KIP-429).
+        group_protocol: "classic", where a member assigns, or "consumer", where the broker does (KIP-848): no member
+            waits for all others then. A cluster without such groups is met with "classic". The broker has its own
+            session timeout (45 s) and interval of heartbeats then: let `session_timeout_ms` be no longer than that.
         max_poll_records: How many records `getmany` returns at most, if it is not told otherwise.
         fetch_max_wait_ms: How long a broker holds a request back while there is nothing new.
         request_timeout_ms: How long one request may take.
@@ -129,6 +136,7 @@ class Consumer:
         rebalance_timeout_ms: int = 300000,
         heartbeat_interval_ms: int = 3000,
         partition_assignment_strategy: str | Sequence[str | PartitionAssignor] = tuple(ASSIGNORS),
+        group_protocol: str = "classic",
         max_poll_records: int = 500,
         fetch_max_wait_ms: int = 500,
         request_timeout_ms: int = 40000,
@@ -167,27 +175,37 @@ class Consumer:
             metadata_max_age_ms=metadata_max_age_ms,
             security=make_security(**security),
         )
-        membership = None
+        if group_protocol not in GROUP_PROTOCOLS:
+            raise ValueError(f"group_protocol is one of {', '.join(GROUP_PROTOCOLS)}, not {group_protocol!r}")
         assignors = make_assignors(partition_assignment_strategy)
-        if group_id is not None:
-            membership = Membership(
-                group_id,
+
+        def membership(protocol: str) -> Membership | None:
+            if group_id is None:
+                return None
+            common: dict[str, Any] = {
+                "session_timeout_ms": session_timeout_ms,
+                "rebalance_timeout_ms": rebalance_timeout_ms,
+                "heartbeat_interval_ms": heartbeat_interval_ms,
+                "assignors": assignors,
+                "group_instance_id": group_instance_id,
+                "client_rack": client_rack,
+            }
+            if protocol == CLASSIC:
+                return Membership(group_id, topics, **common)
+            return BrokerMembership(group_id, topics, rng=self._rng, **common)
+
+        def core(protocol: str) -> ConsumerCore:
+            return ConsumerCore(
                 topics,
-                session_timeout_ms=session_timeout_ms,
-                rebalance_timeout_ms=rebalance_timeout_ms,
-                heartbeat_interval_ms=heartbeat_interval_ms,
-                assignors=assignors,
-                group_instance_id=group_instance_id,
-                client_rack=client_rack,
+                membership(protocol),
+                ordered=ordered_delivery,
+                auto_commit_s=auto_commit_interval_ms / 1000 if enable_auto_commit and group_id is not None else None,
+                audited=audit is not None,
+                holds_back=self._listener.holds_back,
             )
-        self._core = ConsumerCore(
-            topics,
-            membership,
-            ordered=ordered_delivery,
-            auto_commit_s=auto_commit_interval_ms / 1000 if enable_auto_commit and membership is not None else None,
-            audited=audit is not None,
-            holds_back=self._listener.holds_back,
-        )
+
+        self._make_core = core
+        self._core = core(group_protocol)
         self._audit: DeliveryAudit | None = None
         self._session: GroupSession | None = None
         self._joiner: Joiner | None = None
@@ -218,6 +236,7 @@ class Consumer:
                 group_id = "" if self._core.membership is None else self._core.membership.group_id
                 self._audit = DeliveryAudit.to(self._audit_topic, self._network_config, group_id, self._rng)
                 await self._audit.start()
+            await self._choose_protocol()
         except BaseException:
             await self._network.close()
             raise
@@ -230,6 +249,15 @@ class Consumer:
                 await self.stop()
                 raise
 
+    async def _choose_protocol(self) -> None:
+        """Take part in the group by the classic protocol if the cluster has no groups whose broker assigns."""
+        membership = self._core.membership
+        if not isinstance(membership, BrokerMembership):
+            return
+        if not await has_consumer_groups(self._network, membership.group_id):
+            log.warning("%s: the cluster has no groups whose broker assigns: classic", membership.group_id)
+            self._core = self._make_core(CLASSIC)
+
     def _wire(self) -> None:
         """Make the parts that gather news for the core and carry its steps out: each knows only what was made before.
 
@@ -239,13 +267,14 @@ class Consumer:
         self._end_listening = network.on_metadata(self._learn)
         self._learn(network.metadata)
         if core.membership is not None:
-            self._session = GroupSession(
-                network,
-                core.membership,
-                heartbeat_interval_ms=self._heartbeat_interval_ms,
-                rebalance_timeout_ms=self._rebalance_timeout_ms,
-                news=news,
-            )
+            intervals = {
+                "heartbeat_interval_ms": self._heartbeat_interval_ms,
+                "rebalance_timeout_ms": self._rebalance_timeout_ms,
+            }
+            if isinstance(core.membership, BrokerMembership):
+                self._session = BrokerSession(network, core.membership, news=news, **intervals)
+            else:
+                self._session = GroupSession(network, core.membership, news=news, **intervals)
             self._joiner = Joiner(
                 network, core.ownership, self._session, self._topics, clock_ms=self._clock_ms, news=news
             )

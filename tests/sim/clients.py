@@ -192,9 +192,11 @@ class Reader(Application):
         commit_intervals_ms: tuple[int, ...] = (200, 700),
         strategy: Sequence[str] = EAGER,
         slow: float = SLOW,
+        protocol: str = "classic",
     ) -> None:
         super().__init__(cluster, name)
         self.slow = slow
+        self.protocol = protocol
         self.flush_s = flush_s
         self.commit_intervals_ms = commit_intervals_ms
         self.strategy = strategy
@@ -238,6 +240,7 @@ class Reader(Application):
             request_timeout_ms=2500,
             metadata_max_age_ms=3000,
             partition_assignment_strategy=self.strategy,
+            group_protocol=self.protocol,
             listener=_Listener(self),
             clock_ms=self.clock_ms,
             rng=self.chance("consumer"),

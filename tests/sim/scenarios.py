@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from tests.sim import effects, resizing
+from tests.sim import assigning, effects, resizing
 from tests.sim.aims import AIMS
+from tests.sim.assigning import AssigningSchedule
 from tests.sim.resizing import ResizeSchedule
 from tests.sim.schedule import Schedule
 
@@ -28,6 +29,7 @@ class Scenario:
 SCENARIOS: Final[dict[str, Scenario]] = {
     "everything": Scenario(Schedule, effects.silent),
     "resize": Scenario(ResizeSchedule, resizing.silent),
+    "assigning": Scenario(AssigningSchedule, assigning.silent),
 }
 
 

@@ -9,6 +9,7 @@ Source: KIP-848; Kafka's ConsumerGroup.fromClassicGroup, ClassicGroup.fromConsum
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection
 
@@ -50,6 +51,15 @@ def upgraded(group: Group, topics: TopicsView, limits: ConsumerGroupLimits, now_
     return decision
 
 
+def is_generations(user_data: bytes) -> bool:
+    """Whether it is what this project's leaders say of topics (R19), which a broker that assigns need not be told."""
+    try:
+        said = json.loads(bytes(user_data))
+    except ValueError:
+        return False
+    return isinstance(said, dict) and said.keys() == {"generations"}
+
+
 def _hash(decision: Decision, members: Collection[Member]) -> int:
     scratch = ConsumerGroup(decision.group.group_id)
     for record in decision.records:
@@ -70,7 +80,7 @@ def _member(group: Group, former: FormerMember, topics: TopicsView) -> Member:
         assignment = decode_assignment(former.assignment)
     except DecodeError as error:
         raise _refusal(group, f"a member says what is no subscription of consumers: {error}") from None
-    if assignment.user_data:
+    if assignment.user_data and not is_generations(assignment.user_data):
         raise _refusal(group, f"its assignor {group.protocol!r} writes data of its own, which would be lost")
     return Member(
         member_id=former.member_id,

@@ -97,6 +97,12 @@ def test_what_forbids_it(value: GroupMetadataValue, limits: ConsumerGroupLimits)
     assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
+def test_what_leaders_of_this_project_say_of_generations_is_no_obstacle() -> None:
+    value = dataclasses.replace(VALUE, members=[member("a", [0], b'{"generations": {"t": 2}}')])
+    assert conversion.upgraded(classic(value), topics(), ConsumerGroupLimits(), 1_000).records
+    assert not conversion.is_generations(b'{"generations": {}, "more": 1}') and not conversion.is_generations(b"[]")
+
+
 def test_a_group_of_classic_members_only_is_a_classic_one() -> None:
     drive = driver()
     a, b, c = Client(drive, "a", ["t"]), ClassicClient(drive, "b"), ClassicClient(drive, "c", protocols=("x", "range"))
