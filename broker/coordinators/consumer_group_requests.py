@@ -185,6 +185,11 @@ class ConsumerGroupRequests:
         assert isinstance(group, ConsumerGroup), f"{slot.group_id} is of the classic protocol"
         if not self.topics.complete:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the topics are not known yet")
+        if isinstance(event, Join):
+            names = classic_members.subscription_of(classic_members.protocols_of(event)).topics
+            await self._gates.prepare(slot, group.subscribed_topics() | frozenset(names))
+            if slot.group is not group:
+                raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the group has changed its kind")
         limits, now_ms = self._limits(slot.group_id), self._clock_ms()
         decision = Decision(group, self.topics.of(slot.group_id), limits, now_ms)
         new_id = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))

@@ -70,7 +70,7 @@ def join(decision: Decision, event: Join, new_id: str) -> None:
         before, replaced = static_joiner(decision, instance_id, member_id, classic=True)
     else:
         before = known_instance(group, instance_id, member_id)
-    protocols = tuple((one.name, bytes(one.metadata)) for one in request.protocols)
+    protocols = protocols_of(event)
     subscription = subscription_of(protocols)
     after = _as_said(before, event, subscription, protocols)
     changed = group.epoch == 0
@@ -94,6 +94,13 @@ def join(decision: Decision, event: Join, new_id: str) -> None:
         member_id=member_id,
         members=[],
     )
+
+
+def protocols_of(event: Join) -> tuple[tuple[str, bytes], ...]:
+    """What a client offers, most wanted first. Raises INCONSISTENT_GROUP_PROTOCOL if that is nothing."""
+    if not event.request.protocols:
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    return tuple((one.name, bytes(one.metadata)) for one in event.request.protocols)
 
 
 def check_protocols(group: ConsumerGroup, event: Join) -> None:
