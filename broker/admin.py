@@ -21,6 +21,7 @@ from anabranch.broker.personas.property_table import check_topic_properties
 from anabranch.controller.placement import assign_replicas
 from anabranch.controller.topic_admin import create_topic
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import SHARE_STATE_TOPIC
 from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
@@ -222,6 +223,16 @@ def plan_automatic(settings: BrokerSettings, image: ClusterImage, name: str, rng
             "min.insync.replicas": str(settings.transaction_state_log_min_isr),
             "segment.bytes": str(settings.transaction_state_log_segment_bytes),
             "unclean.leader.election.enable": "false",
+        }
+    elif name == SHARE_STATE_TOPIC:
+        partitions = settings.share_coordinator_state_topic_num_partitions
+        replicas = settings.share_coordinator_state_topic_replication_factor
+        configs = {
+            "cleanup.policy": "delete",
+            "compression.type": "none",
+            "min.insync.replicas": str(settings.share_coordinator_state_topic_min_isr),
+            "retention.ms": "-1",
+            "segment.bytes": str(settings.share_coordinator_state_topic_segment_bytes),
         }
     elif name in INTERNAL_TOPICS:
         partitions, replicas = settings.offsets_topic_num_partitions, settings.offsets_topic_replication_factor

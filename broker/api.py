@@ -22,7 +22,7 @@ Asked = TypeVar("Asked")
 Row = TypeVar("Row")
 HandlerFunction = TypeVar("HandlerFunction", bound=Callable[..., Awaitable[Any]])
 
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 class CloseConnection(Exception):

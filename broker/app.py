@@ -43,6 +43,7 @@ from anabranch.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from anabranch.broker.client_quotas import QuotaWatch
+    from anabranch.broker.peer import Peer
     from anabranch.broker.quotas import ClientQuotas
     from anabranch.broker.security.credentials import ScramCredentials
     from anabranch.broker.security.protection import Protection
@@ -142,6 +143,7 @@ class Node:
             self.services = self._assemble(session, cluster_id)
             asks_who = bool(protections) or self.services.authorizer is not None
             self.server = Server(self.settings, Dispatcher(self.services), protections, is_open=not asks_who)
+            self.server.on_gone = self._connection_gone
             await self.server.start()
         except BaseException:
             await session.close()
@@ -188,8 +190,16 @@ class Node:
             await services.groups.stop()
             if services.broker.transactions.built is not None:
                 await services.broker.transactions.built.stop()
+            if services.broker.shares.built is not None:
+                await services.broker.shares.built.stop()
             await services.replicas.stop()
         await self.server.stop(drain_s=0.5 if controlled else 0)
+
+    def _connection_gone(self, peer: Peer) -> None:
+        """A client is gone, and with it its share sessions."""
+        broker = self.services.broker
+        if broker is not None and broker.shares.built is not None:
+            broker.shares.built.connection_gone((peer.host, peer.port))
 
     async def _give_time_to(self, step: Awaitable[None], what: str, seconds: float | None = None) -> None:
         seconds = STEP_S if seconds is None else seconds

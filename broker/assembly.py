@@ -24,11 +24,12 @@ from anabranch.broker.personas.persona import persona
 from anabranch.broker.producer_ids import ProducerIds, from_controller
 from anabranch.broker.services import BrokerServices, Services
 from anabranch.broker.topic_configs import TopicConfigs
-from anabranch.protocol.internal_topics import TRANSACTION_STATE_TOPIC
+from anabranch.protocol.internal_topics import SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from anabranch.broker.attachment import Attachment
     from anabranch.broker.config import BrokerSettings
+    from anabranch.broker.coordinators.shares.shares import Shares
     from anabranch.broker.coordinators.transaction_coordinator import TransactionCoordinator
     from anabranch.broker.replication.fetch_sessions import FetchSessionCache
     from anabranch.broker.replication.isr_changes import AskController
@@ -164,6 +165,23 @@ def assemble_broker(
     def on_leader(topic: str, _partition: int, _leader_epoch: int) -> None:
         if topic == TRANSACTION_STATE_TOPIC:
             transactions.get()  # which looks for itself what this broker leads, and listens from then on
+        elif topic == SHARE_STATE_TOPIC:
+            shares.get()  # the same
+
+    def build_shares() -> Shares:
+        from anabranch.broker.coordinators.shares.share_settings import settings_of
+        from anabranch.broker.coordinators.shares.shares import Shares
+
+        return Shares(
+            dynamic,
+            replicas,
+            metadata,
+            settings=lambda _group: settings_of(dynamic.current),
+            clock_ms=clock_ms,
+            rng=rng,
+        )
+
+    shares = OnDemand(build_shares)
 
     def fetch_sessions() -> FetchSessionCache:
         from anabranch.broker.replication.fetch_sessions import FetchSessionCache
@@ -173,8 +191,11 @@ def assemble_broker(
     replicas.on_leader(on_leader)
     return BrokerServices(
         replicas=replicas,
-        groups=GroupCoordinator(settings, replicas, metadata, topic_configs, clock_ms=clock_ms, rng=rng),
+        groups=GroupCoordinator(
+            settings, replicas, metadata, topic_configs, clock_ms=clock_ms, rng=rng, shares=shares.get
+        ),
         transactions=transactions,
+        shares=shares,
         throttling=throttling,
         fetch_sessions=OnDemand(fetch_sessions),
     )

@@ -147,6 +147,20 @@ class BrokerSettings:
     group_consumer_max_size: int = 2147483647
     group_consumer_migration_policy: str = "bidirectional"
     """Which groups may change their kind while members run."""
+    # shared partitions
+    group_share_delivery_count_limit: int = 5
+    group_share_heartbeat_interval_ms: int = 5000
+    group_share_session_timeout_ms: int = 45000
+    group_share_max_size: int = 200
+    group_share_max_share_sessions: int = 2000
+    group_share_partition_max_record_locks: int = 2000
+    group_share_record_lock_duration_ms: int = 30000
+    share_coordinator_snapshot_update_records_per_snapshot: int = 500
+    share_coordinator_state_topic_num_partitions: int = 50
+    share_coordinator_state_topic_replication_factor: int = 3
+    share_coordinator_state_topic_min_isr: int = 2
+    share_coordinator_state_topic_segment_bytes: int = 104857600
+    # offsets
     offset_metadata_max_bytes: int = 4096
     quota_window_num: int = 11
     quota_window_size_seconds: int = 1

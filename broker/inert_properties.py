@@ -40,19 +40,13 @@ eligible.leader.replicas.enable | boolean | false
 fetch.purgatory.purge.interval.requests | int | 1000
 group.coordinator.append.linger.ms | int | 10 | 0..
 group.coordinator.threads | int | 1 | 1..
-group.share.delivery.count.limit | int | 5 | 2..10
-group.share.heartbeat.interval.ms | int | 5000 | 1..
 group.share.max.groups | short | 10 | 1..100
 group.share.max.heartbeat.interval.ms | int | 15000 | 1..
 group.share.max.record.lock.duration.ms | int | 60000 | 30000..3600000
 group.share.max.session.timeout.ms | int | 60000 | 1..
-group.share.max.size | short | 200 | 10..1000
 group.share.min.heartbeat.interval.ms | int | 5000 | 1..
 group.share.min.record.lock.duration.ms | int | 15000 | 1000..30000
 group.share.min.session.timeout.ms | int | 45000 | 1..
-group.share.partition.max.record.locks | int | 200 | 100..10000
-group.share.record.lock.duration.ms | int | 30000 | 1000..60000
-group.share.session.timeout.ms | int | 45000 | 1..
 initial.broker.registration.timeout.ms | int | 60000
 inter.broker.protocol.version | string | 3.9-IV0
 kafka.metrics.polling.interval.secs | int | 10 | 1..

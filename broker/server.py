@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.addresses import address_bounds, canonical
@@ -68,6 +68,8 @@ class Server:
             per_second=settings.max_connection_creation_rate,
         )
         self._entrance: Entrance
+        self.on_gone: Callable[[Peer], None] = lambda _peer: None
+        """Told of each client that is gone."""
 
     @property
     def port(self) -> int:
@@ -177,6 +179,7 @@ class Server:
         """A connection has ended."""
         self._connections.pop(connection, None)
         self.request_memory.forget(connection)
+        self.on_gone(connection.peer)
 
     def _schedule_sweep(self) -> None:
         self._sweep = self.loop.call_later(max(self._idle_s / 4, 0.05), self._close_idle)

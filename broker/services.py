@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from anabranch.broker.config import BrokerSettings
     from anabranch.broker.controller_link import ControllerLink
     from anabranch.broker.coordinators.group_coordinator import GroupCoordinator
+    from anabranch.broker.coordinators.shares.shares import Shares
     from anabranch.broker.coordinators.transaction_coordinator import TransactionCoordinator
     from anabranch.broker.dynamic_config import DynamicConfig
     from anabranch.broker.metadata_cache import MetadataCache
@@ -53,6 +54,8 @@ class BrokerServices:
     groups: GroupCoordinator
     transactions: OnDemand[TransactionCoordinator]
     """Built when a producer first asks for it, or when this broker leads a partition of `__transaction_state`."""
+    shares: OnDemand[Shares]
+    """Built when a client first asks for a shared partition, or this broker leads one of `__share_group_state`."""
     throttling: Throttling
     fetch_sessions: OnDemand[FetchSessionCache]
 
@@ -102,6 +105,12 @@ class Services:
         return "consumer" in given.split(",") if given else self.persona.finalized_features.get("group.version", 0) > 0
 
     @property
+    def has_share_groups(self) -> bool:
+        """Whether there are groups that share partitions (KIP-932): as it was set, or as the Kafka that is shown."""
+        given = self.settings.group_coordinator_rebalance_protocols
+        return "share" in given.split(",") or self.persona.finalized_features.get("share.version", 0) > 0
+
+    @property
     def session(self) -> ZkSession:
         """The live ZooKeeper session; another one after an expiry."""
         return self.attachment.session
@@ -125,6 +134,11 @@ class Services:
     def transactions(self) -> TransactionCoordinator:
         """The transaction coordinator of this broker."""
         return self._as_broker.transactions.get()
+
+    @property
+    def shares(self) -> Shares:
+        """What this broker does about shared partitions."""
+        return self._as_broker.shares.get()
 
     @property
     def fetch_sessions(self) -> FetchSessionCache:

@@ -17,7 +17,7 @@ from anabranch.protocol.topic_partition import TopicPartition as TopicPartition
 from anabranch.protocol.values import value
 from anabranch.protocol.wire import ZERO_UUID
 
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 class Endpoint(NamedTuple):

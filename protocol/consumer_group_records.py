@@ -10,12 +10,9 @@ Source: ConsumerGroup*Key.json and ConsumerGroup*Value.json of Kafka's group coo
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from anabranch.protocol import codec
-from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.wire import Bytes, Int8, Int32, Int64, Text, Uuid, always, message, tagged
 
 
@@ -169,40 +166,3 @@ KINDS: Final[Mapping[int, tuple[type[Any], type[Any] | None]]] = {
     16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
 }
 """Kind -> the classes of key and value; values of kind 4 are not read any more."""
-VALUE_OF: Final = dict(KINDS.values())
-_KIND_OF: Final = {key: kind for kind, (key, _) in KINDS.items()}
-_VALUE_VERSION: Final = 0
-_VERSION: Final = struct.Struct(">h")
-
-Record = tuple[Any, Any]
-"""A key and its value; a value of None deletes."""
-
-
-def is_ours(key: Any) -> bool:
-    """Whether a key is one of these records'."""
-    return type(key) in _KIND_OF
-
-
-def encode(record: Record) -> tuple[bytes, bytes | None]:
-    """One record as the journal takes it."""
-    key, content = record
-    kind = _KIND_OF[type(key)]
-    encoded = None if content is None else _VERSION.pack(_VALUE_VERSION) + codec.encode(content, _VALUE_VERSION)
-    return _VERSION.pack(kind) + codec.encode(key, kind), encoded
-
-
-def decode_key(kind: int, data: bytes) -> Any | None:
-    """The key of one of these kinds; None for any other. Raises DecodeError."""
-    if kind not in KINDS:
-        return None
-    return codec.decode(KINDS[kind][0], kind, data, _VERSION.size)[0]
-
-
-def decode_value(key: Any, data: bytes) -> Any | None:
-    """The value that belongs to a key; None where nobody reads it. Raises DecodeError."""
-    cls = VALUE_OF[type(key)]
-    if cls is None:
-        return None
-    if len(data) < _VERSION.size or _VERSION.unpack_from(data)[0] != _VALUE_VERSION:
-        raise DecodeError("the schema version is not known", buffer=data)
-    return codec.decode(cls, _VALUE_VERSION, data, _VERSION.size)[0]

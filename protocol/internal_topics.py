@@ -1,7 +1,7 @@
 """The records of `__consumer_offsets` and `__transaction_state`: their keys and values.
 
 Every key and value starts with an int16 schema version. In `__consumer_offsets` a key's version is also its kind: 0 and
-1 are an offset commit, 2 is a group, others are in `consumer_group_records`. Kafka writes offset values as v3 (v1 when
+1 are an offset commit, 2 is a group, others are in `group_records`. Kafka writes offset values as v3 (v1 when
 the commit carries its own expiry) and group values as v3; v4 is the flexible form of v3, which is read here but never
 written. In `__transaction_state` all is v0, but for values of transactions of version 2, which are in the flexible v1.
 A null value deletes.
@@ -16,12 +16,13 @@ import struct
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from anabranch.protocol import codec, consumer_group_records
+from anabranch.protocol import codec, group_records
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.wire import Bytes, Int8, Int16, Int32, Int64, Text, since, tagged
 
 CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
+SHARE_STATE_TOPIC: Final = "__share_group_state"
 
 OFFSET_KEY_VERSION: Final = 1
 GROUP_KEY_VERSION: Final = 2
@@ -148,7 +149,7 @@ def decode_key(data: bytes) -> Any | None:
         return codec.decode(OffsetCommitKey, version, data, _VERSION.size)[0]
     if version == GROUP_KEY_VERSION:
         return codec.decode(GroupMetadataKey, version, data, _VERSION.size)[0]
-    return consumer_group_records.decode_key(version, data)
+    return group_records.decode_key(version, data)
 
 
 def decode_offset(data: bytes) -> OffsetCommitValue:

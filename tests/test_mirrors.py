@@ -49,6 +49,22 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "what is kept of a group decides nothing without the gates",
         "broker/coordinators/: slot_gates",
     ),
+    "broker/coordinators/share_groups/test_share_heartbeat.py": (
+        "a group and how it is described are what heartbeats make of them",
+        "broker/coordinators/share_groups/: share_administration share_group",
+    ),
+    "broker/coordinators/shares/test_shared_partitions.py": (
+        "what the parts do together shows in what members are answered",
+        "broker/coordinators/shares/: shares",
+    ),
+    "broker/coordinators/shares/test_share_coordinator.py": (
+        "who asks and who is asked are two ends of one exchange",
+        "broker/coordinators/shares/: share_persister",
+    ),
+    "protocol/test_consumer_group_records.py": (
+        "how all records stand in the topic shows in those of one kind",
+        "protocol/: group_records",
+    ),
     "broker/coordinators/test_transaction_failover.py": (
         "what follows when leadership comes and goes needs brokers between which it does",
         "broker/coordinators/: marker_sender",

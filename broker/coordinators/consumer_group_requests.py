@@ -31,7 +31,8 @@ from anabranch.broker.coordinators.consumer_groups.member import JOINING, UNREVO
 from anabranch.broker.coordinators.consumer_groups.timers import Timer
 from anabranch.broker.coordinators.group_events import Close, Heartbeat, Join, Leave, Sync
 from anabranch.broker.coordinators.replicated_journal import CONSUMER_GROUP_ERRORS, GROUP_ERRORS, Journal
-from anabranch.protocol import consumer_group_records
+from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
+from anabranch.protocol import group_records
 from anabranch.protocol.apis.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -170,8 +171,8 @@ class ConsumerGroupRequests:
         group, topics = slot.group, self.topics.of(slot.group_id)
         if isinstance(group, ConsumerGroup):
             return Decision(group, topics, limits, self._clock_ms())
-        if not joins:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {slot.group_id!r} is of the classic protocol")
+        if not joins or isinstance(group, ShareGroup):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {slot.group_id!r} is of another kind")
         if not len(group.members):
             return Decision(ConsumerGroup(slot.group_id), topics, limits, self._clock_ms())
         made = conversion.upgraded(group, topics, limits, self._clock_ms())
@@ -285,7 +286,7 @@ class ConsumerGroupRequests:
         if slot.group is not group and not slot.untouched:
             encoded.append((encode_key(GroupMetadataKey(group=group.group_id)), None))
         for one in (made, decision):
-            encoded += map(consumer_group_records.encode, () if one is None else one.records)
+            encoded += map(group_records.encode, () if one is None else one.records)
         if decision.becomes is not None:
             encoded.append((encode_key(GroupMetadataKey(group=group.group_id)), encode_group(decision.becomes)))
 

@@ -53,6 +53,8 @@ from anabranch.broker.coordinators.metadata_topics import MetadataTopics
 from anabranch.broker.coordinators.replicated_journal import GROUP_ERRORS, Journal
 from anabranch.broker.coordinators.segment_ends import SegmentEnds
 from anabranch.broker.coordinators.shards import Slot
+from anabranch.broker.coordinators.share_group_requests import ShareGroupRequests
+from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
 from anabranch.protocol.apis.consumer_group_position import ConsumerGroupPositionRequest, ConsumerGroupPositionResponse
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
@@ -70,6 +72,7 @@ from anabranch.protocol.internal_topics import (
 if TYPE_CHECKING:
     from anabranch.broker.config import BrokerSettings
     from anabranch.broker.coordinators.committed_offsets import TopicPartition
+    from anabranch.broker.coordinators.shares.shares import Shares
     from anabranch.broker.metadata_cache import MetadataCache, TopicImage
     from anabranch.broker.replication.replica_manager import ReplicaManager
     from anabranch.broker.topic_configs import TopicConfigs
@@ -92,6 +95,7 @@ class GroupCoordinator:
         *,
         clock_ms: Callable[[], int],
         rng: random.Random,
+        shares: Callable[[], Shares],
     ) -> None:
         self._settings = settings
         self._metadata = metadata
@@ -157,6 +161,15 @@ class GroupCoordinator:
             downgrade=self._downgrade,
             gates=self.gates,
             disturb=lambda slot: self._run(slot, Disturbed(ErrorCode.REBALANCE_IN_PROGRESS)),
+        )
+        self.sharers = ShareGroupRequests(
+            self.table,
+            self._journal,
+            self._background,
+            MetadataTopics(metadata),
+            shares=shares,
+            clock_ms=clock_ms,
+            look_again=self._look_again,
         )
         self.alarm.set(RETENTION, clock_ms() + settings.offsets_retention_check_interval_ms)
         replicas.on_leader(self.on_leader)
@@ -262,7 +275,7 @@ class GroupCoordinator:
             slot = self.table.find_or_create(group_id) if create else self.table.find(group_id)
         except KafkaError as error:
             return responses.refusal(event, error.code).response
-        if slot is None:
+        if slot is None or isinstance(slot.group, ShareGroup):
             return responses.unknown_group(event, self.table.limits)
         if isinstance(slot.group, ConsumerGroup):
             try:
@@ -326,7 +339,7 @@ class GroupCoordinator:
         except KafkaError as refused:
             log.warning("%s could not be stored: %s", slot.group.describe(), refused)
             error = refused.code
-        if isinstance(slot.group, ConsumerGroup):
+        if not isinstance(slot.group, Group):
             return  # it became one while this was written, and has refused what waited for it
         self._apply(
             slot,
@@ -354,6 +367,8 @@ class GroupCoordinator:
             if opens:
                 slot.group.metadata_seen = None  # the next heartbeat looks at the topics, and finds more in them
             self._background.spawn(self.consumers.expire(slot))
+        elif isinstance(slot.group, ShareGroup):
+            self._background.spawn(self.sharers.expire(slot))
         else:
             if opens:
                 self._apply(slot, Opened())
@@ -362,7 +377,7 @@ class GroupCoordinator:
     def _close(self, slot: Slot, error: ErrorCode) -> None:
         """The group is deleted, or coordinated elsewhere."""
         self._forget(slot)
-        if isinstance(slot.group, ConsumerGroup):
+        if not isinstance(slot.group, Group):
             slot.group.dead = True
             self._run(slot, Disturbed(error))
         else:
@@ -370,6 +385,7 @@ class GroupCoordinator:
 
     def _loaded(self, slot: Slot) -> None:
         self.consumers.loaded(slot)
+        self.sharers.loaded(slot)
         self._look_again(slot)
         self.gates.loaded(slot)
 
@@ -416,7 +432,7 @@ class GroupCoordinator:
 
     # --- administration ------------------------------------------------------------------------------------------
 
-    def group(self, group_id: str) -> Group | ConsumerGroup | None:
+    def group(self, group_id: str) -> Group | ConsumerGroup | ShareGroup | None:
         """A group of ours, to look at. Raises KafkaError."""
         slot = self.table.find(group_id)
         return None if slot is None else slot.group
@@ -426,7 +442,7 @@ class GroupCoordinator:
         slot = self.table.slots.get(group_id)
         return {} if slot is None or not slot.withheld else self.gates.reasons(slot)
 
-    def groups(self) -> list[Group | ConsumerGroup]:
+    def groups(self) -> list[Group | ConsumerGroup | ShareGroup]:
         """The groups that this broker coordinates."""
         return [slot.group for slot in self.table.slots.values()]
 
@@ -441,6 +457,7 @@ class GroupCoordinator:
         if slot is None or slot.vacant:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
         slot.authorize(Delete(), self._clock_ms())
+        await self.sharers.delete_states(slot)
         await self.offsets.delete(slot, slot.offsets.partitions(), group=True)
         if slot.deserted:
             self._close(slot, ErrorCode.COORDINATOR_NOT_AVAILABLE)

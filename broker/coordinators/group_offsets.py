@@ -13,13 +13,14 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.coordinators.classic_group import CONSUMER_PROTOCOL_TYPE
+from anabranch.broker.coordinators.classic_group import CONSUMER_PROTOCOL_TYPE, Group
 from anabranch.broker.coordinators.committed_offsets import CommittedOffset, Offsets, TopicPartition, records_of
 from anabranch.broker.coordinators.consumer_groups import administration
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.coordinators.group_events import Commit
 from anabranch.broker.coordinators.group_state import EMPTY, STABLE
 from anabranch.broker.coordinators.replicated_journal import COMMIT_ERRORS, GROUP_ERRORS, Journal
+from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import OffsetCommitKey, encode_key
 
@@ -143,7 +144,7 @@ class GroupOffsets:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
         group, consumed = slot.group, set[TopicPartition]()
         asked = dict.fromkeys(partitions)
-        if isinstance(group, ConsumerGroup) or group.state is not EMPTY:
+        if not isinstance(group, Group) or group.state is not EMPTY:
             if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
                 raise KafkaError(ErrorCode.NON_EMPTY_GROUP, group.describe())
             topics = group.subscribed_topics()
@@ -158,7 +159,7 @@ class GroupOffsets:
         for slot in list(self._table.slots.values()):
             offsets = slot.offsets
             expired = self._expired(slot, now_ms)
-            idle = slot.deserted and not slot.writes_in_flight
+            idle = slot.deserted and not slot.writes_in_flight and not isinstance(slot.group, ShareGroup)
             leaves_nothing = idle and len(expired) == len(offsets.committed) and not offsets.staged
             if expired or (leaves_nothing and not slot.untouched):
                 await self.forget(slot, expired, group=leaves_nothing)
@@ -166,8 +167,8 @@ class GroupOffsets:
     def _expired(self, slot: Slot, now_ms: int) -> list[TopicPartition]:
         """The expired offsets of a group: their retention counts from when its last member left, or from the commit."""
         group, offsets, retention_ms = slot.group, slot.offsets, self._retention_ms
-        if isinstance(group, ConsumerGroup):
-            topics = group.subscribed_topics()
+        if not isinstance(group, Group):
+            topics: frozenset[str] = group.subscribed_topics()
             return offsets.expired(now_ms, retention_ms, since_ms=None, subscribed=topics)
         if group.protocol_type is None:  # offsets are all it ever had
             return offsets.expired(now_ms, retention_ms, since_ms=None)

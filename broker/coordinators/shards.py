@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from anabranch.broker.coordinators.classic_group import Group
 from anabranch.broker.coordinators.committed_offsets import CommittedOffset, Offsets
@@ -20,8 +20,10 @@ from anabranch.broker.coordinators.group_machine import apply, restored
 from anabranch.broker.coordinators.group_positions import Positions
 from anabranch.broker.coordinators.group_state import EMPTY, GroupLimits
 from anabranch.broker.coordinators.replicated_journal import Journal, Part, Put, Settle
+from anabranch.broker.coordinators.share_groups import share_administration, share_heartbeat
+from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
 from anabranch.broker.coordinators.slot_gates import SlotGates
-from anabranch.protocol import consumer_group_records
+from anabranch.protocol import consumer_group_records, group_records, share_group_records
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import (
     GroupMetadataKey,
@@ -33,12 +35,15 @@ from anabranch.protocol.internal_topics import (
 )
 from anabranch.protocol.records.batch import NO_PRODUCER_ID
 
+LAST_RECORDS: Final = (consumer_group_records.ConsumerGroupMetadataKey, share_group_records.ShareGroupMetadataKey)
+"""The keys of the records with which a group goes."""
+
 
 @dataclass(slots=True, eq=False)
 class Slot:
     """A group with its offsets, and all else that the coordinator keeps for it."""
 
-    group: Group | ConsumerGroup
+    group: Group | ConsumerGroup | ShareGroup
     partition: int
     offsets: Offsets = field(default_factory=Offsets)
     positions: Positions = field(default_factory=Positions)
@@ -61,13 +66,13 @@ class Slot:
     @property
     def withheld(self) -> frozenset[tuple[str, int]]:
         """What members without gates are not given of the topics that they want."""
-        return self.gates.withheld if isinstance(self.group, ConsumerGroup) else self.group.withheld
+        return self.group.withheld if isinstance(self.group, Group) else self.gates.withheld
 
     @property
     def untouched(self) -> bool:
         """Whether the group itself has left no trace in the journal, and nobody is expected in it."""
         group = self.group
-        if isinstance(group, ConsumerGroup):
+        if not isinstance(group, Group):
             return group.epoch == 0 and not group.members
         return group.state is EMPTY and group.generation == 0 and not group.members.pending
 
@@ -80,14 +85,16 @@ class Slot:
     def deserted(self) -> bool:
         """Whether the group has no members, and none is on its way."""
         group = self.group
-        if isinstance(group, ConsumerGroup):
+        if not isinstance(group, Group):
             return not group.members
         return group.state is EMPTY and not group.members.pending
 
     def tombstones(self) -> list[tuple[bytes, bytes | None]]:
         """What deletes the group from the journal, but for its offsets."""
         if isinstance(self.group, ConsumerGroup):
-            return [consumer_group_records.encode(one) for one in administration.tombstones(self.group)]
+            return [group_records.encode(one) for one in administration.tombstones(self.group)]
+        if isinstance(self.group, ShareGroup):
+            return [group_records.encode(one) for one in share_heartbeat.tombstones(self.group)]
         return [(encode_key(GroupMetadataKey(group=self.group.group_id)), None)]
 
     def next_deadline(self) -> int | None:
@@ -99,6 +106,9 @@ class Slot:
         """Raise the KafkaError with which the group refuses the event."""
         if isinstance(self.group, ConsumerGroup):
             administration.authorize(self.group, event)
+            return
+        if isinstance(self.group, ShareGroup):
+            share_administration.authorize(self.group, event)
             return
         (verdict,) = apply(self.group, event, now_ms)
         assert isinstance(verdict, Verdict)
@@ -126,7 +136,7 @@ class Replay:
     """The journal of one partition, as far as it has been read."""
 
     groups: dict[str, GroupMetadataValue] = field(default_factory=dict)
-    consumer_groups: dict[str, ConsumerGroup] = field(default_factory=dict)
+    assigned_groups: dict[str, ConsumerGroup | ShareGroup] = field(default_factory=dict)
     offsets: dict[str, Offsets] = field(default_factory=dict)
 
     def apply(self, entry: Put | Settle) -> None:
@@ -141,19 +151,19 @@ class Replay:
                 self.groups.pop(group, None)
             case Put(key=GroupMetadataKey(group=group), value=bytes() as value):
                 self.groups[group] = decode_group(value)
-            case Put(key=key) if consumer_group_records.is_ours(key):
-                self._put_consumer_group(key, entry.value)
+            case Put(key=key) if group_records.is_ours(key):
+                self._put_assigned_group(key, entry.value)
 
-    def _put_consumer_group(self, key: Any, value: bytes | None) -> None:
-        content = None if value is None else consumer_group_records.decode_value(key, value)
-        group = self.consumer_groups.get(key.group_id)
+    def _put_assigned_group(self, key: Any, value: bytes | None) -> None:
+        content = None if value is None else group_records.decode_value(key, value)
+        group = self.assigned_groups.get(key.group_id)
         if group is None:
             if content is None:
                 return
-            group = self.consumer_groups[key.group_id] = ConsumerGroup(key.group_id)
+            group = self.assigned_groups[key.group_id] = _group_of(key)(key.group_id)
         group.apply((key, content))
-        if content is None and isinstance(key, consumer_group_records.ConsumerGroupMetadataKey):
-            del self.consumer_groups[key.group_id]
+        if content is None and isinstance(key, LAST_RECORDS):
+            del self.assigned_groups[key.group_id]
 
     def _put_offset(self, key: OffsetCommitKey, entry: Put) -> None:
         offsets = self.offsets.setdefault(key.group, Offsets())
@@ -173,13 +183,18 @@ class Replay:
             group_id: Slot(restored(group_id, value, limits, rng, now_ms), partition)
             for group_id, value in self.groups.items()
         }
-        for group_id, group in self.consumer_groups.items():
+        for group_id, group in self.assigned_groups.items():
             slots[group_id] = Slot(group, partition)
         for group_id, offsets in self.offsets.items():
             if offsets:
                 slot = slots.setdefault(group_id, Slot(Group(group_id, limits, rng), partition))
                 slot.offsets = offsets
         return slots
+
+
+def _group_of(key: Any) -> type[ConsumerGroup] | type[ShareGroup]:
+    """The kind of group that a record is about."""
+    return ShareGroup if type(key) in dict(share_group_records.KINDS.values()) else ConsumerGroup
 
 
 @dataclass(slots=True, eq=False)

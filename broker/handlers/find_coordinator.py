@@ -2,7 +2,8 @@
 
 Versions 0 to 6; v4 asks for many keys at once. The coordinator of a key leads the partition of an internal topic that
 the key hashes to. The topic is created when it is missing; the answer waits a moment for it to have leaders and is
-COORDINATOR_NOT_AVAILABLE if that takes longer: clients ask again. Share groups (v6) have no coordinator in Kafka 3.9.
+COORDINATOR_NOT_AVAILABLE if that takes longer: clients ask again. Share groups (v6)
+have no coordinator in a Kafka without them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from anabranch.protocol.hashing import partition_of_group
 if TYPE_CHECKING:
     from anabranch.broker.services import Services
 
-TOPICS: Final = {0: "__consumer_offsets", 1: "__transaction_state"}
+TOPICS: Final = {0: "__consumer_offsets", 1: "__transaction_state", 2: "__share_group_state"}
 """Key type -> where the state of such keys is kept."""
 KINDS: Final = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 SHARE_GROUP: Final = 2
@@ -59,7 +60,7 @@ async def coordinator_of(ctx: RequestContext, key: str, key_type: int) -> Coordi
             demand(ctx, Operation.DESCRIBE, KINDS[key_type], key)
         elif key_type == SHARE_GROUP:
             demand(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
-        leader = await leader_for(services, topic_for(key_type, ctx.version), key)
+        leader = await leader_for(services, topic_for(services, key_type, ctx.version), key)
     except KafkaError as error:
         return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message)
     where = services.metadata.image.brokers[leader].at(ctx.peer.listener)
@@ -77,13 +78,13 @@ async def coordinator_of(ctx: RequestContext, key: str, key_type: int) -> Coordi
     )
 
 
-def topic_for(key_type: int, version: int) -> str:
+def topic_for(services: Services, key_type: int, version: int) -> str:
     """Where the state of such keys is kept. Raises INVALID_REQUEST, COORDINATOR_NOT_AVAILABLE."""
-    if key_type in TOPICS:
-        return TOPICS[key_type]
-    if key_type == SHARE_GROUP and version >= FIRST_VERSION_WITH_SHARE_GROUPS:
+    if key_type not in TOPICS or (key_type == SHARE_GROUP and version < FIRST_VERSION_WITH_SHARE_GROUPS):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown key type {key_type}")
+    if key_type == SHARE_GROUP and not services.has_share_groups:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
-    raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown key type {key_type}")
+    return TOPICS[key_type]
 
 
 async def leader_for(services: Services, topic_name: str, key: str) -> int:

@@ -47,4 +47,4 @@ ConsumerGroupDescribe gone
 """,
 )
 
-PERSONA: Final = Persona(version="2.8", ranges=RANGES)
+PERSONA: Final = Persona(version="2.8", ranges=RANGES, gone_properties=kafka_3_9.NEW_IN_KAFKA_4)

@@ -30,4 +30,4 @@ ConsumerGroupDescribe gone
 """,
 )
 
-PERSONA: Final = Persona(version="3.5", ranges=RANGES)
+PERSONA: Final = Persona(version="3.5", ranges=RANGES, gone_properties=kafka_3_9.NEW_IN_KAFKA_4)

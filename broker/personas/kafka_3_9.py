@@ -71,4 +71,16 @@ ConsumerGroupHeartbeat 0
 ConsumerGroupDescribe 0
 """)
 
-PERSONA: Final = Persona(version="3.9", ranges=RANGES, shows_own_apis=True)
+NEW_IN_KAFKA_4: Final = frozenset(
+    (
+        "group.share.max.share.sessions",
+        "share.coordinator.snapshot.update.records.per.snapshot",
+        "share.coordinator.state.topic.min.isr",
+        "share.coordinator.state.topic.num.partitions",
+        "share.coordinator.state.topic.replication.factor",
+        "share.coordinator.state.topic.segment.bytes",
+    )
+)
+"""Properties that have an effect here, and that no Kafka 3 has."""
+
+PERSONA: Final = Persona(version="3.9", ranges=RANGES, shows_own_apis=True, gone_properties=NEW_IN_KAFKA_4)

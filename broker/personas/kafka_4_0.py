@@ -83,18 +83,14 @@ GONE: Final = frozenset(
         *("zookeeper.ssl.truststore.password", "zookeeper.ssl.truststore.type"),
     )
 )
+NEW_IN_4_1: Final = "group.share.max.share.sessions"
 NEW: Final = """
 add.partitions.to.txn.retry.backoff.max.ms | int | 100 |  |
 add.partitions.to.txn.retry.backoff.ms | int | 20 |  |
 remote.list.offsets.request.timeout.ms | long | 30000 |  | cluster
 share.coordinator.append.linger.ms | int | 10 |  |
 share.coordinator.load.buffer.size | int | 5242880 |  |
-share.coordinator.snapshot.update.records.per.snapshot | int | 500 |  |
 share.coordinator.state.topic.compression.codec | int | 0 |  |
-share.coordinator.state.topic.min.isr | short | 2 |  |
-share.coordinator.state.topic.num.partitions | int | 50 |  |
-share.coordinator.state.topic.replication.factor | short | 3 |  |
-share.coordinator.state.topic.segment.bytes | int | 104857600 |  |
 share.coordinator.threads | int | 1 |  |
 share.coordinator.write.timeout.ms | int | 5000 |  |
 share.fetch.purgatory.purge.interval.requests | int | 1000 |  |
@@ -106,7 +102,7 @@ PERSONA: Final = Persona(
     refused_below={"Produce": 3},
     any_broker_is_controller=True,
     updates_features_together=True,
-    gone_properties=GONE,
+    gone_properties=GONE | {NEW_IN_4_1},
     gone_topic_properties=frozenset(
         {"message.downconversion.enable", "message.format.version", "message.timestamp.difference.max.ms"}
     ),

@@ -34,7 +34,6 @@ DeleteShareGroupOffsets 0
 
 NEW: Final = """
 group.share.assignors | list | simple |  |
-group.share.max.share.sessions | int | 2000 |  |
 group.streams.heartbeat.interval.ms | int | 5000 |  |
 group.streams.max.heartbeat.interval.ms | int | 15000 |  |
 group.streams.max.session.timeout.ms | int | 60000 |  |
@@ -68,7 +67,7 @@ PERSONA: Final = dataclasses.replace(
     kafka_4_0.PERSONA,
     version="4.1",
     ranges=RANGES,
-    gone_properties=kafka_4_0.PERSONA.gone_properties | {"group.share.max.groups"},
+    gone_properties=kafka_4_0.GONE | {"group.share.max.groups"},
     new_properties=kafka_4_0.PERSONA.new_properties.rstrip() + NEW,
     new_defaults={
         **kafka_4_0.PERSONA.new_defaults,

@@ -43,6 +43,7 @@ PORTS: Final = 17000
 SMALL_CLUSTER: Final[Mapping[str, str]] = {
     "offsets.topic.num.partitions": "8",
     "transaction.state.log.num.partitions": "8",
+    "share.coordinator.state.topic.num.partitions": "8",
     "group.initial.rebalance.delay.ms": "0",
     "zookeeper.session.timeout.ms": "6000",
     "controlled.shutdown.retry.backoff.ms": "500",

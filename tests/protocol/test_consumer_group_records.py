@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from anabranch.protocol import consumer_group_records as records
+from anabranch.protocol import group_records
 from anabranch.protocol.consumer_group_records import ClassicMemberMetadata, ClassicProtocol, TopicPartitions
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.internal_topics import decode_key
@@ -63,22 +64,22 @@ CASES: dict[str, tuple[Any, Any, str, str]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_bytes(name: str) -> None:
     key, content, key_hex, value_hex = CASES[name]
-    encoded_key, encoded_value = records.encode((key, content))
+    encoded_key, encoded_value = group_records.encode((key, content))
     assert (encoded_key.hex(), (encoded_value or b"").hex()) == (key_hex, value_hex)
     found = decode_key(encoded_key)
-    assert found == key and records.is_ours(found)
-    assert records.decode_value(found, encoded_value or b"") == content
-    assert records.encode((key, None)) == (encoded_key, None)
+    assert found == key and group_records.is_ours(found)
+    assert group_records.decode_value(found, encoded_value or b"") == content
+    assert group_records.encode((key, None)) == (encoded_key, None)
 
 
 def test_what_kafka_4_0_wrote_of_topics_is_passed_over() -> None:
     key = decode_key(bytes.fromhex("0004000167"))
     assert key == records.ConsumerGroupPartitionMetadataKey(group_id="g")
-    assert records.decode_value(key, b"anything") is None
+    assert group_records.decode_value(key, b"anything") is None
 
 
 def test_values_of_newer_software_and_no_values_are_refused() -> None:
     key = records.ConsumerGroupMetadataKey(group_id="g")
     for data in (b"", b"\0", bytes.fromhex("000100000003")):
         with pytest.raises(DecodeError):
-            records.decode_value(key, data)
+            group_records.decode_value(key, data)

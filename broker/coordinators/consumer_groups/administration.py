@@ -17,8 +17,8 @@ from anabranch.broker.coordinators.consumer_groups.member import Member
 from anabranch.broker.coordinators.consumer_groups.topics_view import TopicsView
 from anabranch.broker.coordinators.group_events import Commit, Delete, Observe
 from anabranch.protocol.apis import consumer_group_describe as api
-from anabranch.protocol.consumer_group_records import Record
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.group_records import Record
 
 FIRST_COMMIT_WITH_EPOCHS: Final = 9
 NO_MEMBER: Final = -1

@@ -28,8 +28,8 @@ from anabranch.broker.coordinators.consumer_groups.member import Member
 from anabranch.broker.coordinators.consumer_groups.regular_expressions import ResolvedRegularExpression
 from anabranch.broker.coordinators.consumer_groups.timers import Timers
 from anabranch.protocol import consumer_group_records as records
-from anabranch.protocol.consumer_group_records import Record
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.group_records import Record
 
 NO_EPOCH: Final = -1
 

@@ -24,7 +24,7 @@ from anabranch.broker.coordinators.consumer_groups.subscribed_topics import exis
 from anabranch.broker.coordinators.consumer_groups.timers import Timer
 from anabranch.broker.coordinators.consumer_groups.topics_view import NO_TOPICS, TopicsView
 from anabranch.protocol import consumer_group_records as records
-from anabranch.protocol.consumer_group_records import Record
+from anabranch.protocol.group_records import Record
 from anabranch.protocol.internal_topics import GroupMetadataValue
 
 

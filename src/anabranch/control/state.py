@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
+from anabranch.broker.coordinators.classic_group import Group
 from anabranch.broker.replication.partition import Role
 
 if TYPE_CHECKING:
     from anabranch.broker.app import Node
-    from anabranch.broker.coordinators.classic_group import Group
+    from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
+    from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
     from anabranch.broker.metadata_cache import PartitionImage, TopicImage
     from anabranch.broker.replication.partition import Partition
     from anabranch.cluster import Cluster
@@ -113,7 +114,7 @@ def groups(cluster: Cluster) -> list[Row]:
     return sorted(rows, key=lambda row: str(row["group"]))
 
 
-def group_row(cluster: Cluster, node: Node, group: Group | ConsumerGroup) -> Row:
+def group_row(cluster: Cluster, node: Node, group: Group | ConsumerGroup | ShareGroup) -> Row:
     """One group: its members, what it has committed, how far it is behind.
 
     Told are all partitions of the topics of which it has committed any: where it has committed nothing, it has
@@ -141,8 +142,8 @@ def group_row(cluster: Cluster, node: Node, group: Group | ConsumerGroup) -> Row
         "group": group.group_id,
         "coordinator": node.settings.node_id,
         "state": group.state.value,
-        "generation": group.epoch if isinstance(group, ConsumerGroup) else group.generation,
-        "members": sorted(group.members if isinstance(group, ConsumerGroup) else group.members.by_id),
+        "generation": group.generation if isinstance(group, Group) else group.epoch,
+        "members": sorted(group.members.by_id if isinstance(group, Group) else group.members),
         "withheld": [
             {"topic": topic, "partition": index, "reason": reason}
             for (topic, index), reason in node.services.groups.withheld(group.group_id).items()

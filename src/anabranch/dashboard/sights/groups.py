@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
+from anabranch.broker.coordinators.classic_group import Group
 from anabranch.clients.group_gates import closed_gates
 from anabranch.protocol.consumer_protocol import decode_assignment
 from anabranch.protocol.errors import DecodeError
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from anabranch.broker.coordinators.consumer_groups.member import Member as Assigned
     from anabranch.broker.coordinators.members import Member
     from anabranch.broker.coordinators.shards import Slot
+    from anabranch.broker.coordinators.share_groups.share_group import ShareMember
     from anabranch.cluster import Cluster
     from anabranch.dashboard.sheet import Sheet
     from anabranch.dashboard.sights.topics import Topics
@@ -58,7 +59,7 @@ class Groups:
             group = slot.group
             journal = self._cluster.nodes[node_id].services.replicas.replica(CONSUMER_OFFSETS_TOPIC, slot.partition)
             end = -1 if journal is None else journal.high_watermark
-            at = group.epoch if isinstance(group, ConsumerGroup) else group.generation
+            at = group.generation if isinstance(group, Group) else group.epoch
             mark = marks[name] = (node_id, id(slot), group.state, at, len(group.members), end)
             if self._marks.get(name) != mark:
                 self._put(sheet, name, node_id, slot)
@@ -72,13 +73,13 @@ class Groups:
     def _put(self, sheet: Sheet, name: str, node_id: int, slot: Slot) -> None:
         group = slot.group
         row: dict[str, Any] = {"group": name, "coordinator": node_id, "state": group.state.value}
-        if isinstance(group, ConsumerGroup):
+        if not isinstance(group, Group):
             names = self._cluster.nodes[node_id].services.metadata.topic_name
             row |= {
                 "generation": group.epoch,
-                "protocol": "consumer",
+                "protocol": group.protocol_type,
                 "leader": None,
-                "members": [_assigned(group.members[one], names) for one in sorted(group.members)],
+                "members": [_assigned(one, names) for one in sorted(group.members.values(), key=_id)],
             }
         else:
             row |= {
@@ -134,6 +135,10 @@ class Groups:
                 )
 
 
+def _id(one: Assigned | ShareMember) -> str:
+    return one.member_id
+
+
 def _member(one: Member) -> dict[str, Any]:
     try:
         assigned = decode_assignment(one.assignment).assigned_partitions
@@ -143,6 +148,7 @@ def _member(one: Member) -> dict[str, Any]:
     return {"id": one.member_id, "instance": one.instance_id, "client": one.client_id, "owns": owns}
 
 
-def _assigned(one: Assigned, name_of: Callable[[bytes], str | None]) -> dict[str, Any]:
+def _assigned(one: Assigned | ShareMember, name_of: Callable[[bytes], str | None]) -> dict[str, Any]:
     owns = {name_of(topic_id) or topic_id.hex(): sorted(one.assigned[topic_id]) for topic_id in sorted(one.assigned)}
-    return {"id": one.member_id, "instance": one.instance_id, "client": one.client_id, "owns": owns}
+    instance = getattr(one, "instance_id", None)
+    return {"id": one.member_id, "instance": instance, "client": one.client_id, "owns": owns}

@@ -13,7 +13,7 @@ from anabranch.broker.coordinators.consumer_groups.heartbeat import HeartbeatAns
 from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
 from anabranch.broker.coordinators.consumer_groups.subscribed_topics import Topic
 from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from anabranch.protocol.consumer_group_records import Record
+from anabranch.protocol.group_records import Record
 
 
 def topic_id(name: str) -> bytes:

@@ -1,0 +1,291 @@
+"""ShareGroupHeartbeat: how a member joins, goes on, changes what it wants, and leaves; and what administrators do.
+
+What is null in a heartbeat is as it was. The answer has the member's whole assignment when it joins or when that has
+changed. Partitions that the group has no state for yet are named by the decision: once they have one, a new epoch of
+the group hands them out. Source: KIP-932; Kafka's GroupMetadataManager (shareGroupHeartbeat, shareGroupLeave,
+initializeShareGroupState) and GroupCoordinatorService (what is valid), 4.2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from anabranch.broker.coordinators.consumer_groups import assignment
+from anabranch.broker.coordinators.consumer_groups.assignment import NOTHING, Assignment
+from anabranch.broker.coordinators.consumer_groups.heartbeat import HeartbeatAnswer, Sender
+from anabranch.broker.coordinators.consumer_groups.subscribed_topics import existing, metadata_hash
+from anabranch.broker.coordinators.consumer_groups.timers import Timer
+from anabranch.broker.coordinators.consumer_groups.topics_view import NO_TOPICS, TopicsView
+from anabranch.broker.coordinators.share_groups.share_group import (
+    JOINING,
+    LEAVING,
+    ShareGroup,
+    ShareMember,
+    joined,
+    of_topics,
+    rows_of,
+    without,
+)
+from anabranch.broker.coordinators.share_groups.simple_assignor import assign
+from anabranch.broker.coordinators.shares.share_settings import ShareSettings
+from anabranch.protocol import share_group_records as records
+from anabranch.protocol.apis.share_group_heartbeat import ShareGroupHeartbeatRequest
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.group_records import Record
+
+MEMBER_ID_CHARACTERS_MAX: Final = 36
+
+
+@dataclass(slots=True)
+class ShareDecision:
+    """About one group, at one moment: it changes nothing, its records do when they are in the log."""
+
+    group: ShareGroup
+    topics: TopicsView = NO_TOPICS
+    settings: ShareSettings = field(default_factory=ShareSettings)
+    now_ms: int = 0
+    records: list[Record] = field(default_factory=list)
+    then: list[Callable[[], None]] = field(default_factory=list)
+    answer: Any = None
+    initialize: Assignment = field(default_factory=dict)
+    """Partitions whose state has to be kept from now on."""
+
+    def write(self, key: Any, content: Any) -> None:
+        """One more record; None deletes."""
+        self.records.append((key, content))
+
+    def write_epoch(self, epoch: int, hashed: int) -> None:
+        """The group's epoch, and the metadata it is for."""
+        key = records.ShareGroupMetadataKey(group_id=self.group.group_id)
+        self.write(key, records.ShareGroupMetadataValue(epoch=epoch, metadata_hash=hashed))
+
+    def write_states(self, initializing: Assignment, initialized: Assignment, names: Mapping[bytes, str]) -> None:
+        """Which partitions the group has a state for."""
+        key = records.ShareGroupStatePartitionMetadataKey(group_id=self.group.group_id)
+        content = records.ShareGroupStatePartitionMetadataValue(
+            initializing_topics=rows_of(initializing, names),
+            initialized_topics=rows_of(initialized, names),
+            deleting_topics=[],
+        )
+        self.write(key, content)
+
+    def delete_member(self, member_id: str) -> None:
+        """All that there is of a member."""
+        group_id = self.group.group_id
+        self.write(records.ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None)
+        self.write(records.ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
+        self.write(records.ShareGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
+
+    def hash_of(self, names: Iterable[str]) -> int:
+        """A number for what is subscribed to."""
+        return metadata_hash(existing(names, self.topics.find).values())
+
+
+def check_request(request: ShareGroupHeartbeatRequest) -> None:
+    """Raise INVALID_REQUEST for what no group could take."""
+    epoch = request.member_epoch
+    demands = [
+        (request.member_id != "", "MemberId can't be empty."),
+        (len(request.member_id) <= MEMBER_ID_CHARACTERS_MAX, "MemberId has 36 characters at most."),
+        (request.group_id != "", "GroupId can't be empty."),
+        (request.rack_id != "", "RackId can't be empty."),
+        (epoch >= LEAVING, f"MemberEpoch {epoch} is none."),
+        (
+            epoch != JOINING or bool(request.subscribed_topic_names),
+            "SubscribedTopicNames must be set in first request.",
+        ),
+    ]
+    for met, message in demands:
+        if not met:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+def heartbeat(
+    group: ShareGroup,
+    request: ShareGroupHeartbeatRequest,
+    sender: Sender,
+    *,
+    topics: TopicsView,
+    settings: ShareSettings,
+    now_ms: int,
+) -> ShareDecision:
+    """What a valid request brings about. Raises KafkaError."""
+    decision = ShareDecision(group, topics, settings, now_ms)
+    if request.member_epoch == LEAVING:
+        remove(decision, [group.member(request.member_id)])
+        decision.answer = HeartbeatAnswer(member_id=request.member_id, epoch=LEAVING)
+    else:
+        _stay(decision, request, sender)
+    return decision
+
+
+def _stay(decision: ShareDecision, request: ShareGroupHeartbeatRequest, sender: Sender) -> None:
+    group, member_id = decision.group, request.member_id
+    if member_id not in group.members and len(group.members) >= decision.settings.size_max:
+        raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group may have {decision.settings.size_max} members")
+    joins = request.member_epoch == JOINING
+    before = group.members.get(member_id) or (ShareMember(member_id=member_id) if joins else group.member(member_id))
+    check_epoch(before, request.member_epoch)
+    after = _as_said(before, request, sender)
+    if after is not before:
+        decision.write(
+            records.ShareGroupMemberMetadataKey(group_id=group.group_id, member_id=member_id), after.metadata()
+        )
+    members = {**group.members, member_id: after}
+    epoch = _epoch(decision, members, changed=group.epoch == 0 or after.topic_names != before.topic_names)
+    target = _target(decision, members, epoch, member_id)
+    if (after.epoch, after.assigned) != (epoch, target):
+        after = dataclasses.replace(after, epoch=epoch, previous_epoch=after.epoch, assigned=target)
+        key = records.ShareGroupCurrentMemberAssignmentKey(group_id=group.group_id, member_id=member_id)
+        decision.write(key, after.current())
+    due_ms = decision.now_ms + decision.settings.session_timeout_ms
+    decision.then.append(lambda: group.timers.set(member_id, Timer.SESSION, due_ms))
+    decision.answer = HeartbeatAnswer(
+        member_id=member_id,
+        epoch=after.epoch,
+        interval_ms=decision.settings.heartbeat_interval_ms,
+        assignment=target if joins or target != before.assigned else None,
+    )
+
+
+def check_epoch(member: ShareMember, epoch: int) -> None:
+    """Raise FENCED_MEMBER_EPOCH unless the sender is where the group believes it to be, joins, or lost an answer."""
+    if epoch not in (JOINING, member.epoch, member.previous_epoch):
+        raise KafkaError(
+            ErrorCode.FENCED_MEMBER_EPOCH, f"epoch {epoch} is not the member's {member.epoch}: it has to join anew."
+        )
+
+
+def _as_said(before: ShareMember, request: ShareGroupHeartbeatRequest, sender: Sender) -> ShareMember:
+    names = request.subscribed_topic_names
+    after = dataclasses.replace(
+        before,
+        rack_id=before.rack_id if request.rack_id is None else request.rack_id,
+        client_id=sender.client_id,
+        client_host=sender.client_host,
+        topic_names=before.topic_names if names is None else tuple(sorted(set(names))),
+    )
+    return before if after == before else after
+
+
+def _epoch(decision: ShareDecision, members: Mapping[str, ShareMember], *, changed: bool) -> int:
+    """The group's epoch: one more if something changed, or if the topics did."""
+    group, image = decision.group, decision.topics.image
+    if not changed and group.metadata_seen is image:
+        return group.epoch
+    wanted = {name for member in members.values() for name in member.topic_names}
+    hashed = decision.hash_of(wanted)
+    decision.then.append(lambda: setattr(group, "metadata_seen", image))
+    _initialize(decision, wanted)
+    if not changed and hashed == group.metadata_hash:
+        return group.epoch
+    decision.write_epoch(group.epoch + 1, hashed)
+    return group.epoch + 1
+
+
+def _initialize(decision: ShareDecision, wanted: Iterable[str]) -> None:
+    """Name the partitions of these topics that have no state yet; what is on its way already is asked for again."""
+    group = decision.group
+    topics = existing(wanted, decision.topics.find)
+    there = of_topics((topic.topic_id, topic.partitions) for topic in topics.values())
+    missing = without(there, group.initialized)
+    if without(missing, group.initializing):
+        names = {**group.names, **{topic.topic_id: topic.name for topic in topics.values()}}
+        decision.write_states(joined(missing, group.initializing), group.initialized, names)
+    decision.initialize = missing
+
+
+def _target(decision: ShareDecision, members: Mapping[str, ShareMember], epoch: int, member_id: str) -> Assignment:
+    """The member's target, computed anew for everybody if the group's epoch has moved on."""
+    group = decision.group
+    if epoch <= group.assignment_epoch:
+        return group.targets.get(member_id, NOTHING)
+    computed = targets_of(group, members, decision.topics)
+    for one in members:
+        if group.targets.get(one) != computed[one]:
+            key = records.ShareGroupTargetAssignmentMemberKey(group_id=group.group_id, member_id=one)
+            rows = assignment.to_rows(computed[one])
+            decision.write(key, records.ShareGroupTargetAssignmentMemberValue(topic_partitions=rows))
+    decision.write(
+        records.ShareGroupTargetAssignmentMetadataKey(group_id=group.group_id),
+        records.ShareGroupTargetAssignmentMetadataValue(assignment_epoch=epoch),
+    )
+    return computed[member_id]
+
+
+def targets_of(group: ShareGroup, members: Mapping[str, ShareMember], topics: TopicsView) -> dict[str, Assignment]:
+    """What each member is to read: partitions that exist and whose state is kept."""
+    targets: dict[str, dict[bytes, frozenset[int]]] = {member: {} for member in members}
+    for name in sorted({name for member in members.values() for name in member.topic_names}):
+        topic = topics.find(name)
+        if topic is None:
+            continue
+        subscribers = sorted(one.member_id for one in members.values() if name in one.topic_names)
+        ready = group.initialized.get(topic.topic_id, frozenset())
+        partitions = [one for one in topic.partitions if one in ready]
+        before = {one: group.targets.get(one, NOTHING).get(topic.topic_id, frozenset()) for one in subscribers}
+        for member, ones in assign(subscribers, partitions, before).items():
+            targets[member][topic.topic_id] = ones
+    return dict(targets)
+
+
+# --- what comes from elsewhere -------------------------------------------------------------------------------------
+
+
+def remove(decision: ShareDecision, members: Iterable[ShareMember]) -> None:
+    """Members go; the next heartbeat divides their work."""
+    gone = {member.member_id for member in members}
+    for member_id in sorted(gone):
+        decision.delete_member(member_id)
+    left = [member for member in decision.group.members.values() if member.member_id not in gone]
+    decision.write_epoch(
+        decision.group.epoch + 1, decision.hash_of({name for member in left for name in member.topic_names})
+    )
+
+
+def fence(
+    group: ShareGroup, *, topics: TopicsView, settings: ShareSettings, now_ms: int
+) -> tuple[ShareDecision, list[ShareMember]]:
+    """The members whose sessions have ended go; also says which."""
+    over = [group.members[one] for one, _ in group.timers.pop_due(now_ms) if one in group.members]
+    decision = ShareDecision(group, topics, settings, now_ms)
+    if over:
+        remove(decision, over)
+    return decision, over
+
+
+def initialized(group: ShareGroup, partitions: Assignment, topics: TopicsView) -> ShareDecision:
+    """The state of these partitions is kept now: a new epoch of the group hands them out."""
+    decision = ShareDecision(group, topics)
+    ours = of_topics((one, partitions[one] & group.initializing.get(one, frozenset())) for one in partitions)
+    if ours:
+        decision.write_states(without(group.initializing, ours), joined(group.initialized, ours), group.names)
+        decision.write_epoch(group.epoch + 1, group.metadata_hash)
+    return decision
+
+
+def forgotten(group: ShareGroup, topic_ids: Iterable[bytes]) -> ShareDecision:
+    """The group has no state for these topics any more."""
+    decision = ShareDecision(group)
+    gone = set(topic_ids)
+    decision.write_states(
+        {one: ones for one, ones in group.initializing.items() if one not in gone},
+        {one: ones for one, ones in group.initialized.items() if one not in gone},
+        group.names,
+    )
+    return decision
+
+
+def tombstones(group: ShareGroup) -> list[Record]:
+    """The records that delete a group."""
+    decision = ShareDecision(group)
+    for member_id in sorted(group.members.keys() | group.targets.keys()):
+        decision.delete_member(member_id)
+    group_id = group.group_id
+    decision.write(records.ShareGroupTargetAssignmentMetadataKey(group_id=group_id), None)
+    decision.write(records.ShareGroupStatePartitionMetadataKey(group_id=group_id), None)
+    decision.write(records.ShareGroupMetadataKey(group_id=group_id), None)
+    return decision.records

@@ -1,0 +1,46 @@
+"""The assignor of groups that share: members spread over partitions, so that each partition has as many as any other.
+
+With more members than partitions several of them read the same partition; with fewer, each has partitions of its own.
+What a member has it keeps, as far as that is even. Source: KIP-932; Kafka's `SimpleAssignor`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+
+def assign(
+    subscribers: Sequence[str], partitions: Sequence[int], before: Mapping[str, frozenset[int]]
+) -> Mapping[str, frozenset[int]]:
+    """Which partitions of one topic each subscriber reads, from what it read before. Both sequences are in order."""
+    if not subscribers or not partitions:
+        return {}
+    sharing = -(-len(subscribers) // len(partitions))
+    slots = sharing * len(partitions)
+    readers: Counter[int] = Counter()
+    given: dict[str, set[int]] = {}
+    wanted: dict[str, int] = {}
+    for place, member in enumerate(subscribers):
+        count = _share(place + 1, slots, len(subscribers)) - _share(place, slots, len(subscribers))
+        kept = [one for one in sorted(before.get(member, ())) if one in partitions and readers[one] < sharing][:count]
+        readers.update(kept)
+        given[member] = set(kept)
+        wanted[member] = count - len(kept)
+    place = 0
+    for member in subscribers:
+        for _ in range(len(partitions)):
+            if not wanted[member]:
+                break
+            one = partitions[place % len(partitions)]
+            place += 1
+            if readers[one] < sharing and one not in given[member]:
+                given[member].add(one)
+                readers[one] += 1
+                wanted[member] -= 1
+    return {member: frozenset(ones) for member, ones in given.items() if ones}
+
+
+def _share(place: int, slots: int, members: int) -> int:
+    """How many slots the members before `place` have together."""
+    return -(-place * slots // members)

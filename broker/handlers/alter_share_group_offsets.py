@@ -1,0 +1,65 @@
+"""AlterShareGroupOffsets: let a group that shares, and has no members, go on elsewhere (KIP-932).
+
+Version 0. What became of records is forgotten with it: a new life of the group in these partitions begins.
+Source: Kafka's `GroupCoordinatorService.alterShareGroupOffsets`.
+"""
+
+from __future__ import annotations
+
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.rights import demand
+from anabranch.protocol.acls import Operation, ResourceType
+from anabranch.protocol.apis.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestTopic,
+    AlterShareGroupOffsetsResponse,
+    AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.wire import ZERO_UUID
+
+
+@handles(AlterShareGroupOffsetsRequest, versions="0")
+async def alter_share_group_offsets(
+    ctx: RequestContext, request: AlterShareGroupOffsetsRequest
+) -> AlterShareGroupOffsetsResponse:
+    """Move the group in each topic."""
+    try:
+        if not ctx.services.has_share_groups:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        demand(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
+        topics = [await move(ctx, request.group_id, topic) for topic in request.topics]
+    except KafkaError as error:
+        return AlterShareGroupOffsetsResponse(error_code=error.code, error_message=error.message or None, responses=[])
+    return AlterShareGroupOffsetsResponse(error_code=ErrorCode.NONE, responses=topics)
+
+
+async def move(
+    ctx: RequestContext, group_id: str, topic: AlterShareGroupOffsetsRequestTopic
+) -> AlterShareGroupOffsetsResponseTopic:
+    """The rows of one topic. Raises KafkaError for what refuses the whole request."""
+    known = ctx.services.metadata.topic(topic.topic_name)
+    refused: dict[int, KafkaError] = {}
+    try:
+        demand(ctx, Operation.READ, ResourceType.TOPIC, topic.topic_name)
+    except KafkaError as error:
+        refused = {one.partition_index: error for one in topic.partitions}
+    there = {} if known is None else known.partitions
+    missing = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    refused |= {one.partition_index: missing for one in topic.partitions if one.partition_index not in there}
+    starts = {one.partition_index: one.start_offset for one in topic.partitions if one.partition_index not in refused}
+    if known is not None and starts:
+        refused |= await ctx.services.groups.sharers.move(group_id, known.topic_id, topic.topic_name, starts)
+    rows = []
+    for one in topic.partitions:
+        problem = refused.get(one.partition_index)
+        rows.append(
+            AlterShareGroupOffsetsResponsePartition(
+                partition_index=one.partition_index,
+                error_code=ErrorCode.NONE if problem is None else problem.code,
+                error_message=None if problem is None else problem.message or None,
+            )
+        )
+    topic_id = ZERO_UUID if known is None else known.topic_id
+    return AlterShareGroupOffsetsResponseTopic(topic_name=topic.topic_name, topic_id=topic_id, partitions=rows)

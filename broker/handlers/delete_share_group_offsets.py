@@ -1,0 +1,48 @@
+"""DeleteShareGroupOffsets: let a group that shares, and has no members, forget topics (KIP-932).
+
+Version 0. Source: Kafka's `GroupCoordinatorService.deleteShareGroupOffsets`.
+"""
+
+from __future__ import annotations
+
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.rights import demand
+from anabranch.protocol.acls import Operation, ResourceType
+from anabranch.protocol.apis.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsResponseTopic,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.wire import ZERO_UUID
+
+
+@handles(DeleteShareGroupOffsetsRequest, versions="0")
+async def delete_share_group_offsets(
+    ctx: RequestContext, request: DeleteShareGroupOffsetsRequest
+) -> DeleteShareGroupOffsetsResponse:
+    """Forget each topic."""
+    try:
+        if not ctx.services.has_share_groups:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        demand(ctx, Operation.DELETE, ResourceType.GROUP, request.group_id)
+        topics = [await forget(ctx, request.group_id, topic.topic_name) for topic in request.topics]
+    except KafkaError as error:
+        return DeleteShareGroupOffsetsResponse(error_code=error.code, error_message=error.message or None, responses=[])
+    return DeleteShareGroupOffsetsResponse(error_code=ErrorCode.NONE, responses=topics)
+
+
+async def forget(ctx: RequestContext, group_id: str, topic: str) -> DeleteShareGroupOffsetsResponseTopic:
+    """The row of one topic. Raises KafkaError for what refuses the whole request."""
+    row = DeleteShareGroupOffsetsResponseTopic(topic_name=topic, topic_id=ZERO_UUID, error_code=ErrorCode.NONE)
+    try:
+        demand(ctx, Operation.READ, ResourceType.TOPIC, topic)
+        known = ctx.services.metadata.topic(topic)
+        if known is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+    except KafkaError as error:
+        row.error_code, row.error_message = error.code, error.message or None
+        return row
+    row.topic_id = known.topic_id
+    await ctx.services.groups.sharers.forget(group_id, known.topic_id)
+    return row

@@ -1,0 +1,90 @@
+"""DescribeShareGroupOffsets: where groups that share partitions stand, and how much is left (KIP-932, KIP-1226).
+
+Versions 0 to 1. The start of a partition that the group has no state for is -1; so is what is left of one that this
+broker has no replica of. Source: Kafka's `GroupCoordinatorService.describeShareGroupOffsets`.
+"""
+
+from __future__ import annotations
+
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.rights import demand, may
+from anabranch.protocol.acls import Operation, ResourceType
+from anabranch.protocol.apis.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.wire import ZERO_UUID
+
+UNKNOWN = -1
+
+
+@handles(DescribeShareGroupOffsetsRequest, versions="0-1")
+async def describe_share_group_offsets(
+    ctx: RequestContext, request: DescribeShareGroupOffsetsRequest
+) -> DescribeShareGroupOffsetsResponse:
+    """Describe each group."""
+    return DescribeShareGroupOffsetsResponse(groups=[await describe(ctx, group) for group in request.groups])
+
+
+async def describe(
+    ctx: RequestContext, asked: DescribeShareGroupOffsetsRequestGroup
+) -> DescribeShareGroupOffsetsResponseGroup:
+    """The row of one group."""
+    try:
+        if not ctx.services.has_share_groups:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        demand(ctx, Operation.DESCRIBE, ResourceType.GROUP, asked.group_id)
+        group, topics = await ctx.services.groups.sharers.group(asked.group_id)
+        wanted = asked.topics
+        if wanted is None:
+            named = ((topics.name_of(topic_id), ones) for topic_id, ones in group.initialized.items())
+            wanted = [
+                DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=sorted(ones))
+                for name, ones in named
+                if name is not None and may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name)
+            ]
+        rows = [await describe_topic(ctx, asked.group_id, topic) for topic in wanted]
+    except KafkaError as error:
+        return DescribeShareGroupOffsetsResponseGroup(
+            group_id=asked.group_id, topics=[], error_code=error.code, error_message=error.message or None
+        )
+    return DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id, topics=rows, error_code=ErrorCode.NONE)
+
+
+async def describe_topic(
+    ctx: RequestContext, group_id: str, topic: DescribeShareGroupOffsetsRequestTopic
+) -> DescribeShareGroupOffsetsResponseTopic:
+    """The rows of one topic."""
+    known = ctx.services.metadata.topic(topic.topic_name)
+    rows = []
+    for index in topic.partitions:
+        row = DescribeShareGroupOffsetsResponsePartition(
+            partition_index=index, start_offset=UNKNOWN, leader_epoch=0, error_code=ErrorCode.NONE
+        )
+        try:
+            demand(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic_name)
+            if known is None or index not in known.partitions:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            state = await ctx.services.groups.sharers.standing(group_id, known.topic_id, index)
+            if state is not None:
+                row.start_offset, row.leader_epoch = state.start_offset, max(state.leader_epoch, 0)
+                row.lag = lag(ctx, topic.topic_name, index, state.start_offset, state.delivery_complete_count)
+        except KafkaError as error:
+            row.error_code, row.error_message = error.code, error.message or None
+        rows.append(row)
+    topic_id = ZERO_UUID if known is None else known.topic_id
+    return DescribeShareGroupOffsetsResponseTopic(topic_name=topic.topic_name, topic_id=topic_id, partitions=rows)
+
+
+def lag(ctx: RequestContext, topic: str, index: int, start: int, complete_count: int) -> int:
+    """How many records are left, as far as this broker can tell."""
+    replica = ctx.services.replicas.replica(topic, index)
+    if replica is None or start == UNKNOWN:
+        return UNKNOWN
+    return max(replica.high_watermark - start - max(complete_count, 0), 0)

@@ -1,0 +1,57 @@
+"""ReadShareGroupState: how far a group is in shared partitions, for the leaders of these (KIP-932). Version 0."""
+
+from __future__ import annotations
+
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.coordinators.shares.share_state import ShareKey
+from anabranch.broker.handlers.share_state_rows import answered
+from anabranch.protocol.apis.read_share_group_state import (
+    PartitionData,
+    PartitionResult,
+    ReadShareGroupStateRequest,
+    ReadShareGroupStateResponse,
+    ReadStateResult,
+    StateBatch,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+
+@handles(ReadShareGroupStateRequest, versions="0")
+async def read_share_group_state(
+    ctx: RequestContext, request: ReadShareGroupStateRequest
+) -> ReadShareGroupStateResponse:
+    """All that is known of each partition."""
+    coordinator = ctx.services.shares.coordinator
+
+    async def read(key: ShareKey, asked: PartitionData) -> PartitionResult:
+        state = await coordinator.read(key, asked.leader_epoch)
+        return PartitionResult(
+            partition=asked.partition,
+            error_code=ErrorCode.NONE,
+            state_epoch=state.state_epoch,
+            start_offset=state.start_offset,
+            state_batches=[
+                StateBatch(
+                    first_offset=one.first,
+                    last_offset=one.last,
+                    delivery_state=one.state,
+                    delivery_count=one.delivery_count,
+                )
+                for one in state.batches
+            ],
+        )
+
+    def refuse(partition: int, error: KafkaError) -> PartitionResult:
+        return PartitionResult(
+            partition=partition,
+            error_code=error.code,
+            error_message=error.message or None,
+            state_epoch=0,
+            start_offset=0,
+            state_batches=[],
+        )
+
+    rows = await answered(ctx, request, read, refuse)
+    return ReadShareGroupStateResponse(
+        results=[ReadStateResult(topic_id=topic_id, partitions=partitions) for topic_id, partitions in rows]
+    )

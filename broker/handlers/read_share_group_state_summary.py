@@ -1,0 +1,51 @@
+"""ReadShareGroupStateSummary: where a group stands in shared partitions (KIP-932). Versions 0 to 1."""
+
+from __future__ import annotations
+
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.coordinators.shares.share_state import ShareKey
+from anabranch.broker.handlers.share_state_rows import answered
+from anabranch.protocol.apis.read_share_group_state_summary import (
+    PartitionData,
+    PartitionResult,
+    ReadShareGroupStateSummaryRequest,
+    ReadShareGroupStateSummaryResponse,
+    ReadStateSummaryResult,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+
+@handles(ReadShareGroupStateSummaryRequest, versions="0-1")
+async def read_share_group_state_summary(
+    ctx: RequestContext, request: ReadShareGroupStateSummaryRequest
+) -> ReadShareGroupStateSummaryResponse:
+    """The start of each partition."""
+    coordinator = ctx.services.shares.coordinator
+
+    async def read(key: ShareKey, asked: PartitionData) -> PartitionResult:
+        state = coordinator.summary(key)
+        if 0 <= asked.leader_epoch < state.leader_epoch:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"{asked.leader_epoch} < {state.leader_epoch}")
+        return PartitionResult(
+            partition=asked.partition,
+            error_code=ErrorCode.NONE,
+            state_epoch=state.state_epoch,
+            leader_epoch=state.leader_epoch,
+            start_offset=state.start_offset,
+            delivery_complete_count=state.delivery_complete_count,
+        )
+
+    def refuse(partition: int, error: KafkaError) -> PartitionResult:
+        return PartitionResult(
+            partition=partition,
+            error_code=error.code,
+            error_message=error.message or None,
+            state_epoch=0,
+            leader_epoch=0,
+            start_offset=0,
+        )
+
+    rows = await answered(ctx, request, read, refuse)
+    return ReadShareGroupStateSummaryResponse(
+        results=[ReadStateSummaryResult(topic_id=topic_id, partitions=partitions) for topic_id, partitions in rows]
+    )

@@ -1,0 +1,78 @@
+"""ShareAcknowledge: say what became of records that were acquired (KIP-932).
+
+Versions 1 to 2. Answered when what is said is stored; what one partition refuses does not spoil its neighbours.
+Source: Kafka's `KafkaApis.handleShareAcknowledgeRequest`, `SharePartitionManager`.
+"""
+
+from __future__ import annotations
+
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.coordinators.shares.share_sessions import ENDS, OPENS
+from anabranch.broker.handlers import share_requests
+from anabranch.broker.replication.leader_hints import HINTED, LeaderHints
+from anabranch.protocol.apis.share_acknowledge import (
+    AcknowledgePartition,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareAcknowledgeTopicResponse,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+
+@handles(ShareAcknowledgeRequest, versions="1-2")
+async def share_acknowledge(ctx: RequestContext, request: ShareAcknowledgeRequest) -> ShareAcknowledgeResponse:
+    """Store what is said, partition by partition."""
+    shares = ctx.services.shares
+    try:
+        group, member = share_requests.check_sender(ctx, request.group_id, request.member_id)
+        if request.share_session_epoch == OPENS:
+            raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "only ShareFetch opens a share session.")
+        session = shares.sessions.admit(group, member, request.share_session_epoch)
+    except KafkaError as error:
+        return ShareAcknowledgeResponse(
+            error_code=error.code, error_message=error.message or None, responses=[], node_endpoints=[]
+        )
+    hints = LeaderHints(ctx.services.metadata)
+    topics = []
+    for topic in request.topics:
+        rows = []
+        for one in topic.partitions:
+            row = PartitionData(
+                partition_index=one.partition_index,
+                error_code=ErrorCode.NONE,
+                current_leader=LeaderIdAndEpoch(leader_id=0, leader_epoch=0),
+            )
+            try:
+                await acknowledge(ctx, group, member, topic.topic_id, one, renews=request.is_renew_ack)
+            except KafkaError as error:
+                row.error_code, row.error_message = error.code, error.message or None
+                name = ctx.services.metadata.topic_name(topic.topic_id)
+                if error.code in HINTED and name is not None:
+                    leader, epoch = hints.leader_of(name, one.partition_index)
+                    row.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+            rows.append(row)
+        topics.append(ShareAcknowledgeTopicResponse(topic_id=topic.topic_id, partitions=rows))
+    if request.share_session_epoch == ENDS:
+        shares.end(session)
+    return ShareAcknowledgeResponse(
+        error_code=ErrorCode.NONE,
+        acquisition_lock_timeout_ms=shares.settings(group).lock_duration_ms,
+        responses=topics,
+        node_endpoints=[
+            NodeEndpoint(node_id=one.id, host=where[0], port=where[1], rack=one.rack)
+            for one in hints.brokers.values()
+            if (where := one.at(ctx.peer.listener)) is not None
+        ],
+    )
+
+
+async def acknowledge(
+    ctx: RequestContext, group: str, member: str, topic_id: bytes, asked: AcknowledgePartition, *, renews: bool
+) -> None:
+    """Store what is said of one partition's records. Raises KafkaError."""
+    said = share_requests.acknowledgements_of(asked.acknowledgement_batches, renews=renews)
+    if said:
+        await share_requests.store(ctx, group, member, topic_id, asked.partition_index, said)

@@ -1,0 +1,207 @@
+"""ShareFetch: acquire records of shared partitions, and say what became of others (KIP-932).
+
+Versions 1 to 2. What is said of records is stored before anything is acquired. A request that acquires nothing waits
+for records or for locks to end, like a Fetch, unless it has something to tell: then it is answered at once. Partitions
+take turns, and those without news are left out of the answer. Source: Kafka's `KafkaApis.handleShareFetchRequest`,
+`SharePartitionManager`, `DelayedShareFetch`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.coordinators.shares.share_sessions import ENDS, OPENS, PartitionId, ShareSession
+from anabranch.broker.handlers import share_requests
+from anabranch.broker.replication.leader_hints import HINTED, LeaderHints
+from anabranch.protocol.apis.share_fetch import (
+    AcquiredRecords,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+    ShareFetchableTopicResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from anabranch.broker.coordinators.shares.shared_partitions import SharedPartition
+    from anabranch.broker.replication.partition import Partition
+
+RECORD_LIMIT: Final = 1
+"""The acquire mode in which no record too many is acquired."""
+OPENING: Final = "one that opens a share session has no acknowledgements."
+
+
+@dataclass(slots=True)
+class Answer:
+    """The rows of an answer in the making."""
+
+    ctx: RequestContext
+    hints: LeaderHints
+    rows: dict[PartitionId, PartitionData] = field(default_factory=dict)
+
+    def row(self, one: PartitionId) -> PartitionData:
+        """The row of a partition."""
+        row = self.rows.get(one)
+        if row is None:
+            nobody = LeaderIdAndEpoch(leader_id=0, leader_epoch=0)
+            row = self.rows[one] = PartitionData(
+                partition_index=one[1],
+                error_code=ErrorCode.NONE,
+                acknowledge_error_code=ErrorCode.NONE,
+                current_leader=nobody,
+                records=b"",
+                acquired_records=[],
+            )
+        return row
+
+    def refuse(self, one: PartitionId, error: KafkaError, *, acknowledged: bool) -> None:
+        """A partition cannot be read, or what is said of its records does not hold."""
+        row = self.row(one)
+        if acknowledged:
+            row.acknowledge_error_code, row.acknowledge_error_message = error.code, error.message or None
+        else:
+            row.error_code, row.error_message = error.code, error.message or None
+        topic = self.ctx.services.metadata.topic_name(one[0])
+        if error.code in HINTED and topic is not None:
+            leader, epoch = self.hints.leader_of(topic, one[1])
+            row.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+
+
+@handles(ShareFetchRequest, versions="1-2")
+async def share_fetch(ctx: RequestContext, request: ShareFetchRequest) -> ShareFetchResponse:
+    """Store what is said, then acquire; wait if there is nothing."""
+    try:
+        group, member = share_requests.check_sender(ctx, request.group_id, request.member_id)
+        check_renewal(request)
+        session = session_of(ctx, request, group, member)
+    except KafkaError as error:
+        return ShareFetchResponse(
+            error_code=error.code, error_message=error.message or None, responses=[], node_endpoints=[]
+        )
+    answer = Answer(ctx, LeaderHints(ctx.services.metadata))
+    await acknowledge(answer, request, group, member)
+    if request.share_session_epoch == ENDS:
+        ctx.services.shares.end(session)
+    elif not request.is_renew_ack:
+        await acquire(answer, request, session)
+    return response_of(answer, group)
+
+
+def check_renewal(request: ShareFetchRequest) -> None:
+    """Raise INVALID_REQUEST for one that renews locks and wants records."""
+    if request.is_renew_ack and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "one that renews locks does not ask for records.")
+
+
+def session_of(ctx: RequestContext, request: ShareFetchRequest, group: str, member: str) -> ShareSession:
+    """The session of a request, opened or gone on with. Raises KafkaError."""
+    shares = ctx.services.shares
+    named = [(topic.topic_id, one) for topic in request.topics for one in topic.partitions]
+    if request.share_session_epoch == OPENS:
+        if any(one.acknowledgement_batches for _, one in named):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, OPENING)
+        session = shares.sessions.open(
+            group, member, (ctx.peer.host, ctx.peer.port), ctx.services.settings.group_share_max_share_sessions
+        )
+    else:
+        session = shares.sessions.admit(group, member, request.share_session_epoch)
+    session.update(
+        [(topic_id, one.partition_index) for topic_id, one in named],
+        [(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions],
+    )
+    return session
+
+
+async def acknowledge(answer: Answer, request: ShareFetchRequest, group: str, member: str) -> None:
+    """Store what the request says of records, partition by partition."""
+    for topic in request.topics:
+        for one in topic.partitions:
+            if not one.acknowledgement_batches:
+                continue
+            where = (topic.topic_id, one.partition_index)
+            answer.row(where)
+            try:
+                said = share_requests.acknowledgements_of(one.acknowledgement_batches, renews=request.is_renew_ack)
+                await share_requests.store(answer.ctx, group, member, *where, said)
+            except KafkaError as error:
+                answer.refuse(where, error, acknowledged=True)
+
+
+async def acquire(answer: Answer, request: ShareFetchRequest, session: ShareSession) -> None:
+    """Acquire records of the session's partitions now, or when there are some."""
+    ctx, order = answer.ctx, session.rotated()
+    readable: dict[PartitionId, SharedPartition] = {}
+    for where in order:
+        try:
+            readable[where] = await share_requests.shared(ctx, session.group, *where)
+        except KafkaError as error:
+            answer.refuse(where, error, acknowledged=False)
+    acquire_now(answer, request, session.member, readable)
+    if answer.rows or request.max_wait_ms <= 0 or not readable:
+        return
+    watched: dict[Partition, SharedPartition] = {one.partition: one for one in readable.values()}
+
+    def ready(changed: Partition) -> bool:
+        one = watched[changed]
+        return changed.leader_epoch != one.leader_epoch or not changed.is_leader or one.has_news
+
+    rooms = ctx.services.replicas.rooms
+    await rooms.park(rooms.fetches, watched, request.max_wait_ms, ready)
+    acquire_now(answer, request, session.member, readable)
+
+
+def acquire_now(
+    answer: Answer, request: ShareFetchRequest, member: str, readable: dict[PartitionId, SharedPartition]
+) -> None:
+    """Acquire what there is, until it is enough for the request."""
+    partitions = answer.ctx.services.shares.partitions
+    records_left, bytes_left = request.max_records, request.max_bytes
+    for where, one in readable.items():
+        if records_left <= 0 or bytes_left <= 0:
+            return
+        try:
+            one.partition.check_leader()
+            records, acquired = partitions.acquire(
+                one,
+                member,
+                max_records=records_left,
+                batch_size=request.batch_size,
+                max_bytes=bytes_left,
+                strict=request.share_acquire_mode == RECORD_LIMIT,
+            )
+        except KafkaError as error:
+            answer.refuse(where, error, acknowledged=False)
+            continue
+        if not acquired:
+            continue
+        row = answer.row(where)
+        row.records = records
+        row.acquired_records = [
+            AcquiredRecords(first_offset=got.first, last_offset=got.last, delivery_count=got.delivery_count)
+            for got in acquired
+        ]
+        records_left -= sum(got.last - got.first + 1 for got in acquired)
+        bytes_left -= len(records)
+
+
+def response_of(answer: Answer, group: str) -> ShareFetchResponse:
+    """The rows, topic by topic."""
+    topics: dict[bytes, ShareFetchableTopicResponse] = {}
+    for (topic_id, _), row in answer.rows.items():
+        if topic_id not in topics:
+            topics[topic_id] = ShareFetchableTopicResponse(topic_id=topic_id, partitions=[])
+        topics[topic_id].partitions.append(row)
+    return ShareFetchResponse(
+        error_code=ErrorCode.NONE,
+        acquisition_lock_timeout_ms=answer.ctx.services.shares.settings(group).lock_duration_ms,
+        responses=list(topics.values()),
+        node_endpoints=[
+            NodeEndpoint(node_id=one.id, host=where[0], port=where[1], rack=one.rack)
+            for one in answer.hints.brokers.values()
+            if (where := one.at(answer.ctx.peer.listener)) is not None
+        ],
+    )

@@ -1,0 +1,46 @@
+"""ShareGroupDescribe: members, epochs and assignments of groups that share partitions (KIP-932).
+
+Version 1. Each group is answered, or refused, alone: GROUP_ID_NOT_FOUND also for one of another kind. A group with a
+topic that the client may not describe is not shown at all.
+"""
+
+from __future__ import annotations
+
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.coordinators.share_groups.share_administration import described, not_described
+from anabranch.broker.rights import demand, may, operations
+from anabranch.broker.turns import Turns
+from anabranch.protocol.acls import Operation, ResourceType
+from anabranch.protocol.apis.share_group_describe import (
+    DescribedGroup,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+
+@handles(ShareGroupDescribeRequest, versions="1")
+async def share_group_describe(ctx: RequestContext, request: ShareGroupDescribeRequest) -> ShareGroupDescribeResponse:
+    """Describe each."""
+    groups, turns = [], Turns()
+    for group_id in dict.fromkeys(request.group_ids):
+        await turns.step()
+        group = await describe(ctx, group_id)
+        if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
+            group.authorized_operations = operations(ctx, ResourceType.GROUP, group_id)
+        groups.append(group)
+    return ShareGroupDescribeResponse(groups=groups)
+
+
+async def describe(ctx: RequestContext, group_id: str) -> DescribedGroup:
+    """The row of one group."""
+    try:
+        if not ctx.services.has_share_groups:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        demand(ctx, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        group, topics = await ctx.services.groups.sharers.group(group_id)
+    except KafkaError as error:
+        return not_described(group_id, error.code, error.message)
+    if all(may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in group.subscribed_topics()):
+        return described(group, topics)
+    return not_described(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the group has a topic that is not shown")

@@ -1,0 +1,56 @@
+"""ShareGroupHeartbeat: be a member of a group that shares partitions (KIP-932).
+
+Version 1. A node that shows itself as a Kafka without such groups refuses all with UNSUPPORTED_VERSION, as Kafka's
+brokers do where share.version is 0. The topic in which states are kept is made when the first member comes.
+"""
+
+from __future__ import annotations
+
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.coordinators.consumer_groups.assignment import to_rows
+from anabranch.broker.coordinators.consumer_groups.heartbeat import Sender
+from anabranch.broker.handlers.find_coordinator import create_internal_topic
+from anabranch.broker.rights import demand
+from anabranch.protocol.acls import Operation, ResourceType
+from anabranch.protocol.apis.share_group_heartbeat import (
+    Assignment,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import SHARE_STATE_TOPIC
+
+
+@handles(ShareGroupHeartbeatRequest, versions="1")
+async def share_group_heartbeat(
+    ctx: RequestContext, request: ShareGroupHeartbeatRequest
+) -> ShareGroupHeartbeatResponse:
+    """Join, go on, or leave."""
+    services = ctx.services
+    try:
+        if not services.has_share_groups:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        demand(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
+        for name in request.subscribed_topic_names or ():
+            demand(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name)
+        if SHARE_STATE_TOPIC not in services.metadata.image.topics:
+            await create_internal_topic(services, SHARE_STATE_TOPIC)
+        sender = Sender(client_id=ctx.client_id, client_host=f"/{ctx.peer.host}")
+        answer = await services.groups.sharers.heartbeat(request, sender)
+    except KafkaError as refused:
+        return ShareGroupHeartbeatResponse(
+            error_code=refused.code, error_message=refused.message or None, member_epoch=0, heartbeat_interval_ms=0
+        )
+    rows = None if answer.assignment is None else to_rows(answer.assignment)
+    return ShareGroupHeartbeatResponse(
+        error_code=ErrorCode.NONE,
+        member_id=answer.member_id,
+        member_epoch=answer.epoch,
+        heartbeat_interval_ms=answer.interval_ms,
+        assignment=None
+        if rows is None
+        else Assignment(
+            topic_partitions=[TopicPartitions(topic_id=row.topic_id, partitions=row.partitions) for row in rows]
+        ),
+    )

@@ -1,0 +1,80 @@
+"""What ShareFetch and ShareAcknowledge have in common: who asks, what is said of records, and where leaders are.
+
+Source: KIP-932; Kafka's `KafkaApis` (`handleShareFetchRequest`, `handleShareAcknowledgeRequest`,
+`validateAcknowledgementBatches`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from anabranch.broker.coordinators.shares.share_partition import Acknowledgement, AcknowledgeType
+from anabranch.broker.coordinators.shares.share_state import ShareKey
+from anabranch.broker.rights import demand, may
+from anabranch.protocol.acls import Operation, ResourceType
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from anabranch.broker.api import RequestContext
+    from anabranch.broker.coordinators.shares.shared_partitions import SharedPartition
+
+MEMBER_ID_CHARACTERS_MAX: Final = 36
+LAST_TYPE: Final = max(AcknowledgeType)
+
+
+def check_sender(ctx: RequestContext, group: str | None, member: str | None) -> tuple[str, str]:
+    """The group and member of a request. Raises UNSUPPORTED_VERSION, GROUP_AUTHORIZATION_FAILED, INVALID_REQUEST."""
+    if not ctx.services.has_share_groups:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    demand(ctx, Operation.READ, ResourceType.GROUP, group or "")
+    if not group:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
+    if not member or len(member) > MEMBER_ID_CHARACTERS_MAX:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"MemberId has 1 to {MEMBER_ID_CHARACTERS_MAX} characters.")
+    return group, member
+
+
+def acknowledgements_of(batches: Iterable[Any], *, renews: bool) -> list[Acknowledgement]:
+    """What a request says of one partition's records. Raises INVALID_REQUEST."""
+    said: list[Acknowledgement] = []
+    last = -1
+    for one in batches:
+        types = tuple(one.acknowledge_types)
+        count = one.last_offset - one.first_offset + 1
+        problem = ""
+        if count < 1 or one.first_offset <= last:
+            problem = "batches are in order and do not overlap"
+        elif len(types) not in (1, count):
+            problem = f"{len(types)} types for {count} offsets"
+        elif not all(0 <= type_ <= LAST_TYPE for type_ in types):
+            problem = f"types are 0 to {LAST_TYPE}"
+        elif not renews and AcknowledgeType.RENEW in types:
+            problem = "IsRenewAck says that there are no types 4"
+        if problem:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{one.first_offset}-{one.last_offset}: {problem}.")
+        last = one.last_offset
+        said.append(Acknowledgement(one.first_offset, last, types))
+    return said
+
+
+async def shared(ctx: RequestContext, group: str, topic_id: bytes, index: int) -> SharedPartition:
+    """A partition that this broker leads, as a group shares it.
+
+    Raises UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED, NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, and what
+    the share coordinator refuses.
+    """
+    topic = ctx.services.metadata.topic_name(topic_id)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+    if not may(ctx, Operation.READ, ResourceType.TOPIC, topic):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic)
+    return await ctx.services.shares.partitions.find(ShareKey(group, topic_id, index), topic)
+
+
+async def store(
+    ctx: RequestContext, group: str, member: str, topic_id: bytes, index: int, said: list[Acknowledgement]
+) -> None:
+    """Let what a member says of records hold. Raises KafkaError."""
+    one = await shared(ctx, group, topic_id, index)
+    await ctx.services.shares.partitions.acknowledge(one, member, said)

@@ -1,0 +1,36 @@
+"""The silhouette of the APIs of share coordinators: ask for each partition of each topic, and answer in rows.
+
+Only nodes may ask. What one partition refuses does not spoil its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from anabranch.broker.api import RequestContext
+from anabranch.broker.coordinators.shares.share_state import ShareKey
+from anabranch.broker.rights import demand_broker
+from anabranch.protocol.errors import KafkaError
+
+Answer = Callable[[ShareKey, Any], Awaitable[Any]]
+"""The row of one partition. Raises KafkaError."""
+Refuse = Callable[[int, KafkaError], Any]
+"""The row of a partition for which that was raised."""
+
+
+async def answered(
+    ctx: RequestContext, request: Any, answer: Answer, refuse: Refuse
+) -> Iterable[tuple[bytes, list[Any]]]:
+    """The rows of a request, topic by topic."""
+    topics = []
+    for topic in request.topics:
+        rows = []
+        for asked in topic.partitions:
+            try:
+                demand_broker(ctx)
+                rows.append(await answer(ShareKey(request.group_id, topic.topic_id, asked.partition), asked))
+            except KafkaError as error:
+                rows.append(refuse(asked.partition, error))
+        topics.append((topic.topic_id, rows))
+    return topics

@@ -1,0 +1,57 @@
+"""WriteShareGroupState: what became of records of shared partitions (KIP-932). Versions 0 to 1."""
+
+from __future__ import annotations
+
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.coordinators.shares.share_partition import RecordState, StateBatch
+from anabranch.broker.coordinators.shares.share_state import ShareKey
+from anabranch.broker.handlers.share_state_rows import answered
+from anabranch.protocol.apis.write_share_group_state import (
+    PartitionData,
+    PartitionResult,
+    WriteShareGroupStateRequest,
+    WriteShareGroupStateResponse,
+    WriteStateResult,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+
+@handles(WriteShareGroupStateRequest, versions="0-1")
+async def write_share_group_state(
+    ctx: RequestContext, request: WriteShareGroupStateRequest
+) -> WriteShareGroupStateResponse:
+    """Keep what each partition's leader says."""
+    coordinator = ctx.services.shares.coordinator
+
+    async def write(key: ShareKey, asked: PartitionData) -> PartitionResult:
+        await coordinator.write(
+            key,
+            state_epoch=asked.state_epoch,
+            leader_epoch=asked.leader_epoch,
+            start_offset=asked.start_offset,
+            batches=batches_of(asked),
+            complete_count=asked.delivery_complete_count,
+        )
+        return PartitionResult(partition=asked.partition, error_code=ErrorCode.NONE)
+
+    def refuse(partition: int, error: KafkaError) -> PartitionResult:
+        return PartitionResult(partition=partition, error_code=error.code, error_message=error.message or None)
+
+    rows = await answered(ctx, request, write, refuse)
+    return WriteShareGroupStateResponse(
+        results=[WriteStateResult(topic_id=topic_id, partitions=partitions) for topic_id, partitions in rows]
+    )
+
+
+def batches_of(asked: PartitionData) -> list[StateBatch]:
+    """What is said of offsets. Raises INVALID_REQUEST."""
+    try:
+        batches = [
+            StateBatch(one.first_offset, one.last_offset, RecordState(one.delivery_state), one.delivery_count)
+            for one in asked.state_batches
+        ]
+    except ValueError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    if any(one.last < one.first for one in batches):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a batch ends before it begins")
+    return batches

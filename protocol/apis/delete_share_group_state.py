@@ -1,0 +1,40 @@
+"""DeleteShareGroupState (key 86), v0, flexible: a group shares partitions no longer (KIP-932)."""
+
+from __future__ import annotations
+
+from anabranch.protocol.wire import Int16, Int32, Text, Uuid, always, message
+
+
+@message
+class PartitionData:
+    partition: Int32
+
+
+@message
+class DeleteStateData:
+    topic_id: Uuid
+    partitions: list[PartitionData]
+
+
+@message
+class DeleteShareGroupStateRequest:
+    group_id: Text
+    topics: list[DeleteStateData]
+
+
+@message
+class PartitionResult:
+    partition: Int32
+    error_code: Int16
+    error_message: Text | None = always(absent=None)
+
+
+@message
+class DeleteStateResult:
+    topic_id: Uuid
+    partitions: list[PartitionResult]
+
+
+@message
+class DeleteShareGroupStateResponse:
+    results: list[DeleteStateResult]

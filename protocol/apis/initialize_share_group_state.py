@@ -1,0 +1,47 @@
+"""InitializeShareGroupState (key 83), v0, flexible: a group begins to share partitions (KIP-932).
+
+The group coordinator asks the share coordinator of the partitions, which keeps how far the group is in each.
+"""
+
+from __future__ import annotations
+
+from anabranch.protocol.wire import Int16, Int32, Int64, Text, Uuid, always, message
+
+
+@message
+class PartitionData:
+    partition: Int32
+    state_epoch: Int32
+    """What is written under an older one is refused from now on."""
+    start_offset: Int64
+    """-1: where the group's settings say."""
+
+
+@message
+class InitializeStateData:
+    topic_id: Uuid
+    partitions: list[PartitionData]
+
+
+@message
+class InitializeShareGroupStateRequest:
+    group_id: Text
+    topics: list[InitializeStateData]
+
+
+@message
+class PartitionResult:
+    partition: Int32
+    error_code: Int16
+    error_message: Text | None = always(absent=None)
+
+
+@message
+class InitializeStateResult:
+    topic_id: Uuid
+    partitions: list[PartitionResult]
+
+
+@message
+class InitializeShareGroupStateResponse:
+    results: list[InitializeStateResult]

@@ -1,0 +1,58 @@
+"""ReadShareGroupState (key 84), v0, flexible: how far a group is in shared partitions (KIP-932).
+
+The leader of a partition asks its share coordinator when it begins to serve the group.
+"""
+
+from __future__ import annotations
+
+from anabranch.protocol.wire import Int8, Int16, Int32, Int64, Text, Uuid, always, message
+
+
+@message
+class PartitionData:
+    partition: Int32
+    leader_epoch: Int32
+    """What is written under an older one is refused from now on."""
+
+
+@message
+class ReadStateData:
+    topic_id: Uuid
+    partitions: list[PartitionData]
+
+
+@message
+class ReadShareGroupStateRequest:
+    group_id: Text
+    topics: list[ReadStateData]
+
+
+@message
+class StateBatch:
+    first_offset: Int64
+    last_offset: Int64
+    """Inclusive."""
+    delivery_state: Int8
+    """0 available, 2 acknowledged, 4 archived."""
+    delivery_count: Int16
+
+
+@message
+class PartitionResult:
+    partition: Int32
+    error_code: Int16
+    error_message: Text | None = always(absent=None)
+    state_epoch: Int32
+    start_offset: Int64
+    state_batches: list[StateBatch]
+
+
+@message
+class ReadStateResult:
+    topic_id: Uuid
+    partitions: list[PartitionResult]
+
+
+@message
+class ReadShareGroupStateResponse:
+    results: list[ReadStateResult]

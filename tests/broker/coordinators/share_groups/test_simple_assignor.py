@@ -1,0 +1,42 @@
+"""Every partition has readers, as many as any other, and nobody loses one without need."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch.broker.coordinators.share_groups.simple_assignor import assign
+
+
+def members(count: int) -> list[str]:
+    return [f"m{number:02}" for number in range(count)]
+
+
+def test_fewer_members_than_partitions_have_partitions_of_their_own() -> None:
+    assert assign(members(2), range(4), {}) == {"m00": frozenset({0, 1}), "m01": frozenset({2, 3})}
+
+
+def test_more_members_than_partitions_share_them() -> None:
+    given_ = assign(members(3), range(2), {})
+    assert Counter(one for ones in given_.values() for one in ones) == {0: 2, 1: 2}
+    assert all(given_[member] for member in members(3))
+
+
+def test_nothing_to_give_and_nobody_to_give_it_to() -> None:
+    assert assign([], range(2), {}) == {}
+    assert assign(members(2), [], {}) == {}
+
+
+@given(count=st.integers(1, 12), partitions=st.integers(1, 12), after=st.integers(1, 12))
+def test_even_and_complete_also_when_members_come_and_go(count: int, partitions: int, after: int) -> None:
+    before = assign(members(count), range(partitions), {})
+    result = assign(members(after), range(partitions), before)
+    readers = Counter(one for ones in result.values() for one in ones)
+    sharing = -(-after // partitions)
+    assert readers.keys() == set(range(partitions)), "every partition has a reader"
+    assert max(readers.values()) <= sharing
+    assert all(result.get(member) for member in members(after)), "every member has work"
+    if after == count:
+        assert result == before

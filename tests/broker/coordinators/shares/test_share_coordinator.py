@@ -1,0 +1,104 @@
+"""Goal: what a leader was told is stored is there for the next one, and who is not the latest changes nothing.
+
+Method: the requests of leaders over the wire, to real brokers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from anabranch.broker.coordinators.shares.share_coordinator import name_of
+from anabranch.broker.coordinators.shares.share_partition import RecordState, StateBatch
+from anabranch.broker.coordinators.shares.share_persister import SharePersister
+from anabranch.broker.coordinators.shares.share_state import FRESH, ShareKey
+from anabranch.broker.handlers.find_coordinator import create_internal_topic
+from anabranch.cluster import Cluster
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import SHARE_STATE_TOPIC
+from tests.broker.coordinators.shares.sharing import TOPIC, sharing
+
+DONE = StateBatch(0, 4, RecordState.ACKNOWLEDGED, 1)
+
+
+@asynccontextmanager
+async def keeping(brokers: int = 1, **properties: str) -> AsyncIterator[tuple[Cluster, SharePersister, ShareKey]]:
+    async with sharing(brokers, **properties) as cluster:
+        node = next(iter(cluster.nodes.values()))
+        await create_internal_topic(node.services, SHARE_STATE_TOPIC)
+        key = ShareKey("g", node.services.metadata.topic_id(TOPIC), 0)
+        await node.services.shares.persister.initialize(key, 3, FRESH)
+        yield cluster, node.services.shares.persister, key
+
+
+async def write(persister: SharePersister, key: ShareKey, **more: Any) -> None:
+    values = {"state_epoch": 3, "leader_epoch": 5, "start_offset": 0, "batches": [DONE], "complete_count": 5} | more
+    await persister.write(key, **values)
+
+
+async def refusal(persister: SharePersister, key: ShareKey, **more: Any) -> ErrorCode:
+    with pytest.raises(KafkaError) as refused:
+        await write(persister, key, **more)
+    return refused.value.code
+
+
+def test_a_key_has_a_name_as_kafka_writes_it() -> None:
+    assert name_of(ShareKey("g", bytes(range(16)), 3)) == "g:AAECAwQFBgcICQoLDA0ODw:3"
+
+
+async def test_what_is_written_is_read_and_who_is_late_is_fenced() -> None:
+    async with keeping() as (_, persister, key):
+        fresh = await persister.read(key, 5)
+        assert (fresh.state_epoch, fresh.start_offset, fresh.batches) == (3, FRESH, [])
+        await write(persister, key)
+        assert (await persister.read(key, 6)).batches == [DONE]
+        assert await refusal(persister, key, leader_epoch=5) is ErrorCode.FENCED_LEADER_EPOCH
+        assert await refusal(persister, key, leader_epoch=6, state_epoch=2) is ErrorCode.FENCED_STATE_EPOCH
+        assert await refusal(persister, key, leader_epoch=6, state_epoch=4) is ErrorCode.INVALID_REQUEST
+        never = ShareKey("other", key.topic_id, 0)
+        assert await refusal(persister, never) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        backwards = StateBatch(4, 0, RecordState.ARCHIVED, 1)
+        assert await refusal(persister, key, leader_epoch=6, batches=[backwards]) is ErrorCode.INVALID_REQUEST
+        with pytest.raises(KafkaError) as refused:
+            await persister.initialize(key, 2, 0)
+        assert refused.value.code is ErrorCode.FENCED_STATE_EPOCH
+        standing = await persister.summary(key)
+        assert (standing.start_offset, standing.delivery_complete_count, standing.leader_epoch) == (0, 5, 6)
+        await persister.delete(key)
+        assert (await persister.read(key, 0)).state_epoch == 0
+
+
+async def test_snapshots_take_the_place_of_what_was_before_them() -> None:
+    async with keeping(share_coordinator_snapshot_update_records_per_snapshot="3") as (cluster, persister, key):
+        (node,) = cluster.nodes.values()
+        for start in range(1, 12):
+            await write(persister, key, start_offset=start, batches=[StateBatch(start, start, RecordState.ARCHIVED, 1)])
+        logs = [one.log for one in node.services.replicas.partitions() if one.topic == SHARE_STATE_TOPIC]
+        (log,) = [one for one in logs if one.log_end_offset]
+        assert log.log_end_offset - log.log_start_offset <= 4
+        assert (await persister.read(key, 5)).batches == [StateBatch(11, 11, RecordState.ARCHIVED, 1)]
+
+
+async def test_another_coordinator_knows_what_was_stored() -> None:
+    async with keeping(3) as (cluster, persister, key):
+        await write(persister, key)
+        keeper = next(
+            broker
+            for broker, node in cluster.nodes.items()
+            if node.services.broker is not None
+            and node.services.broker.shares.built is not None
+            and any(one.states for one in node.services.shares.coordinator.shards())
+        )
+        asking = next(node for broker, node in cluster.nodes.items() if broker != keeper)
+        await cluster.nodes.pop(keeper).stop()
+        while True:
+            try:
+                found = await asking.services.shares.persister.read(key, 5)
+                break
+            except KafkaError:
+                await asyncio.sleep(0.01)
+        assert (found.state_epoch, found.batches) == (3, [DONE])

@@ -1,0 +1,130 @@
+"""Goal: members of one group read one partition together: each record is one member's at a time, until it is done.
+
+Method: real brokers over TCP; members written for the tests, so that each request can be the wrong one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from anabranch.protocol.errors import ErrorCode
+from tests.broker.coordinators.shares.sharing import ACCEPT, REJECT, RELEASE, RENEW, Member, members, send, sharing
+
+
+async def begun(*ones: Member) -> None:
+    """Let the members join, and their group begin at the end of the partition."""
+    for one in ones:
+        await one.join()
+        assert (await one.fetch()).acquired == []
+
+
+async def test_members_share_a_partition_record_by_record() -> None:
+    async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
+        await begun(a, b)
+        await send(cluster, 4)
+        assert (await a.fetch(max_records=2)).values == {0: b"0", 1: b"1"}
+        assert (await b.fetch()).values == {2: b"2", 3: b"3"}
+        assert await a.acknowledge(0, 1, ACCEPT, RELEASE) == (0, 0)
+        assert (await b.fetch(said={0: [(2, 3, [ACCEPT])]})).acquired == [(1, 1, 2)]
+        assert await b.acknowledge(1, 1, REJECT) == (0, 0)
+        assert (await a.fetch()).acquired == []
+
+
+async def test_a_fetch_waits_for_records_and_for_what_others_give_back() -> None:
+    async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
+        await begun(a, b)
+        waiting = asyncio.create_task(a.fetch(wait_ms=60_000))
+        await send(cluster, 1)
+        assert (await waiting).acquired == [(0, 0, 1)]
+        waiting = asyncio.create_task(b.fetch(wait_ms=60_000))
+        await asyncio.sleep(0)
+        assert await a.acknowledge(0, 0, RELEASE) == (0, 0)
+        assert (await waiting).acquired == [(0, 0, 2)]
+
+
+async def test_what_a_member_held_is_others_when_its_connection_or_session_ends() -> None:
+    async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
+        await begun(a, b)
+        await send(cluster, 1)
+        assert (await a.fetch()).acquired == [(0, 0, 1)]
+        waiting = asyncio.create_task(b.fetch(wait_ms=60_000))
+        await a.close()
+        assert (await waiting).acquired == [(0, 0, 2)]
+        assert (await b.fetch(session_epoch=-1)).error == 0
+        b.session_epoch = 0
+        assert (await b.fetch(wait_ms=60_000)).acquired == [(0, 0, 3)]
+
+
+async def test_a_lock_runs_out_unless_it_is_renewed() -> None:
+    async with (
+        sharing(group_share_record_lock_duration_ms="1000") as cluster,
+        members(cluster, "a", "b") as (a, b),
+    ):
+        await begun(a, b)
+        await send(cluster, 1)
+        await a.fetch()
+        assert (await b.fetch(wait_ms=60_000)).acquired == [(0, 0, 2)]
+        assert await a.acknowledge(0, 0, ACCEPT) == (0, ErrorCode.INVALID_RECORD_STATE)
+        assert await b.acknowledge(0, 0, RENEW) == (0, 0)
+        assert await b.acknowledge(0, 0, ACCEPT) == (0, 0)
+        assert (await a.fetch()).acquired == []
+
+
+async def test_what_was_said_outlives_the_leader_and_what_was_held_comes_again() -> None:
+    async with sharing(3) as cluster, members(cluster, "a") as (a,):
+        await a.join()
+        leader = leader_of(cluster)
+        assert (await a.fetch(leader)).acquired == []
+        await send(cluster, 4)
+        await a.fetch(leader)
+        assert await a.acknowledge(0, 3, ACCEPT, RELEASE, REJECT, RELEASE, broker=leader) == (0, 0)
+        assert (await a.fetch(leader, max_records=1)).acquired == [(1, 1, 2)]
+        await cluster.nodes.pop(leader).stop()
+        a.session_epoch = 0
+        while True:
+            successor = leader_of(cluster)
+            if successor in cluster.nodes:
+                got = await a.fetch(successor)
+                if got.acquired:
+                    break
+                a.session_epoch = 0
+            await asyncio.sleep(0.01)
+        assert got.acquired == [(1, 1, 2), (3, 3, 2)], "what was only held counts as not delivered"
+
+
+async def test_requests_that_are_wrong_change_nothing() -> None:
+    async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
+        await begun(a, b)
+        await send(cluster, 2)
+        await a.fetch()
+        assert await b.acknowledge(0, 0, ACCEPT) == (0, ErrorCode.INVALID_RECORD_STATE)
+        assert await a.acknowledge(0, 7, ACCEPT) == (0, ErrorCode.INVALID_REQUEST)
+        assert await a.acknowledge(1, 0, ACCEPT) == (0, ErrorCode.INVALID_REQUEST)
+        assert await a.acknowledge(0, 1, ACCEPT, 9) == (0, ErrorCode.INVALID_REQUEST)
+        assert await a.acknowledge(0, 1, ACCEPT, session_epoch=1) == (ErrorCode.INVALID_SHARE_SESSION_EPOCH, 0)
+        assert await a.acknowledge(0, 1, ACCEPT, session_epoch=0) == (ErrorCode.INVALID_SHARE_SESSION_EPOCH, 0)
+        opening = await a.fetch(said={0: [(0, 1, [ACCEPT])]}, session_epoch=0)
+        assert opening.error == ErrorCode.INVALID_REQUEST
+        stranger = Member(cluster, "x" * 37)
+        stranger.assigned = a.assigned
+        assert (await stranger.fetch()).error == ErrorCode.INVALID_REQUEST
+        await stranger.close()
+        unknown = Member(cluster, "unknown")
+        unknown.assigned = {bytes(15) + b"\1": [0]}
+        assert (await unknown.fetch()).errors == {0: ErrorCode.UNKNOWN_TOPIC_ID}
+        await unknown.close()
+        assert await a.acknowledge(0, 1, ACCEPT) == (0, 0)
+
+
+async def test_one_record_too_many_only_where_that_is_allowed() -> None:
+    async with sharing() as cluster, members(cluster, "a") as (a,):
+        await begun(a)
+        await send(cluster, 3)
+        assert (await a.fetch(max_records=2, share_acquire_mode=1)).acquired == [(0, 1, 1)]
+        assert (await a.fetch(max_records=2, share_acquire_mode=1)).acquired == [(2, 2, 1)]
+
+
+def leader_of(cluster: object) -> int:
+    images = [node.services.metadata for node in cluster.nodes.values()]  # type: ignore[attr-defined]
+    found: int = images[0].partition("t", 0).leader
+    return found

@@ -1,0 +1,123 @@
+"""Groups that share partitions, over the wire: what administrators see and do, and what outlives a coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from anabranch.protocol.apis.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
+from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from anabranch.protocol.apis.delete_groups import DeleteGroupsRequest
+from anabranch.protocol.apis.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
+from anabranch.protocol.apis.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
+from anabranch.protocol.apis.list_groups import ListGroupsRequest
+from anabranch.protocol.apis.share_group_describe import ShareGroupDescribeRequest
+from anabranch.protocol.errors import ErrorCode
+from tests.broker.coordinators.shares.sharing import ACCEPT, RELEASE, TOPIC, Member, members, send, sharing
+
+
+async def ask(member: Member, request: Any) -> Any:
+    return await (await member.coordinator()).call(request)
+
+
+async def offsets(member: Member) -> list[tuple[int, int, int]]:
+    """Partition, start and what is left, as administrators are told."""
+    group = DescribeShareGroupOffsetsRequestGroup(group_id="g", topics=None)
+    (told,) = (await ask(member, DescribeShareGroupOffsetsRequest(groups=[group]))).groups
+    assert told.error_code == ErrorCode.NONE, told
+    return [(row.partition_index, row.start_offset, row.lag) for topic in told.topics for row in topic.partitions]
+
+
+async def test_administrators_see_a_group_move_it_and_delete_it() -> None:
+    async with sharing() as cluster, members(cluster, "a", "b") as (a, admin):
+        await a.join()
+        await a.fetch()
+        listed = await ask(admin, ListGroupsRequest(types_filter=["Share"]))
+        assert [(one.group_id, one.protocol_type, one.group_state) for one in listed.groups] == [
+            ("g", "share", "Stable")
+        ]
+        (told,) = (await ask(admin, ShareGroupDescribeRequest(group_ids=["g"]))).groups
+        assert [member.member_id for member in told.members] == ["a"]
+        await send(cluster, 5)
+        await a.fetch()
+        await a.acknowledge(0, 4, ACCEPT, ACCEPT, RELEASE, ACCEPT, RELEASE)
+        assert await offsets(admin) == [(0, 2, 2)]
+        move = AlterShareGroupOffsetsRequest(
+            group_id="g",
+            topics=[
+                AlterShareGroupOffsetsRequestTopic(
+                    topic_name=TOPIC,
+                    partitions=[AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=1)],
+                )
+            ],
+        )
+        forget = DeleteShareGroupOffsetsRequest(
+            group_id="g", topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=TOPIC)]
+        )
+        delete = DeleteGroupsRequest(groups_names=["g"])
+        assert (await ask(admin, move)).error_code == ErrorCode.NON_EMPTY_GROUP
+        assert (await ask(admin, forget)).error_code == ErrorCode.NON_EMPTY_GROUP
+        assert (await ask(admin, delete)).results[0].error_code == ErrorCode.NON_EMPTY_GROUP
+        assert (await a.fetch(session_epoch=-1)).error == 0
+        await a.beat(-1)
+        moved = await ask(admin, move)
+        assert [row.error_code for row in moved.responses[0].partitions] == [ErrorCode.NONE]
+        assert await offsets(admin) == [(0, 1, 4)]
+        a.epoch = a.session_epoch = 0
+        await a.join()
+        while not (got := await a.fetch()).acquired:
+            a.session_epoch = 0
+        assert got.acquired == [(1, 4, 1)], "a new life of the group knows nothing of the last one"
+        await a.beat(-1)
+        assert (await ask(admin, forget)).responses[0].error_code == ErrorCode.NONE
+        assert await offsets(admin) == []
+        assert (await ask(admin, delete)).results[0].error_code == ErrorCode.NONE
+        assert (await ask(admin, ListGroupsRequest())).groups == []
+        assert (await ask(admin, forget)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+async def test_a_group_outlives_its_coordinator() -> None:
+    async with sharing(3) as cluster, members(cluster, "a") as (a,):
+        await a.join()
+        epoch = a.epoch
+        coordinator = next(broker for broker, node in cluster.nodes.items() if "g" in node.services.groups.table.slots)
+        await cluster.nodes.pop(coordinator).stop()
+        while True:
+            answer = await a.beat()
+            if answer.error_code == ErrorCode.NONE:
+                break
+            assert answer.error_code in (
+                ErrorCode.NOT_COORDINATOR,
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            ), answer
+            await asyncio.sleep(0.01)
+        assert (answer.member_epoch, answer.assignment) == (epoch, None), "it goes on where it was"
+
+
+async def test_groups_of_other_kinds_and_other_kafkas_keep_out() -> None:
+    async with sharing() as cluster, members(cluster, "a", "x") as (a, x):
+        await a.join()
+        beat = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id="c",
+            member_epoch=0,
+            rebalance_timeout_ms=1000,
+            subscribed_topic_names=[TOPIC],
+            topic_partitions=[],
+        )
+        assert (await ask(a, beat)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        x.group = "h"
+        beat.group_id = "h"
+        assert (await ask(x, beat)).error_code == ErrorCode.NONE
+        assert (await x.beat()).error_code == ErrorCode.GROUP_ID_NOT_FOUND
