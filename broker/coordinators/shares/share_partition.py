@@ -346,7 +346,7 @@ class SharePartition:
     def _advance(self) -> None:
         done = 0
         for one in self._flights:
-            if not one.state.terminal or one.becomes is not None:
+            if not one.state.terminal:
                 break
             done += 1
             self._start = one.last + 1
@@ -378,7 +378,7 @@ class SharePartition:
 
 
 def _free(one: InFlight) -> bool:
-    return one.state is RecordState.AVAILABLE and one.becomes is None
+    return one.state is RecordState.AVAILABLE
 
 
 def _held(one: InFlight) -> bool:
