@@ -82,7 +82,8 @@ DIFFERENCES: Final = (
         "Topics can shrink, and keys keep their order across resizes (KIP-253). All of that is in tagged fields from "
         "number 2530 on, two keys of our own and error 2530. Metadata answers carry such fields to every client, which "
         "skip them as they do all unknown tags; error 2530 is answered to batches that carry one. A client that knows "
-        "none of it meets one thing: a producer may be refused after a resize (`reshard.legacy.producers`).",
+        "none of it meets two things after a resize: a producer may be refused (`reshard.legacy.producers`), and a "
+        "group gets a partition that split off when what came before is committed (`reshard.legacy.consumers`).",
         "tests/contracts/error_cases/data.py::produce_with_an_old_generation",
     ),
     Difference(

@@ -230,6 +230,7 @@ class ConsumerGroupRequests:
         else:
             for member, timer in over:
                 log.info("member %s of %s is out: %s", member.member_id, group.group_id, timer.value)
+            self._assigned(slot, decision, anew=False)
         finally:
             self._look_again(slot)
 

@@ -29,6 +29,29 @@ def test_what_members_consume_is_known_before_and_after_a_failover() -> None:
     assert successor(drive.group).subscribed_topics() == {"orders", "payments"}
 
 
+def test_who_holds_gates_is_known_after_a_failover() -> None:
+    drive = Driver()
+    ids = drive.stable(2, protocols=subscribed("orders"))
+    assert drive.group.gated_by_broker
+    drive.group.members.by_id[ids[0]].holds_gates = True
+    after = successor(drive.group)
+    assert [after.members.by_id[one].holds_gates for one in ids] == [True, False]
+    assert [member.metadata("range") for member in after.members] == [subscribed("orders")["range"]] * 2
+    assert after.gated_by_broker
+    after.members.by_id[ids[1]].holds_gates = True
+    assert not after.gated_by_broker, "nobody needs the coordinator's"
+    assert not successor(Driver(new_group()).group).gated_by_broker
+
+
+def test_assignors_that_kafka_does_not_have_are_left_alone() -> None:
+    drive = Driver()
+    drive.stable(1, protocols={"stream": subscribed("orders")["range"]})
+    assert not drive.group.gated_by_broker
+    drive = Driver()
+    drive.stable(1, protocols=subscribed("orders"), protocol_type="connect")
+    assert not drive.group.gated_by_broker
+
+
 def test_what_members_of_another_protocol_consume_cannot_be_known() -> None:
     drive = Driver()
     drive.stable(1, protocols=subscribed("orders"), protocol_type="connect")
