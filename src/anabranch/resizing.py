@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anabranch.clients.resharding import family, plan_resize
 from anabranch.lineage_picture import draw
@@ -62,6 +62,28 @@ def lineage_lines(topic: Topic, ends: Mapping[Segment, int], partition: int | No
         raise ValueError(f"{len(shown)} partitions are too many to draw: choose one with --partition")
     cuts = [line for index in shown for line in _cut_lines(lineage, index, ends)]
     return [topic.name, *draw(lineage, shown), *([""] if cuts else []), *shortened(cuts, DRAWN_MAX)]
+
+
+def lineage_rows(topic: Topic, ends: Mapping[Segment, int], partition: int | None = None) -> list[dict[str, Any]]:
+    """The same for a program: each segment with where it ends, if it has, and what its keys come from and went to."""
+    lineage = topic.lineage
+    if lineage is None:
+        raise ValueError(f"{topic.name} has enable.ordered.delivery=false: it has no lineage")
+    width = max(count for _, count in lineage.history)
+    shown = sorted(range(width) if partition is None else family(lineage, partition))
+    return [
+        {
+            "topic": topic.name,
+            "partition": segment.partition,
+            "generation": segment.generation,
+            "end": ends.get(segment),
+            "predecessors": [[one.partition, one.generation] for one in lineage.predecessors(segment)],
+            "successors": [[one.partition, one.generation] for one in lineage.successors(segment)],
+        }
+        for index in shown
+        for segment in lineage.segments(index)
+        if index < lineage.count_at(segment.generation)
+    ]
 
 
 def _cut_lines(lineage: Lineage, index: int, ends: Mapping[Segment, int]) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 from anabranch.clients.metadata import Topic
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.lineage import Lineage, Segment
-from anabranch.resizing import lineage_lines, plan_lines
+from anabranch.resizing import lineage_lines, lineage_rows, plan_lines
 
 
 def topic(*counts: int, base: int = 1) -> Topic:
@@ -21,6 +21,17 @@ def test_the_cuts_say_what_became_of_the_keys() -> None:
         "     0 cut at offset      2,500 by generation 2: took the keys of 1",
         "     1 cut at offset          7 by generation 2: merged into 0",
     ]
+
+
+def test_the_tree_is_told_to_programs() -> None:
+    ends = {Segment(0, 0): 1500, Segment(1, 1): 7, Segment(0, 1): 2500}
+    rows = lineage_rows(topic(1, 2, 1), ends)
+    assert [(row["partition"], row["generation"], row["end"]) for row in rows] == [
+        *((0, 0, 1500), (0, 1, 2500), (0, 2, None)),
+        (1, 1, 7),
+    ]
+    assert rows[2]["predecessors"] == [[1, 1]] and rows[3]["successors"] == [[0, 2]]
+    assert lineage_rows(topic(1, 2, 1), ends, 1) == rows
 
 
 def test_a_plan_says_what_moves_and_who_waits() -> None:

@@ -2,10 +2,10 @@
 
     python -m tests.interop.fault_table [CLIENT ...] [--write]
 
-Each cell is one run of one client without settings against a cluster of one broker in this process. The rule hits the
-first request about partition 1 of three, once. Told is what the application saw, what the client asked between the
-fault and the next request of that kind, on which connection, after how long, and what the log holds in the end. Cells
-run side by side, but those that are silent take a client as long as its patience is.
+Each cell is one run of one client without settings against a cluster in this process: of one broker, or of three where
+one of them ends. The rule hits the first request about partition 1 of three, once. Told is what the application saw,
+what the client asked between the fault and the next request of that kind, on which connection, after how long, and what
+the log holds in the end. Cells run side by side, but those that are silent take a client as long as its patience is.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from typing import Any, Final
 from anabranch import Admin, NewTopic, Producer
 from anabranch.broker.dispatch import Dispatcher
 from anabranch.broker.peer import Peer
+from anabranch.clock.cluster_clock import ClusterClock
+from anabranch.clock.loop import ClockLoop
 from anabranch.cluster import Cluster
-from anabranch.faults.armed import ArmedRule
+from anabranch.faults.armed import ArmedRule, Hit
 from anabranch.faults.matching import View
 from anabranch.faults.places import values_of
 from anabranch.protocol.codec import Request
@@ -43,12 +45,28 @@ AT_ONCE: Final = 6
 PAGE: Final = Path(__file__).parents[2] / "docs/faults.md"
 FAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "NOT_LEADER_OR_FOLLOWER in one partition of three": {"error": "NOT_LEADER_OR_FOLLOWER"},
+    "the same, after the work was done": {"error": "NOT_LEADER_OR_FOLLOWER", "after_work": True},
+    "an error code that no client knows": {"edit": 9999},
+    "told to wait for two seconds": {"throttle_ms": 2000},
+    "an answer two seconds late": {"delay_ms": 2000, "after_work": True},
+    "twenty bytes a second": {"drip": 20},
+    "the end, before anything is done": {"disconnect": "before"},
+    "the end, after it is done": {"disconnect": "after"},
     "half an answer, then the end": {"disconnect": "middle"},
     "a whole frame, its message torn": {"truncate": 3},
+    "a wrong byte in the frame": {"corrupt": "frame"},
     "a wrong correlation id": {"wrong_correlation_id": True},
     "an answer that never comes": {"silence": True, "after_work": True},
+    "a machine that is gone": {"half_open": True},
+    "the leader dies": {"node": "kill"},
+    "the leader stands still": {"node": "freeze"},
 }
+"""Each kind of what a rule does to an answer, its bytes, its time, and the broker: fields of rules."""
 ON_RECORDS: Final[Mapping[str, Mapping[str, Any]]] = {"a wrong byte among the records": {"corrupt": "records"}}
+CODE_AT: Final = {
+    "Produce": "responses[*].partition_responses[*].error_code",
+    "Fetch": "responses[*].partitions[*].error_code",
+}
 
 
 CLIENTS: Final = ("confluent-kafka", "aiokafka", "kafka-python", "Java", "franz-go", "anabranch")
@@ -160,28 +178,38 @@ def seconds(taken_s: float) -> str:
 
 
 async def cell(command: Sequence[str], what: str, said: Mapping[str, Any]) -> Run:
-    """One run."""
+    """One run: against one broker, or three if one of them is to end."""
     run = Run()
-    async with Cluster(1, seed=1) as cluster:
+    cluster, clock = Cluster(3 if "node" in said else 1, seed=1), ClusterClock.new()
+    async with cluster if clock is None else clock.running(cluster):
         async with Admin(cluster.bootstrap_servers) as admin:
             await admin.create_topics([NewTopic(name=TOPIC, partitions=3)])
+            await admin.wait_for_topic(TOPIC, replicas=len(cluster.node_ids))
         if what == "read":
             async with Producer(cluster.bootstrap_servers) as producer:
                 for partition in range(3):
                     await producer.send_and_wait(TOPIC, VALUE, partition=partition)
         api = "Produce" if what == "send" else "Fetch"
+        if "edit" in said:
+            said = {"edit": {CODE_AT[api]: said["edit"]}}
         cluster.faults.add(api=api, topic=TOPIC, partition=1, times=1, **said)
 
-        def hit(armed: ArmedRule, node_id: int, view: View) -> None:
-            run.hit = Asked(asyncio.get_running_loop().time(), view.peer.port, view.request.api.name, True)
+        def hit(armed: ArmedRule, node_id: int, what: Hit) -> None:
+            assert isinstance(what, View)
+            run.hit = Asked(asyncio.get_running_loop().time(), what.peer.port, what.request.api.name, True)
 
         cluster.faults.on_hit(hit)
-        server = cluster.nodes[1].server
-        server.dispatcher = Recording(server.dispatcher, run.asked)
+        for node in cluster.nodes.values():
+            node.server.dispatcher = Recording(node.server.dispatcher, run.asked)
         await drive(run, command, what, cluster.bootstrap_servers)
-        replicas = cluster.nodes[1].services.replicas
-        run.stored = sum(replicas.leader_of(TOPIC, index).log.log_end_offset for index in range(3))
+        run.stored = sum(stored(cluster, index) for index in range(3))
     return run
+
+
+def stored(cluster: Cluster, partition: int) -> int:
+    """How many records the log of a partition holds, as its leader has it."""
+    replicas = (node.services.replicas.replica(TOPIC, partition) for node in cluster.nodes.values())
+    return max(one.log.log_end_offset for one in replicas if one is not None)
 
 
 async def drive(run: Run, command: Sequence[str], what: str, servers: str) -> None:
@@ -209,7 +237,8 @@ async def drive(run: Run, command: Sequence[str], what: str, servers: str) -> No
         try:
             await asyncio.wait_for(process.wait(), SETTLED_S)
         except TimeoutError:
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
             await process.wait()
 
 
@@ -218,7 +247,9 @@ async def table(what: str, faults: Mapping[str, Mapping[str, Any]], chosen: Mapp
     room = asyncio.Semaphore(AT_ONCE)
 
     async def one(command: Sequence[str], said: Mapping[str, Any]) -> str:
-        async with contextlib.nullcontext() if "silence" in said else room:  # there is little to do there
+        async with (
+            contextlib.nullcontext() if said.keys() & {"silence", "half_open"} else room
+        ):  # there is little to do there
             return (await cell(command, what, said)).story(what)
 
     cells = await asyncio.gather(*(one(command, said) for said in faults.values() for command in chosen.values()))
@@ -242,7 +273,8 @@ def main() -> None:
     """Measure, and show or write."""
     words = [one for one in sys.argv[1:] if not one.startswith("--")]
     chosen = {client: driver_of(client) for client in CLIENTS if not words or client in words}
-    measured = asyncio.run(tables(chosen))
+    with asyncio.Runner(loop_factory=ClockLoop) as runner:
+        measured = runner.run(tables(chosen))
     print(measured)
     if "--write" in sys.argv:
         begin, end = "<!-- clients: begin -->", "<!-- clients: end -->"

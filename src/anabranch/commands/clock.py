@@ -7,6 +7,7 @@ import datetime
 import click
 
 from anabranch.commands.control import connected, token, url
+from anabranch.commands.remote import as_json, tell
 
 
 @click.group(
@@ -28,17 +29,19 @@ def command() -> None:
     epilog="""\b
 Examples:
   anabranch clock show
+  anabranch clock show --json | jq .time_ms
 """
 )
+@as_json
 @url
 @token
-def show(url: str, token: str) -> None:
+def show(as_json: bool, url: str, token: str) -> None:
     """Tell what time it is in the cluster."""
     with connected(url, token) as control:
         row = control.clock.row()
     now = datetime.datetime.fromtimestamp(row["time_ms"] / 1000, datetime.UTC)
     pace = f"{row['pace']:g}x" if row["pace"] else "stands still"
-    click.echo(f"{now.isoformat(timespec='milliseconds')}  {pace}")
+    tell(as_json, row, [f"{now.isoformat(timespec='milliseconds')}  {pace}"])
 
 
 @command.command(

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from anabranch.commands.control import connected, token, url
+from anabranch.commands.remote import as_json, tell
 
 
 @click.group(
@@ -77,15 +78,18 @@ def restore(name: str, url: str, token: str) -> None:
     epilog="""\b
 Examples:
   anabranch state list
+  anabranch state list --json | jq .snapshot
 """,
 )
+@as_json
 @url
 @token
-def list_(url: str, token: str) -> None:
+def list_(as_json: bool, url: str, token: str) -> None:
     """The snapshots that are kept."""
     with connected(url, token) as control:
         for row in control.snapshots.rows():
-            click.echo(f"{row['snapshot']:<20} {row['bytes']:>12,} bytes, nodes {', '.join(map(str, row['nodes']))}")
+            nodes = ", ".join(map(str, row["nodes"]))
+            tell(as_json, row, [f"{row['snapshot']:<20} {row['bytes']:>12,} bytes, nodes {nodes}"])
 
 
 @command.command(

@@ -227,12 +227,14 @@ def alter(name: str, partitions: int, dry_run: bool, bootstrap: str, timeout_s: 
 Examples:
   anabranch topics lineage flights
   anabranch topics lineage flights --partition 4    only what ever shared keys with partition 4
+  anabranch topics lineage flights --json           each segment, where it ends, and what it comes from
 """,
 )
 @click.argument("name")
 @click.option("--partition", type=click.IntRange(0), help="Draw only partitions that ever shared keys with this one.")
+@as_json
 @bootstrap
-def lineage(name: str, partition: int | None, bootstrap: str) -> None:
+def lineage(name: str, partition: int | None, as_json: bool, bootstrap: str) -> None:
     """Draw how a topic was split and merged.
 
     Below the drawing, the offset of each cut is listed.
@@ -240,12 +242,17 @@ def lineage(name: str, partition: int | None, bootstrap: str) -> None:
 
     async def act(admin: Admin) -> None:
         from anabranch.clients.group_gates import segment_ends
-        from anabranch.resizing import lineage_lines
+        from anabranch.resizing import lineage_lines, lineage_rows
 
         topic = await admin.describe_topic(name)
         admin.network.follow(name)
         await admin.network.refresh()
-        for line in lineage_lines(topic, await segment_ends(admin.network, topic), partition):
+        ends = await segment_ends(admin.network, topic)
+        if as_json:
+            for row in lineage_rows(topic, ends, partition):
+                tell(as_json, row, [])
+            return
+        for line in lineage_lines(topic, ends, partition):
             click.echo(line)
 
     run(bootstrap, act)
@@ -263,8 +270,9 @@ Examples:
 @click.option(
     "--force", is_flag=True, help="With --delete-drained: also records that groups have not read; they lose them."
 )
+@as_json
 @bootstrap
-def drain(name: str, delete_drained: bool, force: bool, bootstrap: str) -> None:
+def drain(name: str, delete_drained: bool, force: bool, as_json: bool, bootstrap: str) -> None:
     """Show what is unread of merged partitions.
 
     Per partition that was merged away and per group; an empty one is removed by itself.
@@ -276,7 +284,15 @@ def drain(name: str, delete_drained: bool, force: bool, bootstrap: str) -> None:
         from anabranch.draining import delete_read, drain_lines, draining
 
         states = await draining(admin, name)
-        for line in drain_lines(name, states):
+        for one in states if as_json else ():
+            row = {
+                "topic": name,
+                "partition": one.partition.partition,
+                "end": one.end,
+                "committed": dict(one.committed),
+            }
+            tell(as_json, row, [])
+        for line in () if as_json else drain_lines(name, states):
             click.echo(line)
         if delete_drained:
             for line in await delete_read(admin, name, states, force=force):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from anabranch.commands.options_file import options_file
 from anabranch.metrics import metrics_endpoint
 from anabranch.running import LOG_LEVELS, StopSignal, postpone_collection, resume_collection, run, settle_memory
 from anabranch.start_errors import cannot_start
@@ -42,6 +43,7 @@ Examples:
   anabranch up --config num.partitions=4        any broker property; broker.id=0 counts the brokers from 0
   anabranch up --kafka 4.1                      clients see a Kafka 4.1; --kafka 1=3.9,2=4.1 one in an upgrade
   anabranch up --racks a,b --config replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector
+  anabranch up --options anabranch.toml         these options from a file: brokers = 3, [config] "num.partitions" = 4
   anabranch up --metrics-port 9464              metrics at http://127.0.0.1:9464/metrics
   anabranch up --control 127.0.0.1:9190         a dashboard there; nodes are killed, looked at, over HTTP
   anabranch up --from seeded.zip                what `anabranch state save` has written
@@ -49,6 +51,15 @@ Examples:
   anabranch up --rules faults.json              follow rules of faults from the start
   anabranch up --processes --zookeeper local    one process per broker, and a real ZooKeeper (needs Java)
 """,
+)
+@click.option(
+    "--options",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    is_eager=True,
+    expose_value=False,
+    callback=options_file,
+    help="Any of these options from a TOML file, such as anabranch.toml; what is written here wins.",
 )
 @click.option(
     "--brokers", type=click.IntRange(1, 64), help="How many brokers; 3, or as many as --from has, if left out."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ def test_time_in_steps(url: str, anabranch: Command) -> None:
     assert clock("advance", "1d") == "" and clock("show")[:10] > stands[:10]
     clock("run", "--pace", "2.5")
     assert clock("show").endswith("  2.5x\n")
+    assert json.loads(clock("show", "--json"))["pace"] == 2.5
     clock("stop")
     assert clock("show").endswith("stands still\n")
     refused = anabranch("clock", "advance", "soon", "--control", url)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -46,7 +47,7 @@ def test_a_state_is_kept_and_comes_back(anabranch: Command, tmp_path: Path) -> N
         state("save", "seeded", file)
         state("remove", "seeded")
         state("load", "again", file)
-        assert state("list").startswith("again ")
+        assert state("list").startswith("again ") and json.loads(state("list", "--json"))["snapshot"] == "again"
     with up("--from", file) as url:
         found = ControlClient(url).state()
         assert [len(found["nodes"]), [one["topic"] for one in found["topics"]]] == [2, ["orders"]]

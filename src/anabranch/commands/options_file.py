@@ -1,0 +1,57 @@
+"""Options of a command from a TOML file: those that are written on the command line win.
+
+    brokers = 3
+    control = "127.0.0.1:9190"
+    control-journal = 1000
+
+    [config]
+    "num.partitions" = 4
+
+A name is that of the option, and one that may be repeated takes a list; NAME=VALUE options take a table, too.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+def options_file(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
+    """Take the defaults of a command's options from a file; click calls it for an option that is eager."""
+    if path is None:
+        return
+    try:
+        said = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"--options {path}: {getattr(error, 'strerror', None) or error}") from None
+    known = {one.opts[-1].removeprefix("--"): one for one in ctx.command.params if isinstance(one, click.Option)}
+    defaults = {}
+    for name, value in said.items():
+        option = known.get(name.replace("_", "-"))
+        if option is None or option.name is None or option.is_eager:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+            raise click.UsageError(f"--options {path}: no option is called {name}; {hint}")
+        defaults[option.name] = _given(path, name, option, value)
+    ctx.default_map = {**(ctx.default_map or {}), **defaults}
+
+
+def _given(path: str, name: str, option: click.Option, value: Any) -> Any:
+    """What click takes for what the file says."""
+    if isinstance(value, dict):
+        if not option.multiple:
+            raise click.UsageError(f"--options {path}: {name} is one value, and no table")
+        return [f"{key}={_text(one)}" for key, one in value.items()]
+    if option.is_flag and not isinstance(value, bool):
+        raise click.UsageError(f"--options {path}: {name} is true or false, not {value!r}")
+    if isinstance(value, list) != option.multiple:
+        raise click.UsageError(f"--options {path}: {name} is {'a list' if option.multiple else 'one value'}")
+    return value if option.is_flag else [str(one) for one in value] if option.multiple else str(value)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
