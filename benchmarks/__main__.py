@@ -17,8 +17,9 @@ from typing import Final
 from benchmarks.report import Figure, console, summary
 
 NAMES: Final = (
-    *("startup", "codec", "request_path", "inspection", "log", "latency", "throughput", "consume", "security"),
-    *("failover", "resize", "scale", "beside_idle", "handoff", "streams", "streams_sizes", "audit", "audit_cost"),
+    *("startup", "codec", "request_path", "inspection", "log", "latency", "small_requests", "throughput", "consume"),
+    *("security", "failover", "resize", "scale", "beside_idle", "handoff", "streams", "streams_sizes", "audit"),
+    "audit_cost",
 )
 MUST_HOLD: Final = frozenset({"codec"})
 

@@ -52,7 +52,7 @@ class RequestContext:
 
 @value
 class Declaration:
-    """The arguments of `@handles`, kept with the function."""
+    """The arguments of `@handles`."""
 
     request: type[Any]
     first_version: int
@@ -64,10 +64,19 @@ def handles(request: type[Any], *, versions: str) -> Callable[[HandlerFunction],
     first, last = version_range(versions)
 
     def declare(function: HandlerFunction) -> HandlerFunction:
-        function.declaration = Declaration(request, first, last)  # type: ignore[attr-defined]
+        _declared[function] = Declaration(request, first, last)
         return function
 
     return declare
+
+
+_declared: Final[dict[Callable[..., Awaitable[Any]], Declaration]] = {}
+"""Not attributes of the functions: compiled ones have none."""
+
+
+def declaration_of(handler: Callable[..., Awaitable[Any]]) -> Declaration:
+    """What a handler was declared to serve."""
+    return _declared[handler]
 
 
 def version_range(versions: str) -> tuple[int, int]:

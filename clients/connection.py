@@ -117,13 +117,13 @@ class Connection(asyncio.BufferedProtocol):
                 await connection._negotiate()
                 if security is not None and security.mechanism:
                     await connection._log_in(security)
-        except TimeoutError as error:
+        except TimeoutError as late:
             _abort(connection)
-            raise TimeoutError(f"{host}:{port} did not answer within {connect_timeout_ms} ms") from error
-        except (NotAuthenticated, ssl.SSLError) as error:
+            raise TimeoutError(f"{host}:{port} did not answer within {connect_timeout_ms} ms") from late
+        except (NotAuthenticated, ssl.SSLError) as refused:
             _abort(connection)
-            what = getattr(error, "verify_message", "") or getattr(error, "reason", "") or error
-            raise NotAuthenticated(f"{host}:{port}: {what}") from error
+            what = getattr(refused, "verify_message", "") or getattr(refused, "reason", "") or refused
+            raise NotAuthenticated(f"{host}:{port}: {what}") from refused
         except OSError as error:
             _abort(connection)
             raise ConnectionError(f"cannot connect to {host}:{port}: {error}{_hint(connection, security)}") from error

@@ -323,8 +323,8 @@ def decode_response(frame: bytes, api: Api, version: int) -> Any:
         if api.key == API_VERSIONS and _read_int16(frame, 4)[0] == ErrorCode.UNSUPPORTED_VERSION:
             version = 0
         body, _ = codec.decode(api.response, version, frame, position)
-    except (struct.error, IndexError) as error:
-        raise DecodeError("ends too early", path=f"{api.name} v{version} response", buffer=frame) from error
+    except (struct.error, IndexError) as early:
+        raise DecodeError("ends too early", path=f"{api.name} v{version} response", buffer=frame) from early
     except DecodeError as error:
         raise _named(f"{api.name} v{version} response", error, frame) from None
     return body

@@ -19,7 +19,7 @@ from anabranch.spark_jobs.java import why_missing
 
 ROOT: Final = Path(__file__).parents[1]
 OURS: Final = ("protocol", "clients", "controller", "broker", "chaos", "spark_jobs", "tests", "benchmarks")
-SOURCES: Final = ("LICENSE", "MANIFEST.in", "PKG-INFO", "README.md", "pyproject.toml", "setup.cfg", "src")
+SOURCES: Final = ("LICENSE", "MANIFEST.in", "PKG-INFO", "README.md", "pyproject.toml", "setup.cfg", "setup.py", "src")
 TIMEOUT_S: Final = 600
 
 THEIR_TEST: Final = """\

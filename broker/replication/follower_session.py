@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.replication.fetch_sessions import FIRST_EPOCH, NO_EPOCH, NO_SESSION, next_epoch
+from anabranch.broker.replication.partition import Partition
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.values import value
@@ -20,7 +21,6 @@ from anabranch.protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
     from anabranch.broker.config import BrokerSettings
-    from anabranch.broker.replication.partition import Partition
     from anabranch.protocol.apis.fetch import FetchResponse
 
 REFUSALS: Final = frozenset(

@@ -23,6 +23,7 @@ import logging
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from anabranch.broker.metadata_cache import TopicImage
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.linear_hashing import address
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from anabranch.broker.config import TopicConfig
-    from anabranch.broker.metadata_cache import MetadataCache, TopicImage
+    from anabranch.broker.metadata_cache import MetadataCache
     from anabranch.broker.replication.partition import Partition
     from anabranch.broker.replication.stamps import Stamps
     from anabranch.protocol.records.batch import Buffer

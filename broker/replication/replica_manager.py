@@ -324,8 +324,8 @@ class ReplicaManager:
                 return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             try:
                 partition = self._open(topic, state.partition_index, topic_id)
-            except KafkaError as error:
-                return error.code
+            except KafkaError as refused:
+                return refused.code
             except OSError as error:
                 log.error("cannot open the log of %s-%d: %s", topic, state.partition_index, error)
                 return ErrorCode.KAFKA_STORAGE_ERROR

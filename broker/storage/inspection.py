@@ -83,9 +83,9 @@ def inspected(content: Buffer, header: BatchHeader, settings: LogSettings, now_m
     """Hold the records to their header and to the rules, in steps; the timestamp of the latest. Raises KafkaError."""
     try:
         walked = yield from iter_walk(content, header.record_count)
-    except RecordLengthError as reason:
+    except RecordLengthError as length:
         code = ErrorCode.INVALID_RECORD if header.codec else ErrorCode.UNKNOWN_SERVER_ERROR
-        raise KafkaError(code, f"the records cannot be read: {reason}") from None
+        raise KafkaError(code, f"the records cannot be read: {length}") from None
     except DecodeError as reason:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"the records cannot be read: {reason}") from None
     rules = _Rules(header, settings, now_ms)

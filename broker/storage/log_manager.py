@@ -334,8 +334,8 @@ class LogManager:
             if not cleaning.step():
                 self._cleaning = None
                 cleaning.log.touched()
-        except KafkaError as reason:
-            log.error("%s: not compacted any more in this life: %s", cleaning.log.directory, reason)
+        except KafkaError as damage:
+            log.error("%s: not compacted any more in this life: %s", cleaning.log.directory, damage)
             self._uncleanable.add(cleaning.log)
             self._cleaning = None
         except OSError as reason:

@@ -7,7 +7,19 @@ import asyncio
 import pytest
 
 from anabranch.clients.admin import Admin, NewTopic
-from benchmarks import beside_idle, codec, inspection, latency, request_path, scale, security, startup, streams_sizes
+from benchmarks import (
+    beside_idle,
+    codec,
+    consume,
+    inspection,
+    latency,
+    request_path,
+    scale,
+    security,
+    small_requests,
+    startup,
+    streams_sizes,
+)
 from benchmarks.__main__ import main
 from benchmarks.peers import running
 from benchmarks.report import curve, distribution, percentile
@@ -50,6 +62,20 @@ def test_both_clusters_answer_the_same_requests() -> None:
     produce, fetch = latency.measure(requests=20)
     assert "Produce" in produce.what
     assert "Fetch" in fetch.what
+
+
+@pytest.mark.processes
+def test_clusters_are_asked_over_many_connections() -> None:
+    figures = small_requests.measure(rounds=1, seconds=0.1)
+    assert len(figures) == len(small_requests.REQUESTS)
+    assert all("mock" in figure.peer for figure in figures)
+
+
+@pytest.mark.processes
+def test_both_consumers_read_the_same_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consume, "SIZES", {"10 B": (10, 2000)})
+    figures = consume.measure(rounds=1)
+    assert [figure.what.rpartition(", ")[2] for figure in figures] == [*consume.WAYS]
 
 
 @pytest.mark.processes

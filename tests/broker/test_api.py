@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.broker.api import answer_each, handles, version_range
+from anabranch.broker.api import answer_each, declaration_of, handles, version_range
 from anabranch.broker.turns import Turns
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -20,7 +20,7 @@ async def test_a_handler_keeps_what_it_declares_and_stays_itself() -> None:
     async def heartbeat() -> int:
         return 5
 
-    declared = heartbeat.declaration  # type: ignore[attr-defined]
+    declared = declaration_of(heartbeat)
     assert (declared.request, declared.first_version, declared.last_version) == (HeartbeatRequest, 1, 3)
     assert await heartbeat() == 5
 

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from anabranch.broker.api import version_range
+from anabranch.broker.api import declaration_of, version_range
 from anabranch.broker.dispatch import HANDLERS, Served, refusal_or_none
 from anabranch.protocol import codec
 from anabranch.protocol.codec import Request
@@ -15,7 +15,7 @@ from anabranch.protocol.errors import ErrorCode
 
 @pytest.mark.parametrize("row", HANDLERS, ids=lambda row: row.name)
 def test_row_equals_declaration(row: Served) -> None:
-    declaration = row.load().declaration  # type: ignore[attr-defined]
+    declaration = declaration_of(row.load())
     assert declaration.request is row.api.request
     assert (declaration.first_version, declaration.last_version) == version_range(row.versions)
     assert declaration.last_version <= row.api.last_version

@@ -123,8 +123,7 @@ class TestBroker:
     async def stop(self, *, clean: bool = True) -> None:
         """An unclean stop leaves the files as they are: no checkpoint, no seal."""
         if not clean:
-            self.replicas.logs.close = lambda: None  # type: ignore[method-assign]
-            self.replicas.housekeeping.checkpoint = lambda: None  # type: ignore[method-assign]
+            self.replicas.housekeeping.checkpoint = _without_power  # type: ignore[method-assign]
         broker = self.services.broker
         assert broker is not None
         await broker.groups.stop()
@@ -132,6 +131,10 @@ class TestBroker:
             await broker.transactions.built.stop()
         await broker.replicas.stop()
         await self.server.stop(drain_s=0)
+
+
+def _without_power() -> None:
+    raise OSError("the power is gone")
 
 
 @dataclass

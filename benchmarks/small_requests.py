@@ -1,0 +1,163 @@
+"""What a cluster spends on one small request when fifty connections have one under way each.
+
+Fifty connections to one broker send the same bytes over and over, each as soon as the answer has come: Produce with
+acks=1 to one replica and with acks=all to three, Fetch of one kilobyte, Metadata of one topic. Told is the processor
+time of the whole cluster for each request, the kernel's part included, in rounds in which clusters take turns.
+librdkafka's mock cluster is the peer, and kfake if ANABRANCH_KFAKE names a program that starts one and prints
+`bootstrap=HOST:PORT,...`.
+
+    python -m benchmarks.small_requests [--rounds 5] [--seconds 2]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import selectors
+import socket
+import sys
+import time
+from typing import Any, Final
+
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
+from anabranch.protocol.apis.produce import ProduceResponse
+from anabranch.protocol.connection import ClientConnection
+from benchmarks.latency import VERSIONS, Line, leader_of, small_fetch, small_produce
+from benchmarks.peers import COMMANDS, Peer, produce_one, running
+from benchmarks.report import Figure, console, median, summary, table, times, working
+from benchmarks.throughput import create_topic
+
+CONNECTIONS: Final = 50
+ROUNDS: Final = 5
+SECONDS: Final = 2.0
+AIM_US: Final = 60.0
+ALONE: Final = "alone"
+COPIED: Final = "copied"
+KFAKE: Final = os.environ.get("ANABRANCH_KFAKE")
+
+REQUESTS: Final[dict[str, tuple[str, Any]]] = {
+    "Produce, acks=1, one replica": (ALONE, small_produce(ALONE)),
+    "Produce, acks=all, three replicas": (COPIED, small_produce(COPIED, acks=-1)),
+    "Fetch": (ALONE, small_fetch(ALONE)),
+    "Metadata": (ALONE, MetadataRequest(topics=[MetadataRequestTopic(name=ALONE)])),
+}
+
+
+def prepare(name: str, bootstrap: str) -> None:
+    """Make both topics, with something to read."""
+    for topic, replicas in ((ALONE, 1), (COPIED, 3)):
+        if name == "anabranch":
+            create_topic(bootstrap, topic, replicas)
+        produce_one(bootstrap, topic)  # the others create it by that
+        line = Line(*leader_of(bootstrap, topic))
+        for _ in range(20):
+            stored: ProduceResponse = line.call(small_produce(topic))
+            assert stored.responses[0].partition_responses[0].error_code == 0, stored
+        line.close()
+
+
+class Load:
+    """Connections that each have one request under way."""
+
+    def __init__(self, address: tuple[str, int], message: Any) -> None:
+        _, chunks = ClientConnection("benchmark").request(message, VERSIONS[type(message)])
+        self._frame = b"".join(bytes(chunk) for chunk in chunks)
+        self._selector = selectors.DefaultSelector()
+        self._buffer = bytearray(1 << 16)
+        self._missing: dict[socket.socket, int] = {}
+        for _ in range(CONNECTIONS):
+            one = socket.create_connection(address, timeout=30)
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._selector.register(one, selectors.EVENT_READ)
+            self._missing[one] = 0
+            one.sendall(self._frame)
+
+    def keep_up(self, seconds: float) -> int:
+        """Ask again and again; how many answers came."""
+        end_s, answers = time.perf_counter() + seconds, 0
+        buffer, missing = self._buffer, self._missing
+        while time.perf_counter() < end_s:
+            for key, _ in self._selector.select(1):
+                one: socket.socket = key.fileobj  # type: ignore[assignment]
+                got = one.recv_into(buffer)
+                if not got:
+                    raise ConnectionError("the cluster hung up")
+                missing[one] = (missing[one] or 4 + int.from_bytes(buffer[:4])) - got
+                if not missing[one]:
+                    answers += 1
+                    one.sendall(self._frame)
+        return answers
+
+    def close(self) -> None:
+        """Hang up."""
+        for one in self._missing:
+            one.close()
+        self._selector.close()
+
+
+def spent_us(peer: Peer, what: str, seconds: float) -> float:
+    """Microseconds of the cluster's processor time for each request of this kind."""
+    topic, message = REQUESTS[what]
+    load = Load(leader_of(peer.bootstrap, topic), message)
+    load.keep_up(seconds / 5)
+    before_s = peer.processor_s[0]
+    answers = load.keep_up(seconds)
+    after_s = peer.processor_s[0]
+    load.close()
+    return (after_s - before_s) / answers * 1e6
+
+
+def measure(rounds: int = ROUNDS, seconds: float = SECONDS) -> list[Figure]:
+    """Measure all clusters in turn, print the table."""
+    names = [*COMMANDS]
+    if KFAKE:
+        COMMANDS["kfake"] = lambda: [KFAKE]
+        names.append("kfake")
+    found: dict[tuple[str, str], list[float]] = {(what, name): [] for what in REQUESTS for name in names}
+    with contextlib.ExitStack() as stack:
+        status = stack.enter_context(working("small requests"))
+        peers = {name: stack.enter_context(running(name)) for name in names}
+        for name, peer in peers.items():
+            prepare(name, peer.bootstrap)
+        for number in range(rounds):
+            for (what, name), spent in found.items():
+                status.update(f"small requests: round {number + 1}, {name}, {what}")
+                spent.append(spent_us(peers[name], what, seconds))
+    middle = {one: median(spent) for one, spent in found.items()}
+    table(
+        f"small requests: microseconds of the cluster's processor time each, {CONNECTIONS} connections, "
+        f"medians of {rounds} rounds",
+        *("", *names),
+        rows=[(what, *(f"{middle[what, name]:.0f}" for name in names)) for what in REQUESTS],
+        note="" if KFAKE else "not measured: kfake (ANABRANCH_KFAKE is not set)",
+    )
+    return [
+        Figure(
+            f"processor time of a small request: {what}",
+            f"< {AIM_US:.0f} us",
+            f"{middle[what, 'anabranch']:.0f} us",
+            ", ".join(
+                f"{name} {middle[what, name]:.0f} us ({times(middle[what, 'anabranch'], middle[what, name])})"
+                for name in names[1:]
+            ),
+            middle[what, "anabranch"] < AIM_US,
+        )
+        for what in REQUESTS
+    ]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"measured rounds (default: {ROUNDS})")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help=f"of each (default: {SECONDS:g})")
+    asked = parser.parse_args(arguments)
+    figures = measure(asked.rounds, asked.seconds)
+    console.print()
+    summary(figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,164 @@
+"""The modules that wheels may have compiled, and such a wheel.
+
+`ANABRANCH_COMPILE=1` builds one, which takes two minutes of processor time and a C compiler; it is installed into an
+environment of its own and goes through what is listed below. The rest is about the sources, and runs always: what
+mypyc does in another way than Python must not be in a module that it compiles.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import anabranch
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = Path(anabranch.__file__).parent
+
+
+def hot_modules() -> tuple[str, ...]:
+    """The list in setup.py, which runs a build when it is imported."""
+    [listed] = [
+        node.value
+        for node in ast.parse((ROOT / "setup.py").read_text()).body
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "HOT"
+    ]
+    assert listed is not None
+    modules: tuple[str, ...] = ast.literal_eval(listed)
+    return modules
+
+
+HOT = hot_modules()
+
+
+def tree(module: str) -> ast.Module:
+    return ast.parse((PACKAGE / f"{module}.py").read_text())
+
+
+@pytest.mark.parametrize("module", HOT)
+def test_each_exception_of_a_function_has_a_name_of_its_own(module: str) -> None:
+    """A local variable has one type, that of the first `except`: a second one would be refused when it comes."""
+    for function in ast.walk(tree(module)):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            kinds: dict[str, set[str]] = {}
+            for node in ast.walk(function):
+                if isinstance(node, ast.ExceptHandler) and node.name and node.type:
+                    kinds.setdefault(node.name, set()).add(ast.unparse(node.type))
+            twice = [name for name, types in kinds.items() if len(types) > 1]
+            assert not twice, f"{module}, {function.name}: {twice}"
+
+
+@pytest.mark.parametrize("module", HOT)
+def test_nothing_is_kept_in_an_objects_dictionary(module: str) -> None:
+    """Objects of compiled classes have none."""
+    source = (PACKAGE / f"{module}.py").read_text()
+    assert "cached_property" not in source and "__dict__" not in source and "vars(" not in source
+
+
+def test_no_class_is_derived_from_a_compiled_one() -> None:
+    """It could not be, unless it is compiled too."""
+    compiled = {node.name for module in HOT for node in tree(module).body if isinstance(node, ast.ClassDef)}
+    others = (path for path in PACKAGE.rglob("*.py") if str(path.relative_to(PACKAGE).with_suffix("")) not in HOT)
+    derived = [
+        f"{path}: {node.name}"
+        for path in others
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and compiled & {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+    ]
+    assert not derived
+
+
+COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+WISHED = os.environ.get("ANABRANCH_COMPILE", "") not in ("", "0")
+compiled_wheel = pytest.mark.skipif(
+    not (WISHED and COMPILER),
+    reason=f"NOT COMPILED: ANABRANCH_COMPILE is {'set' if WISHED else 'not set'}, "
+    f"and there is {'a' if COMPILER else 'no'} C compiler",
+)
+SCHEDULES = {"resize": 12, "everything": 8}
+"""How many are compared."""
+SUITES = (
+    *("tests/protocol/records", "tests/protocol/test_connection.py", "tests/protocol/test_framing.py"),
+    *("tests/broker/storage", "tests/broker/replication/test_replica_fetcher.py", "tests/anabranch/test_cluster.py"),
+    *("tests/broker/handlers/test_produce.py", "tests/broker/handlers/test_fetch.py"),
+    *("tests/clients/consumer/test_progress.py", "tests/clients/consumer/test_read_committed.py"),
+)
+PATCHES = ("test_only_changes_are_written", "test_a_new_partition_costs_the_others_nothing")
+"""Tests that put something of theirs into a part of the product, which a compiled one refuses or does not look up."""
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An interpreter with a compiled wheel; what else it needs it takes from this one."""
+    place = tmp_path_factory.mktemp("compiled")
+    ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "out")
+    source = shutil.copytree(ROOT, place / "source", symlinks=True, ignore=ignored)
+    build = [sys.executable, "-m", "build", "--quiet", "--wheel", "--outdir", str(place), str(source)]
+    subprocess.run(build, env={**os.environ, "ANABRANCH_COMPILE": "1"}, check=True)
+    [wheel] = place.glob("*.whl")
+    assert "-none-any" not in wheel.name
+    subprocess.run([sys.executable, "-m", "venv", str(place / "venv")], check=True)
+    found = place / "venv" / "bin" / "python"
+    subprocess.run([str(found), "-m", "pip", "install", "-q", "--no-deps", str(wheel)], check=True)
+    inside = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    packages = subprocess.run([str(found), "-c", inside], check=True, capture_output=True, text=True).stdout.strip()
+    (Path(packages) / "others.pth").write_text(sysconfig.get_path("purelib"))
+    shutil.rmtree(source / "src")  # the tests stand beside documents, and not beside the package
+    yield found
+
+
+def run(python: Path, *arguments: str) -> str:
+    """What a program prints that runs far from the sources; it must end well."""
+    done = subprocess.run(
+        [str(python), *arguments], cwd=python.parents[2] / "source", stdout=subprocess.PIPE, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
+    return done.stdout
+
+
+@compiled_wheel
+def test_each_module_can_be_the_first_that_is_imported(python: Path) -> None:
+    """The compiler reads annotations of classes: what stands there must have been imported, type checking or not."""
+    for module in HOT:
+        name = "anabranch." + module.replace("/", ".")
+        where = run(python, "-c", f"import importlib; print(importlib.import_module({name!r}).__file__)")
+        assert "site-packages" in where and not where.strip().endswith(".py"), f"{module} is not compiled: {where}"
+
+
+@compiled_wheel
+@pytest.mark.parametrize("scenario", SCHEDULES)
+def test_schedules_have_the_same_fingerprints(python: Path, scenario: str) -> None:
+    ask = ["-m", "tests.sim.unwatched", scenario, *map(str, range(1, SCHEDULES[scenario] + 1))]
+    ours = subprocess.run([sys.executable, *ask], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert json.loads(run(python, *ask)) == json.loads(ours)
+
+
+@compiled_wheel
+def test_a_traceback_names_the_source(python: Path) -> None:
+    told = run(
+        python,
+        "-c",
+        "import traceback\n"
+        "from anabranch.protocol.records.record import RecordReader\n"
+        "try: RecordReader(bytes(70))\n"
+        "except Exception: print(traceback.format_exc())",
+    )
+    found = re.search(r'"(anabranch/protocol/records/record\.py)", line (\d+), in __init__', told)
+    assert found, told
+    line = (PACKAGE.parent / found[1]).read_text().splitlines()[int(found[2]) - 1]
+    assert "raise DecodeError(" in line, line
+
+
+@compiled_wheel
+def test_the_suites_pass(python: Path) -> None:
+    run(python, "-m", "pytest", "-q", "-n", "2", "-k", " and ".join(f"not {one}" for one in PATCHES), *SUITES)
