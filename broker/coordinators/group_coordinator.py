@@ -193,6 +193,7 @@ class GroupCoordinator:
         """Offsets in topics that were deleted mean nothing to a later topic of the same name."""
         gone = frozenset(names)
         for slot in list(self.table.slots.values()):
+            slot.gates.forget_topics(gone)
             if dead := [partition for partition in slot.offsets.partitions() if partition[0] in gone]:
                 self._background.spawn(self.offsets.forget(slot, dead))
 

@@ -5,6 +5,7 @@ Nothing here says that a gate is open: that is computed from commits whenever it
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from anabranch.broker.coordinators.committed_offsets import TopicPartition
@@ -28,6 +29,13 @@ class SlotGates:
     """When the group is to divide its work anew."""
     patient_until_ms: int | None = None
     """When it is not waited for any longer in some topic."""
+
+    def forget_topics(self, names: Collection[str]) -> None:
+        """Topics are gone: nothing of this holds for others of their names."""
+        for name in names:
+            self.noted.pop(name, None)
+            self.waiting_since_ms.pop(name, None)
+            self.let_go.discard(name)
 
     def next_deadline(self) -> int | None:
         """When the group has to be looked at."""

@@ -1,4 +1,4 @@
-"""Groups of other projects' consumers over a topic that grows while they read: 2 -> 4 -> 8, members killed on the way.
+"""Groups of other projects' consumers over a topic that grows while they read, 2 -> 4 -> 8; members and a broker die.
 
 Judged is what their members told of what they were handed, in the order in which they told it. The same load on a topic
 that is not gated shows what comes without: `make test` runs librdkafka and aiokafka; the others, kills, groups whose
@@ -131,6 +131,9 @@ def test_keys_keep_their_order_while_the_topic_grows(anabranch: Any, client: Cli
         if WHOLE and how != "consumer":  # a session of those lasts 45 s
             members.running[0].kill()
             members.start("c", member(client, how, servers, topic, "readers"))
+        if WHOLE:
+            anabranch.nodes[1].kill()  # which leads, coordinates, and may be the controller
+            anabranch.nodes[1].start()
         asyncio.run(grow(servers, topic, 8))
         asyncio.run(send(servers, topic, 2))
         members.until_handed(sum(LOADS))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
@@ -17,7 +18,7 @@ from anabranch.protocol.apis.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.broker.coordinators.stock_members import GROUP, TOPIC, StockMember, asked_until, committed
 
 EACH = 10
@@ -47,6 +48,16 @@ async def fill(producer: Producer, partitions: int) -> None:
         for number in range(EACH):
             await producer.send(TOPIC, b"%d" % number, partition=index)
     await producer.flush()
+
+
+async def created(admin: Admin) -> bool:
+    """Whether the topic could be made: one of its name may still be on its way out."""
+    try:
+        await admin.create_topics([NewTopic(name=TOPIC, partitions=1)])
+    except KafkaError as error:
+        assert error.code is ErrorCode.TOPIC_ALREADY_EXISTS
+        return False
+    return True
 
 
 async def withheld(admin: Admin) -> dict[int, str]:
@@ -229,6 +240,26 @@ async def test_what_is_withheld_comes_when_the_topic_is_given_up() -> None:
         assert await member.take_part() == {0}
         await admin.alter_configs(TOPIC, changes={"reshard.legacy.consumers": "ignore"})
         assert await member.told_to_rejoin() == {0, 1}
+
+
+async def test_a_topic_of_the_same_name_is_another_one() -> None:
+    async with orders() as (_, admin, producer):
+        member = StockMember(admin)
+        await member.take_part()
+        await member.commit({0: EACH})
+        for count in (2, 4):
+            await admin.create_partitions(TOPIC, count)
+            await member.take_part()
+        await admin.delete_topics([TOPIC])
+        await asked_until(lambda: committed(admin), lambda known: not known)
+        await asked_until(partial(created, admin), bool)
+        await admin.wait_for_topic(TOPIC)
+        await fill(producer, 1)
+        await member.take_part()
+        await member.commit({0: 1})
+        await admin.create_partitions(TOPIC, 2)
+        assert await member.take_part() == {0}
+        assert await committed(admin) == {0: 1, 1: 0}
 
 
 # --- groups whose broker assigns ---------------------------------------------------------------------------------
