@@ -254,6 +254,8 @@ class Node:
         services.config_changes.on_change("users", self._user_changed)
         if services.throttling is not None:
             self._watch_quotas(services, services.throttling.quotas)
+        if services.broker is not None and services.has_group_configs:
+            services.config_changes.on_change("groups", services.broker.group_configs.changed)
         return services
 
     def _protect(self) -> Mapping[str, Protection]:
@@ -362,6 +364,8 @@ class Node:
             self._apply_settings()
         self._reload_key_stores()
         await services.topic_configs.reload()
+        if services.broker is not None and services.has_group_configs:
+            await services.broker.group_configs.load()
         if self._quota_watch is not None:
             await self._quota_watch.load()
         if self._credentials is not None:

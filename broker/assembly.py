@@ -18,6 +18,7 @@ from anabranch.broker.controller_fence import ControllerFence
 from anabranch.broker.controller_link import ControllerLink
 from anabranch.broker.dynamic_config import DynamicConfig
 from anabranch.broker.features import FinalizedFeatures
+from anabranch.broker.group_configs import GroupConfigs
 from anabranch.broker.metadata_cache import MetadataCache
 from anabranch.broker.on_demand import OnDemand
 from anabranch.broker.personas.persona import persona
@@ -168,6 +169,8 @@ def assemble_broker(
         elif topic == SHARE_STATE_TOPIC:
             shares.get()  # the same
 
+    group_configs = GroupConfigs(lambda: attachment.session)
+
     def build_shares() -> Shares:
         from anabranch.broker.coordinators.shares.share_settings import settings_of
         from anabranch.broker.coordinators.shares.shares import Shares
@@ -176,7 +179,7 @@ def assemble_broker(
             dynamic,
             replicas,
             metadata,
-            settings=lambda _group: settings_of(dynamic.current),
+            settings=lambda group_id: settings_of(dynamic.current, group_configs.of(group_id)),
             clock_ms=clock_ms,
             rng=rng,
         )
@@ -192,9 +195,17 @@ def assemble_broker(
     return BrokerServices(
         replicas=replicas,
         groups=GroupCoordinator(
-            settings, replicas, metadata, topic_configs, clock_ms=clock_ms, rng=rng, shares=shares.get
+            settings,
+            replicas,
+            metadata,
+            topic_configs,
+            clock_ms=clock_ms,
+            rng=rng,
+            shares=shares.get,
+            group_configs=group_configs,
         ),
         transactions=transactions,
+        group_configs=group_configs,
         shares=shares,
         throttling=throttling,
         fetch_sessions=OnDemand(fetch_sessions),

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from anabranch.broker import group_configs, group_properties
 from anabranch.broker.broker_properties import THREADS, broker_properties
 from anabranch.broker.config_changes import DEFAULT_ENTITY, change_config, read_config
 from anabranch.broker.dynamic_config import may_change, merged, usable
@@ -34,6 +35,7 @@ TOPIC: Final = 2
 BROKER: Final = 4
 BROKER_LOGGER: Final = 8
 CLIENT_METRICS: Final = 16
+GROUP: Final = 32
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 ORDERED: Final = "enable.ordered.delivery"
@@ -69,6 +71,8 @@ def check_right(ctx: RequestContext, resource_type: int, name: str) -> None:
     """Raise KafkaError unless the client may change the configuration of this."""
     if resource_type == TOPIC:
         demand(ctx, acls.Operation.ALTER_CONFIGS, acls.ResourceType.TOPIC, name)
+    elif resource_type == GROUP:
+        demand(ctx, acls.Operation.ALTER_CONFIGS, acls.ResourceType.GROUP, name)
     else:
         demand(ctx, acls.Operation.ALTER_CONFIGS, acls.ResourceType.CLUSTER)
 
@@ -81,12 +85,14 @@ async def alter(
     *,
     validate_only: bool,
 ) -> None:
-    """Change the configuration of a topic, a broker, or (name "") all brokers. Raises KafkaError."""
+    """Change the configuration of a topic, a group, a broker, or (name "") all brokers. Raises KafkaError."""
     if resource_type == TOPIC:
         entity, check = f"topics/{name}", await _topic_check(services, name)
     elif resource_type == BROKER:
         check_broker_name(services.settings.node_id, name)
         entity, check = f"brokers/{name or DEFAULT_ENTITY}", _broker_check(services, per_broker=bool(name))
+    elif resource_type == GROUP and services.has_group_configs:
+        entity, check = group_configs.entity(name), _group_check(services, name)
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
@@ -142,6 +148,8 @@ def edited(before: Mapping[str, str], operations: Iterable[Operation], keys: Map
 
 def keys_of(resource_type: int) -> Mapping[str, ConfigKey]:
     """The properties that a resource of this type may have."""
+    if resource_type == GROUP:
+        return group_properties.group_properties()
     return topic_properties() if resource_type == TOPIC else broker_properties()
 
 
@@ -228,6 +236,12 @@ async def _topic_check(services: Services, name: str) -> Callable[[Mapping[str, 
             )
 
     return check
+
+
+def _group_check(services: Services, name: str) -> Callable[[Mapping[str, str], Mapping[str, str]], None]:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+    return lambda _, after: group_properties.check(services.settings, after)
 
 
 def _broker_check(services: Services, *, per_broker: bool) -> Callable[[Mapping[str, str], Mapping[str, str]], None]:

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Final
 from anabranch.broker.broker_properties import synonyms_of
 from anabranch.broker.config import field_name
 from anabranch.broker.dynamic_config import static_text
+from anabranch.broker.group_properties import default_of, group_properties
 from anabranch.broker.personas.persona import persona
 from anabranch.broker.personas.property_table import broker_properties_of, topic_properties_of
 from anabranch.broker.properties import Changes, ConfigError, ConfigKey, Kind, text_of
 from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
+    from anabranch.broker.config import BrokerSettings
     from anabranch.broker.dynamic_config import DynamicConfig
 
 DYNAMIC_TOPIC: Final = 1
@@ -26,6 +28,7 @@ DYNAMIC_BROKER: Final = 2
 DYNAMIC_DEFAULT_BROKER: Final = 3
 STATIC_BROKER: Final = 4
 DEFAULT: Final = 5
+DYNAMIC_GROUP: Final = 8
 
 UNKNOWN_KIND: Final = 0
 INERT: Final = "Known to Kafka; without effect here."
@@ -81,6 +84,23 @@ def described_topic(brokers: DynamicConfig, overrides: Mapping[str, str]) -> lis
             )
         )
     return rows
+
+
+def described_group(settings: BrokerSettings, given: Mapping[str, str]) -> list[DescribedConfig]:
+    """Every property of a group, given what was set for it."""
+    return [
+        DescribedConfig(
+            name=name,
+            value=given[name] if name in given else default_of(settings, key),
+            source=DYNAMIC_GROUP if name in given else DEFAULT,
+            kind=key.kind,
+            read_only=False,
+            sensitive=False,
+            synonyms=(Synonym(name, given[name], DYNAMIC_GROUP),) if name in given else (),
+            documentation=key.documentation,
+        )
+        for name, key in group_properties().items()
+    ]
 
 
 def described_lineage(base: int, history: Sequence[tuple[int, int]]) -> list[DescribedConfig]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from anabranch.broker.coordinators.shares.shares import Shares
     from anabranch.broker.coordinators.transaction_coordinator import TransactionCoordinator
     from anabranch.broker.dynamic_config import DynamicConfig
+    from anabranch.broker.group_configs import GroupConfigs
     from anabranch.broker.metadata_cache import MetadataCache
     from anabranch.broker.on_demand import OnDemand
     from anabranch.broker.personas.persona import Persona
@@ -54,6 +55,8 @@ class BrokerServices:
     groups: GroupCoordinator
     transactions: OnDemand[TransactionCoordinator]
     """Built when a producer first asks for it, or when this broker leads a partition of `__transaction_state`."""
+    group_configs: GroupConfigs
+    """What was set for single groups."""
     shares: OnDemand[Shares]
     """Built when a client first asks for a shared partition, or this broker leads one of `__share_group_state`."""
     throttling: Throttling
@@ -109,6 +112,11 @@ class Services:
         """Whether there are groups that share partitions (KIP-932): as it was set, or as the Kafka that is shown."""
         given = self.settings.group_coordinator_rebalance_protocols
         return "share" in given.split(",") or self.persona.finalized_features.get("share.version", 0) > 0
+
+    @property
+    def has_group_configs(self) -> bool:
+        """Whether single groups can be set: in a Kafka that has groups whose broker assigns."""
+        return "group.version" in self.persona.supported_features
 
     @property
     def session(self) -> ZkSession:

@@ -55,6 +55,7 @@ from anabranch.broker.coordinators.segment_ends import SegmentEnds
 from anabranch.broker.coordinators.shards import Slot
 from anabranch.broker.coordinators.share_group_requests import ShareGroupRequests
 from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
+from anabranch.broker.group_properties import effective
 from anabranch.protocol.apis.consumer_group_position import ConsumerGroupPositionRequest, ConsumerGroupPositionResponse
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from anabranch.broker.config import BrokerSettings
     from anabranch.broker.coordinators.committed_offsets import TopicPartition
     from anabranch.broker.coordinators.shares.shares import Shares
+    from anabranch.broker.group_configs import GroupConfigs
     from anabranch.broker.metadata_cache import MetadataCache, TopicImage
     from anabranch.broker.replication.replica_manager import ReplicaManager
     from anabranch.broker.topic_configs import TopicConfigs
@@ -96,8 +98,10 @@ class GroupCoordinator:
         clock_ms: Callable[[], int],
         rng: random.Random,
         shares: Callable[[], Shares],
+        group_configs: GroupConfigs,
     ) -> None:
         self._settings = settings
+        self._group_configs = group_configs
         self._metadata = metadata
         self._clock_ms = clock_ms
         self._rng = rng
@@ -202,10 +206,10 @@ class GroupCoordinator:
         return self._settings.offsets_topic_num_partitions if topic is None else len(topic.partitions)
 
     def _consumer_group_limits(self, group_id: str) -> ConsumerGroupLimits:
-        settings = self._settings
+        settings, given = self._settings, self._group_configs.of(group_id)
         return ConsumerGroupLimits(
-            session_timeout_ms=settings.group_consumer_session_timeout_ms,
-            heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
+            session_timeout_ms=effective(settings, given, "consumer.session.timeout.ms"),
+            heartbeat_interval_ms=effective(settings, given, "consumer.heartbeat.interval.ms"),
             size_max=settings.group_consumer_max_size,
             assignors=tuple(settings.group_consumer_assignors.split(",")),
             migration_policy=settings.group_consumer_migration_policy.lower(),

@@ -13,15 +13,24 @@ from typing import Final
 from anabranch.broker.admin import check_topic_name
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.config_changes import read_config
-from anabranch.broker.config_requests import BROKER, BROKER_LOGGER, CLIENT_METRICS, TOPIC, check_logger_broker
+from anabranch.broker.config_requests import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    GROUP,
+    TOPIC,
+    check_logger_broker,
+)
 from anabranch.broker.described_configs import (
     DescribedConfig,
     described_broker,
     described_default,
+    described_group,
     described_lineage,
     described_topic,
     only,
 )
+from anabranch.broker.group_configs import entity
 from anabranch.broker.loggers import levels
 from anabranch.broker.rights import demand
 from anabranch.broker.turns import Turns
@@ -43,7 +52,8 @@ KNOWN_TYPES: Final = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS)
 @handles(DescribeConfigsRequest, versions="0-4")
 async def describe_configs(ctx: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Answer each resource on its own."""
-    strange = next((one for one in request.resources if one.resource_type not in KNOWN_TYPES), None)
+    known = (*KNOWN_TYPES, GROUP) if ctx.services.has_group_configs else KNOWN_TYPES
+    strange = next((one for one in request.resources if one.resource_type not in known), None)
     if strange is not None:
         reason = f"Unexpected resource type {strange.resource_type} for resource {strange.resource_name}"
         error = KafkaError(ErrorCode.INVALID_REQUEST, reason)
@@ -80,6 +90,8 @@ async def rows_of(ctx: RequestContext, asked: DescribeConfigsResource) -> list[D
     services, name = ctx.services, asked.resource_name
     if asked.resource_type == TOPIC:
         demand(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
+    elif asked.resource_type == GROUP:
+        demand(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.GROUP, name)
     else:
         demand(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
     if asked.resource_type == BROKER:
@@ -92,6 +104,10 @@ async def rows_of(ctx: RequestContext, asked: DescribeConfigsResource) -> list[D
         return logger_rows()
     if asked.resource_type == CLIENT_METRICS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics are not collected here")
+    if asked.resource_type == GROUP:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return described_group(services.settings, await read_config(services.session, entity(name)))
     check_topic_name(name)
     if name not in services.metadata.image.topics:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.config_requests import BROKER, BROKER_LOGGER, CLIENT_METRICS, TOPIC
+from anabranch.broker.config_requests import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from anabranch.broker.rights import demand
 from anabranch.controller.candidacy import persistently
 from anabranch.controller.zk import paths
@@ -26,7 +27,6 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from anabranch.broker.services import Services
 
-GROUP: Final = 32
 ENTITIES: Final = {CLIENT_METRICS: "client-metrics", GROUP: "groups"}
 """Kind of resource -> where its configurations are, below /config."""
 KINDS: Final = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC)
@@ -59,6 +59,6 @@ async def names_of(services: Services, kind: int) -> Iterable[str]:
     if kind in (BROKER, BROKER_LOGGER):
         return [str(broker) for broker in sorted(image.brokers)]
     try:
-        return sorted(await persistently(lambda: services.session.children(paths.config(ENTITIES[kind]))))
+        return sorted(map(unquote, await persistently(lambda: services.session.children(paths.config(ENTITIES[kind])))))
     except NoNode:
         return []

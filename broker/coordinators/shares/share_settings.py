@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
+from anabranch.broker.group_properties import BY_DURATION, ISOLATION, LATEST, RESET, duration_ms, effective
 from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
     from anabranch.broker.config import BrokerSettings
-
-LATEST: Final = "latest"
-EARLIEST: Final = "earliest"
-BY_DURATION: Final = "by_duration"
 
 
 @value(kw_only=True)
@@ -31,13 +29,17 @@ class ShareSettings:
     size_max: int = 200
 
 
-def settings_of(broker: BrokerSettings) -> ShareSettings:
-    """The settings of a group for which nothing was set."""
+def settings_of(broker: BrokerSettings, given: Mapping[str, str]) -> ShareSettings:
+    """The settings of a group, given what was set for it."""
+    reset = given.get(RESET, LATEST)
     return ShareSettings(
+        offset_reset=BY_DURATION if reset.startswith(BY_DURATION) else reset,
+        offset_reset_ms=duration_ms(reset) if reset.startswith(BY_DURATION) else None,
+        read_committed=given.get(ISOLATION) == "read_committed",
         delivery_limit=broker.group_share_delivery_count_limit,
         max_locks=broker.group_share_partition_max_record_locks,
-        lock_duration_ms=broker.group_share_record_lock_duration_ms,
-        session_timeout_ms=broker.group_share_session_timeout_ms,
-        heartbeat_interval_ms=broker.group_share_heartbeat_interval_ms,
+        lock_duration_ms=effective(broker, given, "share.record.lock.duration.ms"),
+        session_timeout_ms=effective(broker, given, "share.session.timeout.ms"),
+        heartbeat_interval_ms=effective(broker, given, "share.heartbeat.interval.ms"),
         size_max=broker.group_share_max_size,
     )

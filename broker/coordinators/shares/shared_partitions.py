@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.coordinators.background import Alarm, Background
 from anabranch.broker.coordinators.shares.share_partition import Acknowledgement, Acquired, SharePartition, StateBatch
-from anabranch.broker.coordinators.shares.share_settings import EARLIEST, ShareSettings
+from anabranch.broker.coordinators.shares.share_settings import ShareSettings
 from anabranch.broker.coordinators.shares.share_state import FRESH, ShareKey
+from anabranch.broker.group_properties import EARLIEST
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch import Buffer, iter_batches
 
@@ -117,6 +118,7 @@ class SharedPartitions:
         if known is not None and known.done():
             found = known.result()
             if found.partition is partition and found.leader_epoch == partition.leader_epoch:
+                found.settings = self._settings(key.group)  # they may have changed
                 return found
             self.forget(key)
             known = None

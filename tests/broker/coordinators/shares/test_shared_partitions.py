@@ -6,9 +6,21 @@ Method: real brokers over TCP; members written for the tests, so that each reque
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
+from anabranch import Producer
 from anabranch.protocol.errors import ErrorCode
-from tests.broker.coordinators.shares.sharing import ACCEPT, REJECT, RELEASE, RENEW, Member, members, send, sharing
+from tests.broker.coordinators.shares.sharing import (
+    ACCEPT,
+    REJECT,
+    RELEASE,
+    RENEW,
+    TOPIC,
+    Member,
+    members,
+    send,
+    sharing,
+)
 
 
 async def begun(*ones: Member) -> None:
@@ -128,3 +140,24 @@ def leader_of(cluster: object) -> int:
     images = [node.services.metadata for node in cluster.nodes.values()]  # type: ignore[attr-defined]
     found: int = images[0].partition("t", 0).leader
     return found
+
+
+async def test_records_of_aborted_transactions_are_done_for_groups_that_read_what_is_committed() -> None:
+    async with sharing() as cluster, members(cluster, "a") as (a,):
+        (node,) = cluster.nodes.values()
+        assert node.services.broker is not None
+        node.services.broker.group_configs._given["g"] = {
+            "share.auto.offset.reset": "earliest",
+            "share.isolation.level": "read_committed",
+        }
+        async with Producer(cluster.bootstrap_servers, transactional_id="x") as producer:
+            with contextlib.suppress(ZeroDivisionError):
+                async with producer.transaction():
+                    await producer.send_and_wait(TOPIC, b"aborted")
+                    raise ZeroDivisionError
+            async with producer.transaction():
+                await producer.send_and_wait(TOPIC, b"committed")
+        await a.join()
+        got = await a.fetch(wait_ms=60_000)
+        assert [value for value in got.values.values() if b"ted" in value] == [b"committed"]
+        assert min(first for first, _, _ in got.acquired) == 1, "the first record is archived"

@@ -1,0 +1,60 @@
+"""What a group may be set to, and what it goes by."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.broker.config import BrokerSettings
+from anabranch.broker.group_properties import check, default_of, duration_ms, effective, group_properties
+from anabranch.broker.properties import ConfigError
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+SETTINGS = BrokerSettings(group_share_record_lock_duration_ms=20_000)
+
+
+def test_what_is_not_set_is_the_brokers() -> None:
+    assert effective(SETTINGS, {}, "share.record.lock.duration.ms") == 20_000
+    assert effective(SETTINGS, {"share.record.lock.duration.ms": "15000"}, "share.record.lock.duration.ms") == 15_000
+    defaults = {name: default_of(SETTINGS, key) for name, key in group_properties().items()}
+    assert (defaults["share.record.lock.duration.ms"], defaults["share.auto.offset.reset"]) == ("20000", "latest")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("consumer.session.timeout", "1", "Unknown"),
+        ("consumer.session.timeout.ms", "soon", "whole number"),
+        ("consumer.session.timeout.ms", "44999", "at least group.consumer.min.session.timeout.ms=45000"),
+        ("share.record.lock.duration.ms", "60001", "at most group.share.max.record.lock.duration.ms=60000"),
+        ("consumer.heartbeat.interval.ms", "4999", "at least"),
+        ("share.isolation.level", "serializable", "read_committed"),
+        ("share.auto.offset.reset", "by_duration:1h", "by_duration:P1DT2H30M"),
+        ("share.auto.offset.reset", "newest", "earliest"),
+    ],
+)
+def test_what_a_group_cannot_be_set_to(name: str, text: str, reason: str) -> None:
+    with pytest.raises(KafkaError, match=reason) as refused:
+        check(SETTINGS, {name: text})
+    assert refused.value.code is ErrorCode.INVALID_CONFIG
+
+
+def test_what_a_group_can_be_set_to() -> None:
+    check(SETTINGS, {"share.auto.offset.reset": "by_duration:PT1H", "consumer.session.timeout.ms": "60000"})
+    short = BrokerSettings(group_consumer_min_session_timeout_ms=1000, group_consumer_min_heartbeat_interval_ms=100)
+    check(short, {"consumer.session.timeout.ms": "1000", "consumer.heartbeat.interval.ms": "999"})
+    with pytest.raises(KafkaError, match="less than"):
+        check(short, {"consumer.session.timeout.ms": "1000", "consumer.heartbeat.interval.ms": "1000"})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("P1DT2H3M4.5S", ((24 + 2) * 60 + 3) * 60_000 + 4_500), ("PT0.001S", 1), ("p2d", 172_800_000)],
+)
+def test_durations(text: str, expected: int) -> None:
+    assert duration_ms(f"by_duration:{text}") == expected
+
+
+@pytest.mark.parametrize("text", ["by_duration:", "by_duration:P", "by_duration:PT", "by_duration:P1H", "PT1H"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ConfigError):
+        duration_ms(text)
