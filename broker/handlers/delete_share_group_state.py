@@ -1,4 +1,7 @@
-"""DeleteShareGroupState: a group shares partitions no longer (KIP-932). Version 0."""
+"""DeleteShareGroupState: a group shares partitions no longer (KIP-932).
+
+Version 0. Source: Kafka\'s `ShareCoordinatorService`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""InitializeShareGroupState: a life of a group in shared partitions begins (KIP-932). Version 0."""
+"""InitializeShareGroupState: a life of a group in shared partitions begins (KIP-932).
+
+Version 0. Source: Kafka\'s `ShareCoordinatorService`.
+"""
 
 from __future__ import annotations
 
