@@ -91,8 +91,8 @@ UNORDERED: Final = frozenset(
 MISSING: Final = "not there"
 OURS_FROM: Final = 2530
 """Tags and API keys from here on are KIP-253's."""
-OUR_FEATURE: Final = "reshard.version"
-OUR_CONFIGS: Final = frozenset({"enable.ordered.delivery", "reshard.legacy.producers"})
+OUR_PREFIX: Final = "reshard."
+OUR_CONFIGS: Final = frozenset({"enable.ordered.delivery"})
 
 
 @dataclass(slots=True)
@@ -100,11 +100,13 @@ class Namer:
     """Gives ids the names under which they are compared. `prefix`: what the names of this run begin with."""
 
     prefix: str
+    from_zero: tuple[str, ...] = ()
+    """The kinds of which zero is an id, and not none."""
     _known: dict[str, dict[Any, str]] = field(default_factory=dict)
 
     def name(self, kind: str, value: Any) -> Any:
         """`kind 1`, `kind 2` ...; what means "none" stays what it is."""
-        if value in (-1, 0, "", None, ZERO_UUID):
+        if value in (-1, 0, "", None, ZERO_UUID) and not (value == 0 and kind in self.from_zero):
             return value.hex() if isinstance(value, bytes) else value
         known = self._known.setdefault(kind, {})
         return known.setdefault(value, f"{kind} {len(known) + 1}")
@@ -135,7 +137,7 @@ def _field(owner: str, field_: Any, value: Any, version: int, namer: Namer) -> A
 def _ours(row: Any) -> bool:
     """A row about something that Kafka has not."""
     name = getattr(row, "name", None) or ""
-    return getattr(row, "api_key", 0) >= OURS_FROM or name in OUR_CONFIGS or name == OUR_FEATURE
+    return getattr(row, "api_key", 0) >= OURS_FROM or name in OUR_CONFIGS or name.startswith(OUR_PREFIX)
 
 
 def _scalar(value: Any, version: int, namer: Namer) -> Any:

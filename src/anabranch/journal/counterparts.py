@@ -20,7 +20,12 @@ from anabranch.protocol.wire import ZERO_UUID, Kind, fields_of
 
 NONE: Final = (-1, 0, "", None, ZERO_UUID)
 IDS: Final = {**{name: kind for name, kind in NAMED.items() if kind != "controller"}, "producer_epoch": "epoch"}
+FROM_ZERO: Final = ("producer_id",)
+"""Ids of which zero is one."""
 GENERATIONS: Final = ("generation_id", "generation_id_or_member_epoch", "member_epoch")
+COUNTED: Final = (*GENERATIONS, "producer_epoch")
+OLD: Final = "v3_and_below_"
+"""What fields begin with that newer versions of AddPartitionsToTxn have elsewhere."""
 PRODUCER_ID_AT: Final = 43
 CRC_AT: Final = 17
 CHECKED_FROM: Final = 21
@@ -39,7 +44,7 @@ class Counterparts:
             return  # but MEMBER_ID_REQUIRED, from both, tells an id
         producers = (getattr(recorded, "producer_id", -1), getattr(recorded, "producer_epoch", -1))
         for name, before, after in _pairs(recorded, now):
-            if before in NONE and name not in GENERATIONS and name != "producer_epoch":
+            if before in NONE and (before != 0 or IDS.get(name) not in FROM_ZERO) and name not in COUNTED:
                 continue
             if name == "producer_epoch":
                 self._known["epoch", producers] = after
@@ -55,7 +60,7 @@ class Counterparts:
     def _struct(self, struct_: Any, scope: str) -> Any:
         made = copy.copy(struct_)
         for field in fields_of(type(struct_)):
-            content = getattr(struct_, field.name)
+            content, name = getattr(struct_, field.name), field.name.removeprefix(OLD)
             if field.struct is not None and content is not None:
                 inner = (
                     [self._struct(one, scope) for one in content] if field.is_array else self._struct(content, scope)
@@ -63,13 +68,13 @@ class Counterparts:
                 setattr(made, field.name, inner)
             elif field.kind is Kind.RECORDS and content:
                 setattr(made, field.name, self._records(bytes(content)))
-            elif field.name == "producer_epoch":
-                epoch = (getattr(struct_, "producer_id", -1), content)
-                setattr(made, field.name, self._known.get(("epoch", epoch), content))
-            elif field.name in GENERATIONS:
+            elif name == "producer_epoch":
+                producer_id = getattr(struct_, field.name.replace("epoch", "id"), -1)
+                setattr(made, field.name, self._known.get(("epoch", (producer_id, content)), content))
+            elif name in GENERATIONS:
                 setattr(made, field.name, self._known.get((f"generation {scope}", content), content))
-            elif field.name in IDS and not field.is_array:
-                setattr(made, field.name, self._known.get((IDS[field.name], content), content))
+            elif name in IDS and not field.is_array:
+                setattr(made, field.name, self._known.get((IDS[name], content), content))
         return made
 
     def _records(self, data: bytes) -> bytes:

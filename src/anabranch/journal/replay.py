@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from anabranch.clients.config import parse_servers
 from anabranch.clients.connection import Connection
 from anabranch.journal.comparable import Namer, plain, unequal
-from anabranch.journal.counterparts import Counterparts
+from anabranch.journal.counterparts import FROM_ZERO, Counterparts
 from anabranch.journal.routes import Routes
 from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.protocol.connection import decode_request, decode_response
@@ -97,7 +97,7 @@ class Replay:
         self._routes = Routes()
         self._connections: dict[tuple[str, int], Connection] = {}
         self._counterparts = Counterparts()
-        self._then, self._now = Namer(""), Namer("")
+        self._then, self._now = Namer("", FROM_ZERO), Namer("", FROM_ZERO)
         self._under_way: list[_Sent] = []
 
     async def play(self, pace: float | None = None) -> AsyncIterator[Replayed]:
@@ -144,6 +144,8 @@ class Replay:
             )
         message = self._counterparts.translated(request.body)
         sent = _Sent(recorded, request, message)
+        if (codes := _errors(sent.then)) and codes <= NOT_YET:
+            return _left_out(recorded, request, "it could not be done yet then, and was asked again")
         try:
             if request.api.key == PRODUCE and message.acks == 0:
                 (await self._connection(sent)).send_oneway(message, version=request.version)
@@ -210,7 +212,7 @@ class Replay:
     def _compared(self, sent: _Sent, now: Any) -> Replayed:
         request, recorded, then = sent.request, sent.recorded, sent.then
         differences: tuple[Difference, ...] = ()
-        if then is not None:
+        if then is not None and not _errors(then) & NOT_YET:
             if isinstance(now, str):
                 differences = (Difference("", "an answer", now),)
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from anabranch.journal.counterparts import Counterparts
+from anabranch.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest
 from anabranch.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from anabranch.protocol.apis.end_txn import EndTxnRequest
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest
@@ -34,6 +35,9 @@ def test_a_producer_is_another_one_in_requests_and_batches() -> None:
     made = begun()
     end = made.translated(EndTxnRequest(transactional_id="tx", producer_id=1000, producer_epoch=0, committed=True))
     assert (end.producer_id, end.producer_epoch, end.committed) == (2000, 7, True)
+    old = AddPartitionsToTxnRequest(v3_and_below_producer_id=1000, v3_and_below_producer_epoch=0)
+    added = made.translated(old)
+    assert (added.v3_and_below_producer_id, added.v3_and_below_producer_epoch) == (2000, 7)
     records = batch(b"a", producer=(1000, 0, 5)) + batch(b"b", producer=(1000, 1, 6)) + batch(b"c")
     original = produce(records)
     now = made.translated(original).topic_data[0].partition_data[0].records
@@ -52,6 +56,10 @@ def test_what_has_failed_differently_teaches_nothing_and_nonsense_stays() -> Non
     asked = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1)
     made.learn(asked, producer(1000, 0), producer(-1, -1, error=51))
     made.learn(asked, producer(-1, -1), producer(5, 5))
+    from_zero = Counterparts()
+    from_zero.learn(asked, producer(0, 0), producer(8, 1))
+    zero = from_zero.translated(EndTxnRequest(transactional_id="t", producer_id=0, producer_epoch=0, committed=True))
+    assert (zero.producer_id, zero.producer_epoch) == (8, 1)
     end = EndTxnRequest(transactional_id="tx", producer_id=1000, producer_epoch=0, committed=True)
     assert made.translated(end) == end
     assert begun().translated(produce(b"\0" * 70)) == produce(b"\0" * 70)
