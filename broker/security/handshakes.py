@@ -21,6 +21,11 @@ NOT_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST",
 LINGER_S: Final = 1.0
 """How long a peer may take to read why, and to close."""
 
+HANDSHAKE_BYTES: Final = 8_192
+READ_BYTES: Final = 65_536
+"""What a connection is read by while it shakes hands, and later. asyncio has 256 KiB for each from the beginning: 2,000
+that begin a handshake, and leave it at that, would hold half a gigabyte."""
+
 Tell = Callable[[ssl.SSLError], None]
 
 
@@ -28,12 +33,17 @@ class _Handshake(ssl.SSLObject):
     """One handshake."""
 
     tell: Tell | None = None
+    transport: asyncio.Transport | None = None
+    """Until the first step."""
     _failed = False
 
     def do_handshake(self) -> None:
         """Shake hands as far as the bytes go. Raises SSLWantReadError to have what was written sent."""
         if self._failed:
             raise ssl.SSLWantReadError  # what follows is read, and no concern of ours
+        if self.transport is not None:
+            _read_by(self.transport, HANDSHAKE_BYTES)
+            self.transport = None
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLSyscallError):
@@ -52,14 +62,14 @@ class TellingContext(ssl.SSLContext):
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
         self.sslobject_class = _Handshake
-        self._begun: deque[tuple[Tell, bytes]] = deque()
+        self._begun: deque[tuple[Tell, bytes, asyncio.Transport]] = deque()
         """Of those for which the loop has not made a handshake yet. It does so in the order of the calls."""
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, *arguments: Any, **named: Any) -> ssl.SSLObject:
         """A handshake: that of the oldest `start_tls`."""
         made = super().wrap_bio(incoming, *arguments, **named)
         if self._begun and isinstance(made, _Handshake):
-            made.tell, early = self._begun.popleft()
+            made.tell, early, made.transport = self._begun.popleft()
             incoming.write(early)
         return made
 
@@ -77,12 +87,23 @@ class TellingContext(ssl.SSLContext):
             failures.append(error)
             loop.call_soon(_hang_up, loop, transport)  # the alert is on its way by then
 
-        self._begun.append((failed, early))
+        begun = failed, early, transport
+        self._begun.append(begun)
         try:
             yield failures
+            _read_by(transport, READ_BYTES)
         finally:
-            if (failed, early) in self._begun:
-                self._begun.remove((failed, early))
+            if begun in self._begun:
+                self._begun.remove(begun)
+
+
+def _read_by(transport: asyncio.Transport, size: int) -> None:
+    """Give back the buffer that asyncio has made; it makes one of `max_size` when it reads."""
+    protocol: Any = transport.get_protocol()
+    if hasattr(protocol, "_ssl_buffer"):  # uvloop's has none that Python could see, and needs no help
+        protocol.max_size = size
+        protocol._ssl_buffer = bytearray(0)
+        protocol._ssl_buffer_view = memoryview(protocol._ssl_buffer)
 
 
 def _hang_up(loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:

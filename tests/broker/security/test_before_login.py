@@ -9,12 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import os
 import random
+import resource
+import socket
+import ssl
 import struct
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from anabranch import Admin
 from anabranch.clients.connection import Connection
 from anabranch.clients.security_config import make_security
 from anabranch.cluster import Cluster
@@ -22,7 +29,7 @@ from anabranch.protocol.connection import ClientConnection
 from anabranch.protocol.registry import BY_NAME
 from tests.anabranch.faults.samples import request_of, served
 from tests.broker.serving import until
-from tests.secured.certificates import OAUTH_MODULE, SCRAM_MODULE, plain_users
+from tests.secured.certificates import OAUTH_MODULE, SCRAM_MODULE, files, plain_users
 
 LISTENER = "SASL_PLAINTEXT"
 CONNECTIONS = 600
@@ -55,8 +62,12 @@ APIS = list(served())
 
 def frame(name: str, rng: random.Random, **fields: object) -> bytes:
     """A request, whole, with its length before it."""
+    return encoded(name, rng.randint(0, 1), **fields)
+
+
+def encoded(name: str, version: int, **fields: object) -> bytes:
+    """The same in this version."""
     api = BY_NAME[name]
-    version = rng.randint(0, 1)
     _, chunks = ClientConnection("fuzz").request(api.request(**fields), version)
     return b"".join(bytes(one) for one in chunks)
 
@@ -117,6 +128,87 @@ async def one(cluster: Cluster, rng: random.Random) -> None:
         pass  # closed with something unread
     finally:
         writer.close()
+
+
+HALF_FINISHED = 2000
+EACH_BYTES_MAX = 150_000
+"""What one of them may hold: it is 12 KB, and 70 KB with TLS. What asyncio makes for TLS alone would be 256 KB."""
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """Both ends of all connections are in this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= hard < 2 * HALF_FINISHED + 500:
+        pytest.skip(f"NOT TRIED WITH {HALF_FINISHED} CONNECTIONS: this process may have {hard} files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * HALF_FINISHED + 500), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def memory_bytes() -> int:
+    """What this process has in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def hello() -> bytes:
+    """How a client of TLS begins."""
+    context, sent = ssl.create_default_context(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), sent, server_hostname="localhost").do_handshake()
+    return sent.read()
+
+
+async def half_finished(address: tuple[str, int], beginnings: list[bytes]) -> list[socket.socket]:
+    """Connections that begin in these ways, each in its turn, and go no further."""
+    loop = asyncio.get_running_loop()
+    made = []
+    for number in range(HALF_FINISHED):
+        one = socket.socket()
+        one.setblocking(False)
+        made.append(one)
+        await loop.sock_connect(one, address)
+        await loop.sock_sendall(one, beginnings[number % len(beginnings)])
+    return made
+
+
+@pytest.mark.usefixtures("many_files")
+@pytest.mark.parametrize("protocol", [LISTENER, "SASL_SSL"])
+async def test_two_thousand_that_do_not_finish_cost_little_and_hold_nobody_up(protocol: str) -> None:
+    begun = encoded("SaslHandshake", 1, mechanism="SCRAM-SHA-256")
+    beginnings = {
+        LISTENER: [
+            b"",
+            begun[:9],
+            begun,
+            begun + encoded("SaslAuthenticate", 1, auth_bytes=b"n,,n=alice,r=nonce"),
+            struct.pack(">i", 524_288) + b"claimed",
+        ],
+        "SASL_SSL": [b"", hello()[:5], hello()[:200], hello()],
+    }[protocol]
+    properties = {**PROPERTIES, **(files().properties if protocol == "SASL_SSL" else {})}
+    properties = {name.replace(LISTENER.lower(), protocol.lower()): value for name, value in properties.items()}
+    async with Cluster(1, listeners=[f"{protocol}://127.0.0.1:0"], properties=properties) as cluster:
+        trusted = {"ssl_cafile": str(files().ca)} if protocol == "SASL_SSL" else {}
+        security = make_security(
+            security_protocol=protocol, sasl_plain_username="alice", sasl_plain_password="b", **trusted
+        )
+        server, known = cluster.nodes[1].server, cluster.nodes[1]._credentials
+        idle = server.connection_count
+        async with Admin(cluster.bootstrap_servers, security=security) as admin:
+            await admin.set_password("alice", "b")
+        await until(lambda: known is not None and known.of("SCRAM-SHA-256", "alice") is not None)
+        await until(lambda: server.connection_count == idle)
+        before = memory_bytes()
+        made = await half_finished(cluster.address(1), beginnings)
+        await until(lambda: server.connection_count == idle + HALF_FINISHED)
+        assert (memory_bytes() - before) / HALF_FINISHED < EACH_BYTES_MAX
+        assert server.request_memory.held_bytes < HALF_FINISHED * 100
+        async with asyncio.timeout(20):
+            await (await Connection.open(*cluster.address(1), client_id="test", security=security)).close()
+        for one in made:
+            one.close()
+        await until(lambda: server.connection_count == idle)
 
 
 async def test_nothing_is_done_for_who_has_not_logged_in(caplog: pytest.LogCaptureFixture) -> None:
