@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from anabranch.protocol.wire import Bytes, Int8, Int32, Int64, Text, Uuid, always, message, tagged
+from anabranch.protocol.wire import Boolean, Bytes, Int8, Int32, Int64, Text, Uuid, always, message, tagged
 
 
 @message
@@ -77,6 +77,8 @@ class ConsumerGroupMemberMetadataValue:
     rebalance_timeout_ms: Int32
     server_assignor: Text | None = always(absent=None)
     classic_member_metadata: ClassicMemberMetadata | None = tagged(0, since=0)
+    holds_gates: Boolean = tagged(2547, since=0, absent=False)
+    """Our own: nothing has to be withheld from the member."""
 
 
 @message

@@ -30,6 +30,7 @@ from anabranch.broker.coordinators.consumer_groups.heartbeat import HeartbeatAns
 from anabranch.broker.coordinators.consumer_groups.member import JOINING, UNREVOKED
 from anabranch.broker.coordinators.consumer_groups.timers import Timer
 from anabranch.broker.coordinators.group_events import Close, Heartbeat, Join, Leave, Sync
+from anabranch.broker.coordinators.members import Member as FormerMember
 from anabranch.broker.coordinators.replicated_journal import CONSUMER_GROUP_ERRORS, GROUP_ERRORS, Journal
 from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
 from anabranch.protocol import group_records
@@ -125,13 +126,14 @@ class ConsumerGroupRequests:
         if names := self._names_to_look_at(slot, request):
             await self._gates.prepare(slot, names)
             slot = self._slot(request.group_id, joins=joins)
+        gated = _gated(slot, request.member_id, holds_gates=request.holds_gates)
         try:
             made = self._group_for(slot, joins, limits)
             decision = heartbeat.heartbeat(
                 made.group,
                 request,
                 sender,
-                topics=self.topics.of(request.group_id),
+                topics=self.topics.of(request.group_id, gated=gated),
                 limits=limits,
                 now_ms=self._clock_ms(),
             )
@@ -161,7 +163,7 @@ class ConsumerGroupRequests:
         """Look what is withheld, if targets may be other ones now."""
         group = slot.group
         if isinstance(group, ConsumerGroup) and (anew or decision.records):
-            self._gates.assigned(slot, group.subscribed_topics())
+            self._gates.assigned(slot, group.subscribed_topics() if group.gated_by_broker() else frozenset())
 
     def _group_for(self, slot: Slot, joins: bool, limits: ConsumerGroupLimits) -> Decision:
         """The group of a slot: its own, or a new one where a member joins, made of a classic one if that has members.
@@ -192,7 +194,10 @@ class ConsumerGroupRequests:
             if slot.group is not group:
                 raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the group has changed its kind")
         limits, now_ms = self._limits(slot.group_id), self._clock_ms()
-        decision = Decision(group, self.topics.of(slot.group_id), limits, now_ms)
+        holds_gates = event.request.holds_gates if isinstance(event, Join) else True
+        member_id = event.request.member_id if isinstance(event, Join) else ""
+        gated = _gated(slot, member_id, holds_gates=holds_gates)
+        decision = Decision(group, self.topics.of(slot.group_id, gated=gated), limits, now_ms)
         new_id = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
         try:
             classic_members.apply(decision, event, new_id)
@@ -219,7 +224,8 @@ class ConsumerGroupRequests:
         if not isinstance(group, ConsumerGroup) or group.dead:
             return
         limits, now_ms = self._limits(group.group_id), self._clock_ms()
-        decision, over = departure.fence(group, topics=self.topics.of(group.group_id), limits=limits, now_ms=now_ms)
+        topics = self.topics.of(group.group_id, gated=group.gated_by_broker())
+        decision, over = departure.fence(group, topics=topics, limits=limits, now_ms=now_ms)
         try:
             await self._take(slot, decision)
         except KafkaError as error:
@@ -256,9 +262,10 @@ class ConsumerGroupRequests:
 
     async def _resolve_now(self, slot: Slot, wanted: frozenset[str], may_describe: MayDescribe) -> None:
         self._resolving.discard(slot.group_id)
-        group, topics, now_ms = slot.group, self.topics.of(slot.group_id), self._clock_ms()
+        group, now_ms = slot.group, self._clock_ms()
         if not isinstance(group, ConsumerGroup) or group.dead:
             return
+        topics = self.topics.of(slot.group_id, gated=group.gated_by_broker())
         found = regular_expressions.resolve(
             wanted, topics.names(), may_describe, version=topics.newest_topic, now_ms=now_ms
         )
@@ -334,6 +341,14 @@ class ConsumerGroupRequests:
         slot = self._table.find(group_id)
         group = None if slot is None else slot.group
         return group.subscribed_topics() if isinstance(group, ConsumerGroup) else frozenset()
+
+
+def _gated(slot: Slot, member_id: str, *, holds_gates: bool) -> bool:
+    """Whether something has to be withheld from a group, once a member has said whether it holds gates."""
+    group = slot.group
+    if isinstance(group, ConsumerGroup):
+        return not holds_gates or group.gated_by_broker(but=member_id)
+    return not holds_gates or not all(isinstance(one, FormerMember) and one.holds_gates for one in group.members)
 
 
 def _carry_out(decision: Decision) -> None:

@@ -44,9 +44,9 @@ class MetadataTopics:
         """Whether a controller has told of all topics: before that, one that is missing may exist all the same."""
         return self._metadata.image.complete
 
-    def of(self, group_id: str) -> GroupTopics:
-        """As one group sees them now."""
-        return GroupTopics(self, self._metadata.image, group_id)
+    def of(self, group_id: str, *, gated: bool = True) -> GroupTopics:
+        """As one group sees them now; nothing is withheld from one whose members all hold gates (not `gated`)."""
+        return GroupTopics(self, self._metadata.image, group_id, gated=gated)
 
     def newest(self, image: ClusterImage) -> int:
         """Grows when topics were made since it was asked for last."""
@@ -60,10 +60,11 @@ class MetadataTopics:
 class GroupTopics:
     """The topics of one image for one group."""
 
-    def __init__(self, all_topics: MetadataTopics, image: ClusterImage, group_id: str) -> None:
+    def __init__(self, all_topics: MetadataTopics, image: ClusterImage, group_id: str, *, gated: bool) -> None:
         self.image = image
         self._all = all_topics
         self._group_id = group_id
+        self._gated = gated
 
     @property
     def newest_topic(self) -> int:
@@ -75,7 +76,7 @@ class GroupTopics:
         topic = self.image.topics.get(name)
         if topic is None:
             return None
-        assignable = self._all.assignable(self._group_id, topic)
+        assignable = (self._all.assignable if self._gated else every_partition)(self._group_id, topic)
         return Topic(topic.topic_id, name, assignable, self._all.parents(topic))
 
     def name_of(self, topic_id: bytes) -> str | None:

@@ -96,6 +96,7 @@ class BrokerMembership(Membership):
             rebalance_timeout_ms=self._rebalance_timeout_ms,
             subscribed_topic_names=list(self.topics),
             topic_partitions=[TopicPartitions(topic_id=one, partitions=owned[one]) for one in owned],
+            holds_gates=self.holds_gates,
         )
 
     def beat_request(self) -> ConsumerGroupHeartbeatRequest:
@@ -108,7 +109,11 @@ class BrokerMembership(Membership):
 
     def _short(self, member_id: str, epoch: int) -> ConsumerGroupHeartbeatRequest:
         return ConsumerGroupHeartbeatRequest(
-            group_id=self.group_id, member_id=member_id, member_epoch=epoch, instance_id=self.instance_id
+            group_id=self.group_id,
+            member_id=member_id,
+            member_epoch=epoch,
+            instance_id=self.instance_id,
+            holds_gates=self.holds_gates,
         )
 
     # what is heard

@@ -7,7 +7,7 @@ What is null in a request has not changed since the last one.
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Int16, Int32, Text, Uuid, always, message, since
+from anabranch.protocol.wire import Boolean, Int16, Int32, Text, Uuid, always, message, since, tagged
 
 
 @message
@@ -30,6 +30,8 @@ class ConsumerGroupHeartbeatRequest:
     server_assignor: Text | None = always(absent=None)
     topic_partitions: list[TopicPartitions] | None = always(absent=None)
     """What the member owns."""
+    holds_gates: Boolean = tagged(2547, since=0, absent=False)
+    """Our own: the member holds its gates itself (KIP-253), so nothing has to be withheld from it."""
 
 
 @message

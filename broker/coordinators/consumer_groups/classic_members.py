@@ -142,6 +142,7 @@ def _as_said(
         client_id=event.client_id,
         client_host=event.client_host,
         classic=ClassicMember(session_timeout_ms=request.session_timeout_ms, protocols=protocols),
+        holds_gates=request.holds_gates,
     )
 
 

@@ -73,6 +73,8 @@ class ConsumerGroup:
     """Whether a record of Kafka 4.0 has to be deleted."""
     dead: bool = False
     _holders: dict[bytes, dict[int, str]] = field(default_factory=dict)
+    _without_gates: set[str] = field(default_factory=set)
+    """The members that hold none themselves."""
 
     # --- what it is asked ----------------------------------------------------------------------------------------
 
@@ -129,6 +131,10 @@ class ConsumerGroup:
     def classic_members(self) -> list[Member]:
         """Those that speak the classic protocol."""
         return [member for member in self.members.values() if member.classic is not None]
+
+    def gated_by_broker(self, but: str = "") -> bool:
+        """Whether some member, other than this one, holds no gates: what comes before has to be withheld from it."""
+        return len(self._without_gates) > (but in self._without_gates)
 
     def topics_of(self, member: Member) -> frozenset[str]:
         """All that a member subscribes to, by name and by an expression that has been resolved."""
@@ -201,11 +207,16 @@ class ConsumerGroup:
                 self._holders.setdefault(topic_id, {})[index] = member.member_id
         if member.instance_id is not None:
             self.static[member.instance_id] = member.member_id
+        if member.holds_gates:
+            self._without_gates.discard(member.member_id)
+        else:
+            self._without_gates.add(member.member_id)
 
     def _forget(self, member: Member) -> None:
         del self.members[member.member_id]
         self._count(member, -1)
         self._release(member)
+        self._without_gates.discard(member.member_id)
         if member.instance_id is not None and self.static.get(member.instance_id) == member.member_id:
             del self.static[member.instance_id]
         self.timers.forget(member.member_id)

@@ -13,7 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Collection
 
-from anabranch.broker.coordinators.classic_group import CONSUMER_PROTOCOL_TYPE, Group
+from anabranch.broker.coordinators.classic_group import CONSUMER_PROTOCOL_TYPE, GATES_MARK, Group
 from anabranch.broker.coordinators.consumer_groups import classic_assignment
 from anabranch.broker.coordinators.consumer_groups.assignment import NOTHING, Assignment
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
@@ -91,6 +91,7 @@ def _member(group: Group, former: FormerMember, topics: TopicsView) -> Member:
         topic_names=ascending(subscription.topics),
         rebalance_timeout_ms=former.rebalance_timeout_ms,
         classic=ClassicMember(session_timeout_ms=former.session_timeout_ms, protocols=former.protocols),
+        holds_gates=former.holds_gates,
         epoch=group.generation,
         previous_epoch=group.generation,
         assigned=classic_assignment.by_ids(assignment.assigned_partitions, topics),
@@ -141,6 +142,6 @@ def _row(member: Member, protocol: str, target: Assignment, topics: TopicsView) 
         client_host=member.client_host,
         rebalance_timeout=member.rebalance_timeout_ms,
         session_timeout=classic.session_timeout_ms,
-        subscription=dict(classic.protocols)[protocol],
+        subscription=dict(classic.protocols)[protocol] + (GATES_MARK if member.holds_gates else b""),
         assignment=classic_assignment.encoded(target, classic, topics),
     )

@@ -145,6 +145,7 @@ def _stay(decision: Decision, request: ConsumerGroupHeartbeatRequest, sender: Se
 def _as_said(before: Member, request: ConsumerGroupHeartbeatRequest, sender: Sender) -> Member:
     """The member with what is new of itself in the request; the same object if nothing is."""
     new: dict[str, object] = {"client_id": sender.client_id, "client_host": sender.client_host, "classic": None}
+    new["holds_gates"] = request.holds_gates
     if request.instance_id is not None:
         new["instance_id"] = request.instance_id
     if request.rack_id is not None:

@@ -76,6 +76,8 @@ class Member:
     assignor: str | None = None
     classic: ClassicMember | None = None
     """None: the member speaks the consumer protocol."""
+    holds_gates: bool = False
+    """Whether it waits by itself for what comes before a segment (KIP-253)."""
 
     state: MemberState = STABLE
     epoch: int = JOINING
@@ -106,6 +108,7 @@ class Member:
                 session_timeout_ms=classic.session_timeout_ms,
                 supported_protocols=[ClassicProtocol(name=name, metadata=data) for name, data in classic.protocols],
             ),
+            holds_gates=self.holds_gates,
         )
 
     def with_metadata(self, said: ConsumerGroupMemberMetadataValue) -> Member:
@@ -127,6 +130,7 @@ class Member:
                 session_timeout_ms=classic.session_timeout_ms,
                 protocols=tuple((one.name, bytes(one.metadata)) for one in classic.supported_protocols),
             ),
+            holds_gates=said.holds_gates,
         )
 
     def current(self) -> ConsumerGroupCurrentMemberAssignmentValue:

@@ -343,3 +343,27 @@ async def test_a_group_without_members_becomes_classic_again() -> None:
         group = world.groups(1).group("g")
         assert isinstance(group, Group) and len(group.members) == 1
         assert world.groups(1).offsets.of("g").offset_of((TOPIC, 0)) == 5
+
+
+async def test_nothing_is_withheld_where_all_members_hold_gates() -> None:
+    async with wired(2) as wire:
+        world = wire.world
+        connection = await wire.connect()
+        topics = world.groups(1).consumers.topics
+        before = topics.assignable
+        topics.assignable = lambda group_id, topic: before(group_id, topic)[:2]
+        every = [[0, 1, 2, 3]]
+        joined = await connection.call(beat("a", holds_gates=True))
+        assert list((assigned(joined) or {}).values()) == every
+        await connection.call(beat("stock"))
+        told = await connection.call(beat("a", 1, holds_gates=True))
+        assert sum(map(len, (assigned(told) or {}).values())) == 1
+        await world.kill(1)
+        await world.coordinate(2, isr=(2,))
+        assert group_of(world, 2).gated_by_broker() and not group_of(world, 2).gated_by_broker(but="stock")
+        world.groups(2).consumers.topics.assignable = topics.assignable
+        connection = await wire.connect(2)
+        await connection.call(beat("stock", -1))
+        topic = world.brokers[2].services.metadata.topic_id(TOPIC)
+        told = await connection.call(beat("a", 1, owned={topic: [0]}, holds_gates=True))
+        assert list((assigned(told) or {}).values()) == every
