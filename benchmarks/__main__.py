@@ -18,7 +18,18 @@ from benchmarks.report import Figure, console, summary
 
 NAMES: Final = (
     *("startup", "codec", "request_path", "inspection", "log", "latency", "small_requests", "throughput", "consume"),
-    *("security", "failover", "resize", "scale", "beside_idle", "handoff", "streams", "streams_sizes", "audit"),
+    *(
+        "security",
+        "proxy",
+        "failover",
+        "resize",
+        "scale",
+        "beside_idle",
+        "handoff",
+        "streams",
+        "streams_sizes",
+        "audit",
+    ),
     "audit_cost",
 )
 MUST_HOLD: Final = frozenset({"codec"})

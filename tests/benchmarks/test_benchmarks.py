@@ -13,6 +13,7 @@ from benchmarks import (
     consume,
     inspection,
     latency,
+    proxy,
     request_path,
     scale,
     security,
@@ -48,6 +49,12 @@ def test_a_dictionary_of_topics_makes_assignments_smaller() -> None:
     assert figure.met, figure
     old, new = (streams_sizes.measured(version, 500, 10) for version in (4, 11))
     assert old.total > new.total, "though it says more"
+
+
+@pytest.mark.processes
+def test_requests_pass_through_every_proxy() -> None:
+    figures = proxy.measure(requests=20, rounds=1, throughput=False)
+    assert len(figures) == 6 and all("us, p50" in one.reached for one in figures)
 
 
 @pytest.mark.processes
