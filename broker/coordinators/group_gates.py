@@ -24,12 +24,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from anabranch.broker.coordinators.classic_group import Group
 from anabranch.broker.coordinators.committed_offsets import CommittedOffset, TopicPartition
 from anabranch.broker.coordinators.gated_topic import ANY_OFFSET, GatedTopic, OffsetOf
 from anabranch.broker.coordinators.group_state import PREPARING, STABLE
+from anabranch.controller.zk.session import ConnectionLoss, SessionExpired
 from anabranch.protocol.consumer_protocol import decode_assignment
 from anabranch.protocol.errors import DecodeError, KafkaError
 from anabranch.protocol.order_gates import UNKNOWN
@@ -58,6 +59,7 @@ AGAIN_S: Final = 5.0
 NEW: Final = "this broker does not know the partition yet"
 UNBEGUN: Final = "its start is being committed for the group"
 
+Found = TypeVar("Found")
 Begin = Callable[["Slot", Mapping[TopicPartition, CommittedOffset]], "Awaitable[None]"]
 
 
@@ -301,7 +303,7 @@ class GroupGates:
 
     async def _find(self, slot: Slot, group: Group, generation: int) -> None:
         names = group.subscribed_topics() or frozenset()
-        await self.prepare(slot, sorted(names))
+        await insisting(lambda: self.prepare(slot, sorted(names)))
         held = [self._topics[name] for name in sorted(names) if name in self._topics]
         everything = {(topic.image.name, index) for topic in held for index in topic.image.partitions}
         missing = everything - {one for member in group.members for one in partitions_of(member.assignment)}
@@ -338,7 +340,7 @@ class GroupGates:
     async def _watching(self, name: str, news: asyncio.Event) -> None:
         """Ask the leaders as long as a group waits: retention, compaction and transactions move what is deliverable."""
         try:
-            while self._waiting_for(name) and (topic := await self._topic(name)) is not None:
+            while self._waiting_for(name) and (topic := await insisting(lambda: self._topic(name))) is not None:
                 news.clear()
                 await self._ends.ask(topic, topic.untold() or topic.concerned())
                 for slot in self._waiting_for(name):
@@ -350,6 +352,16 @@ class GroupGates:
                         await news.wait()
         finally:
             del self._watched[name]
+
+
+async def insisting(ask: Callable[[], Awaitable[Found]]) -> Found:
+    """Ask again while ZooKeeper cannot be asked for configurations."""
+    while True:
+        try:
+            return await ask()
+        except (ConnectionLoss, SessionExpired) as error:
+            log.info("ZooKeeper does not say which topics are gated: %s", error)
+            await asyncio.sleep(RETRY_S)
 
 
 def partitions_of(assignment: bytes) -> list[TopicPartition]:

@@ -16,6 +16,7 @@ import logging
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
 from anabranch import Consumer
@@ -30,6 +31,10 @@ from tests.sim.processes import pool
 GROWN: Final = "grown"
 GROUP: Final = "strangers"
 COUNTS: Final = ((1, 2, 4), (1, 2, 3, 5), (2, 4), (1, 4), (2, 3, 6), (3, 4, 6))
+FAULTS: Final = (
+    *("member dies", "member dies", "coordinator dies", "broker dies", "broker freezes", "link cut"),
+    *("session expires", "zookeeper cut off"),
+)
 CONVERGENCE_S: Final = 60.0
 
 
@@ -77,7 +82,8 @@ class Member(Reader):
 class Growing:
     """One schedule."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, faults: Sequence[str] = FAULTS) -> None:
+        self.faults = faults
         self.cluster = SimCluster(f"growing-{seed}", brokers=3, spares=0)
         rng = self.rng = self.cluster.rng("schedule")
         self.fired: Counter[str] = Counter()
@@ -124,6 +130,7 @@ class Growing:
         suffering.cancel()
         cluster.network.heal_all()
         for machine in cluster.machines.values():
+            cluster.zookeeper.mend(machine.host)
             if not machine.up:
                 cluster.boot(machine.node_id)
             elif machine.process is not None and machine.process.frozen:
@@ -142,9 +149,7 @@ class Growing:
         cluster, rng = self.cluster, self.rng
         while True:
             await asyncio.sleep(rng.uniform(0.3, 1.2))
-            what = rng.choice(
-                ("member dies", "member dies", "coordinator dies", "broker dies", "broker freezes", "link")
-            )
+            what = rng.choice(self.faults)
             self.fired[what] += 1
             cluster.tell(what)
             if what == "member dies":
@@ -166,7 +171,13 @@ class Growing:
                 await asyncio.sleep(rng.choice((0.5, 2.5)))
                 if cluster.machines[node].process is process:
                     cluster.thaw(node)
-            elif what == "link":
+            elif what == "session expires":
+                cluster.expire_session(node)
+            elif what == "zookeeper cut off":
+                cluster.zookeeper.cut(cluster.machines[node].host)
+                await asyncio.sleep(rng.choice((0.5, 2.0)))
+                cluster.zookeeper.mend(cluster.machines[node].host)
+            elif what == "link cut":
                 others = [one.host for one in cluster.brokers if one.node_id != node]
                 cluster.network.block(cluster.machines[node].host, rng.choice(others))
                 await asyncio.sleep(1)
@@ -177,9 +188,9 @@ class Growing:
                 cluster.boot(node)
 
 
-def play(seed: int, *, tell: bool = False) -> tuple[int, list[str], Counter[str]]:
+def play(seed: int, *, faults: Sequence[str] = FAULTS, tell: bool = False) -> tuple[int, list[str], Counter[str]]:
     """Run one schedule."""
-    one = Growing(seed)
+    one = Growing(seed, faults)
     violations = one.run()
     if tell:
         for at_s, line in one.cluster.history.story:
