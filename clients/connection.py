@@ -126,7 +126,8 @@ class Connection(asyncio.BufferedProtocol):
             raise NotAuthenticated(f"{host}:{port}: {what}") from refused
         except OSError as error:
             _abort(connection)
-            raise ConnectionError(f"cannot connect to {host}:{port}: {error}{_hint(connection, security)}") from error
+            hint = _hint(connection, security)
+            raise ConnectionError(f"cannot connect to {host}:{port}: {str(error) or 'it was closed'}{hint}") from error
         except BaseException:
             _abort(connection)
             raise
@@ -332,10 +333,18 @@ def _tls_options(security: Security | None, host: str) -> dict[str, Any]:
 
 def _hint(connection: Connection | None, security: Security | None) -> str:
     """What may be wrong with a peer that took a connection and closed it before it answered anything."""
-    if connection is None or connection._versions:
+    if connection is None:
+        return (
+            " in the handshake of TLS: perhaps its listener has none (security_protocol)" if _by_tls(security) else ""
+        )
+    if connection._versions:
         return ""
     secured = "" if security is None else ", or does without"
     return f" before it answered: perhaps its listener wants TLS or a login (security_protocol){secured}"
+
+
+def _by_tls(security: Security | None) -> bool:
+    return security is not None and security.tls is not None
 
 
 def _abort(connection: Connection | None) -> None:

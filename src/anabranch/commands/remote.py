@@ -56,17 +56,34 @@ def bootstrap(command: Callable[..., None]) -> Callable[..., None]:
 
 def security() -> SecurityArguments:
     """How clients that this command makes are let in: by its file of Kafka's client properties, if there is one."""
+    given = client_properties()
+    if not given:
+        return {}
+    from anabranch.clients.security_config import security_of
+
+    with _blamed():
+        return {"security": security_of(given)}
+
+
+def client_properties() -> dict[str, str]:
+    """What the file says, if there is one."""
     path = click.get_current_context().meta.get(SECURITY)
     if path is None:
         return {}
     from pathlib import Path
 
     from anabranch.broker.properties_file import properties_in
-    from anabranch.clients.security_config import security_of
 
+    with _blamed():
+        return dict(properties_in(Path(path).read_text()))
+
+
+@contextlib.contextmanager
+def _blamed() -> Iterator[None]:
     try:
-        return {"security": security_of(properties_in(Path(path).read_text()))}
+        yield
     except (ValueError, OSError) as error:
+        path = click.get_current_context().meta[SECURITY]
         raise click.UsageError(f"--command-config {path}: {error}") from None
 
 

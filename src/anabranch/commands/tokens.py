@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from anabranch.commands.remote import as_json, bootstrap, run, tell
+from anabranch.commands.remote import as_json, bootstrap, client_properties, run, tell
 
 if TYPE_CHECKING:
     from anabranch.clients.admin import Admin
     from anabranch.clients.token_admin import DelegationToken
 
 HOUR_MS = 3_600_000
+TRUST = ("ssl.truststore.type", "ssl.truststore.location", "ssl.endpoint.identification.algorithm")
 PROPERTIES = """\
 security.protocol={protocol}
-sasl.mechanism=SCRAM-SHA-256
+sasl.mechanism={mechanism}
 sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username="{id}" password="{secret}" \
 tokenauth="true";
 """
@@ -53,15 +54,19 @@ Examples:
 @click.option(
     "--hours", type=click.FloatRange(min=0, min_open=True), help="How long it may live. Default: the brokers'."
 )
-@click.option("--protocol", default="SASL_SSL", show_default=True, type=click.Choice(["SASL_SSL", "SASL_PLAINTEXT"]))
+@click.option(
+    "--protocol",
+    type=click.Choice(["SASL_SSL", "SASL_PLAINTEXT"]),
+    help="Of the listener to log in at. Default: that of --command-config, else SASL_SSL.",
+)
 @bootstrap
 def create(
-    file: Path, owner: str | None, renewers: tuple[str, ...], hours: float | None, protocol: str, bootstrap: str
+    file: Path, owner: str | None, renewers: tuple[str, ...], hours: float | None, protocol: str | None, bootstrap: str
 ) -> None:
     """Have a token made, and write it to FILE.
 
-    The file has Kafka's client properties, and can be read by its owner only. Add what TLS needs, such as
-    ssl.truststore.location.
+    The file has Kafka's client properties, and can be read by its owner only. Whom to trust in TLS it has from the file
+    of this command.
     """
     if file.exists():
         raise click.ClickException(f"{file} exists; name another file, or remove it")
@@ -75,7 +80,13 @@ def create(
     run(bootstrap, act)
     (token,) = made
     file.touch(mode=0o600)
-    file.write_text(PROPERTIES.format(protocol=protocol, id=token.token_id, secret=token.secret))
+    given = client_properties()
+    told = given.get("security.protocol", "")
+    chosen = protocol or (told if told.startswith("SASL_") else "SASL_SSL")
+    mechanism = given.get("sasl.mechanism", "")
+    scram = mechanism if mechanism.startswith("SCRAM") else "SCRAM-SHA-256"
+    trust = "".join(f"{name}={given[name]}\n" for name in TRUST if name in given and chosen == "SASL_SSL")
+    file.write_text(trust + PROPERTIES.format(protocol=chosen, mechanism=scram, id=token.token_id, secret=token.secret))
     click.echo(f"token {token.token_id} of {token.owner}, good until {_time(token.expires_ms)}: {file}")
 
 

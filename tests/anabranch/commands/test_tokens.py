@@ -15,7 +15,7 @@ async def test_a_token_from_its_making_to_its_end(tmp_path: Path) -> None:
     async with Cluster(1, listeners=[f"{LISTENER}://127.0.0.1:0"], properties=PROPERTIES) as cluster:
         password = config(tmp_path / "password", "PLAIN", PLAIN_MODULE, "admin", "a")
         file = tmp_path / "token.properties"
-        making = ("tokens", "create", str(file), "--protocol", LISTENER, "--hours", "1", "--command-config", password)
+        making = ("tokens", "create", str(file), "--hours", "1", "--command-config", password)
         status, made = await told(cluster, *making)
         assert status == 0, made
         token_id = made.split()[1]

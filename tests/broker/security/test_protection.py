@@ -212,7 +212,7 @@ async def test_clients_of_another_protocol_are_told_apart_in_one_line(caplog: py
             assert line in caplog.text or protocol == "SASL_PLAINTEXT"
             assert "security_protocol" in str(caught.value) or protocol == "SASL_PLAINTEXT"
     async with Cluster(1) as cluster:
-        with pytest.raises(ConnectionError):
+        with pytest.raises(ConnectionError, match="closed in the handshake of TLS: perhaps its listener has none"):
             await asked(cluster, arguments_of("SSL"))
         assert "a TLS handshake; this port speaks plain text" in caplog.text
         with pytest.raises(NotAuthenticated, match="wants no login"):
