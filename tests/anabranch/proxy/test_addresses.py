@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from anabranch.protocol import codec
@@ -66,6 +66,7 @@ def test_every_broker_is_moved_and_nothing_else(api: Any, version: int) -> None:
     check()
 
 
+@example(9216, None, "h")  # whose last byte is zero
 @given(st.integers(1, 65535), st.none() | st.text(max_size=3), st.sampled_from(["h", "broker-1", ""]))
 def test_an_answer_that_names_a_broker_is_never_taken_for_one_that_does_not(
     port: int, rack: str | None, host: str

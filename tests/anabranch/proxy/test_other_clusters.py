@@ -15,17 +15,20 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from anabranch import Consumer, Producer
+from anabranch import Admin, Consumer, Producer
 from anabranch.cluster import Cluster
 from anabranch.journal.capture import capture
 from anabranch.journal.recording import read_recording
 from anabranch.journal.replay import Replay
+from anabranch.processes import free_ports
 from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.proxy.proxy import Proxy
-from tests.anabranch.proxy.stories import PARTITIONS, everything, make_topics, settings
+from tests.anabranch.proxy.stories import PARTITIONS, VALUES, everything, make_topics, settings
 from tests.anabranch.proxy.test_proxy import asked
+from tests.anabranch.proxy.test_secured import PASSWORD, own_tls, story, upstream_tls
 from tests.differential.kafka_server import KafkaCluster, why_absent
 from tests.differential.replay import CLUSTER
+from tests.secured.certificates import PLAIN_MODULE, SCRAM_MODULE, files
 
 KFAKE = os.environ.get("ANABRANCH_KFAKE", "")
 LAZY = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
@@ -104,6 +107,33 @@ async def a_fetch_is_held(proxy: Proxy) -> None:
         while found < PARTITIONS:
             found += sum(map(len, (await consumer.getmany(timeout_ms=1000)).values()))
     proxy.faults.remove(gate.rule.name)
+
+
+@LAZY
+@pytest.mark.kafka_jars
+async def test_clients_log_in_to_kafka_with_tls_on_both_sides() -> None:
+    if reason := why_absent():
+        pytest.skip(f"NO PROXY IN FRONT OF KAFKA: {reason}")
+    prefix, (port,) = "listener.name.sasl_ssl", free_ports("127.0.0.1", 1)
+    properties = {
+        **CLUSTER,
+        **files().properties,
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        f"{prefix}.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_alice="{PASSWORD}";',
+        f"{prefix}.scram-sha-256.sasl.jaas.config": f"{SCRAM_MODULE} required;",
+        f"{prefix}.scram-sha-512.sasl.jaas.config": f"{SCRAM_MODULE} required;",
+    }
+    clients = ("confluent", "kafka-python", "aiokafka")
+    kafka = KafkaCluster(1, properties=properties, listeners=[f"SASL_SSL://127.0.0.1:{port}"])
+    async with kafka, asyncio.timeout(180):
+        async with Admin(kafka.bootstrap_servers) as admin:
+            await admin.set_password("alice", PASSWORD)
+        await make_topics(kafka.bootstrap_servers, *clients)
+        given = settings(f"127.0.0.1:{port}", tls=own_tls(), upstream_tls=upstream_tls(), journal_size=1000)
+        async with Proxy(given) as proxy:
+            found = await asyncio.gather(*(story(one, proxy.bootstrap_servers, one, tls=True) for one in clients))
+            assert found == [VALUES] * 3
+            assert proxy.journal is not None and proxy.journal.count(api="SaslAuthenticate") >= 3
 
 
 @LAZY
