@@ -17,6 +17,7 @@ from anabranch.broker.api import INTERNAL_TOPICS
 from anabranch.broker.config import BrokerSettings
 from anabranch.broker.effective_config import topic_config
 from anabranch.broker.metadata_cache import ClusterImage, can_collide, spelled
+from anabranch.broker.personas.persona import persona
 from anabranch.broker.personas.property_table import check_topic_properties
 from anabranch.controller.placement import assign_replicas
 from anabranch.controller.topic_admin import create_topic
@@ -181,6 +182,8 @@ def plan_topic(settings: BrokerSettings, image: ClusterImage, asked: CreatableTo
     check_new_topic(image, asked.name)
     if asked.assignments:
         check_assignment(assignment)
+        if persona(settings.kafka_version).answers_like_a_quorum:
+            check_assigned(image, asked)
     configs = {config.name: config.value or "" for config in asked.configs}
     check_topic_properties(settings.kafka_version, configs)
     topic_config(settings, configs)
@@ -203,6 +206,8 @@ def assignment_of(
     partitions, replicas = asked.num_partitions, asked.replication_factor
     partitions = settings.num_partitions if partitions == -1 else partitions
     replicas = settings.default_replication_factor if replicas == -1 else replicas
+    if replicas <= 0 and persona(settings.kafka_version).answers_like_a_quorum:
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
     if partitions > NEW_PARTITIONS_MAX:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION, f"Excessively large number of partitions: {partitions} > {NEW_PARTITIONS_MAX}"
@@ -254,6 +259,17 @@ def check_assignment(assignment: Mapping[int, list[int]]) -> None:
     elif sorted(assignment) != list(range(len(assignment))):
         problem = "partitions should be a consecutive 0-based integer sequence"
     if problem:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+
+
+def check_assigned(image: ClusterImage, asked: CreatableTopic) -> None:
+    """Raise INVALID_REPLICA_ASSIGNMENT for a partition that is assigned twice, and for brokers that are not there."""
+    if len({row.partition_index for row in asked.assignments}) < len(asked.assignments):
+        problem = "Found multiple manual partition assignments for one partition"
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+    unknown = sorted({one for row in asked.assignments for one in row.broker_ids} - image.brokers.keys())
+    if unknown:
+        problem = f"The manual partition assignment includes brokers {unknown}, but no such broker is registered"
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
 
 

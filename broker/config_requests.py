@@ -13,10 +13,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.broker import group_configs, group_properties
+from anabranch.broker.admin import check_topic_name
 from anabranch.broker.broker_properties import THREADS, broker_properties
 from anabranch.broker.config_changes import DEFAULT_ENTITY, change_config, read_config
 from anabranch.broker.dynamic_config import may_change, merged, usable
 from anabranch.broker.effective_config import topic_config
+from anabranch.broker.personas.persona import persona
 from anabranch.broker.personas.property_table import check_topic_properties
 from anabranch.broker.properties import Changes, ConfigError, ConfigKey, Kind
 from anabranch.broker.rights import demand
@@ -182,7 +184,8 @@ def check_broker(
 ) -> None:
     """Raise INVALID_REQUEST for properties that cannot change while a broker runs, and for impossible values."""
     known = broker_properties()
-    fixed = [name for name in after if not may_change(name, per_broker=True)]
+    gone = persona(static.kafka_version).gone_properties
+    fixed = [name for name in after if name not in gone and not may_change(name, per_broker=True)]
     if fixed:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {', '.join(fixed)}")
     moved = [name for name in ("listeners", "advertised.listeners") if name in after]
@@ -215,6 +218,8 @@ async def _topic_check(services: Services, name: str) -> Callable[[Mapping[str, 
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     image = services.metadata.image
+    if services.persona.answers_like_a_quorum:
+        check_topic_name(name)
     if name not in image.topics:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
 

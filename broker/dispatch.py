@@ -126,7 +126,7 @@ HANDLERS: Final[tuple[Served, ...]] = (
     Served("DescribeProducers", "0"),
     Served("UnregisterBroker", "0"),
     Served("DescribeTransactions", "0"),
-    Served("ListTransactions", "0-1"),
+    Served("ListTransactions", "0-2"),
     Served("AllocateProducerIds", "0", by_controllers=True),
     Served("ConsumerGroupHeartbeat", "0-1"),
     Served("ConsumerGroupDescribe", "0-1"),

@@ -77,7 +77,7 @@ def merged(static: BrokerSettings, changed: Mapping[str, str]) -> BrokerSettings
     """The settings with these changes; what was given at the start stays on record."""
     if not changed:
         return static
-    known = broker_properties()
+    known = broker_properties().keys() - persona(static.kafka_version).gone_properties
     settings = with_properties(static, {name: text for name, text in changed.items() if name in known})
     return dataclasses.replace(settings, given=static.given)
 

@@ -30,6 +30,7 @@ ALL_OPERATIONS: Final[Mapping[ResourceType, int]] = {
     kind: sum(1 << operation for operation in supported) for kind, supported in SUPPORTED.items()
 }
 """What the client of a node without an authorizer may do, as sets of bits."""
+CONFIG_OPERATIONS: Final = (Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
 
 
 def may(ctx: RequestContext, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
@@ -72,9 +73,12 @@ def may_with_some(ctx: RequestContext, operation: Operation, resource_type: Reso
 def operations(ctx: RequestContext, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
     """All that the client may do to a resource, as a set of bits (KIP-430)."""
     authorizer = ctx.services.authorizer
+    more = 0
+    if resource_type is ResourceType.GROUP and ctx.services.persona.groups_have_configs:
+        more = sum(1 << one for one in CONFIG_OPERATIONS if may(ctx, one, resource_type, name))
     if authorizer is None:
-        return ALL_OPERATIONS[resource_type]
-    return authorizer.operations(ctx.peer.principal, ctx.peer.acl_host, resource_type, name)
+        return ALL_OPERATIONS[resource_type] | more
+    return authorizer.operations(ctx.peer.principal, ctx.peer.acl_host, resource_type, name) | more
 
 
 def cluster_operations(ctx: RequestContext) -> int:

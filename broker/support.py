@@ -19,6 +19,8 @@ from anabranch.protocol.values import value
 
 COMPARED: Final = Path(__file__).with_name("compared.json")
 """The outcome of the last whole comparison with Kafka that was kept (`python -m tests.differential --keep`)."""
+COMPARED_WITH_KAFKA_4: Final = Path(__file__).with_name("compared_4.json")
+"""The same with Kafka 4.1."""
 
 
 @value
@@ -119,8 +121,9 @@ DIFFERENCES: Final = (
 
 def page() -> str:
     """The whole of SUPPORT.md."""
-    compared = json.loads(COMPARED.read_text())
-    asked, equal = (sum(one[what] for one in compared["apis"].values()) for what in ("answers", "equal"))
+    compared, with_4 = (json.loads(path.read_text()) for path in (COMPARED, COMPARED_WITH_KAFKA_4))
+    (asked, equal), (asked_4, equal_4) = map(totals, (compared, with_4))
+    shared = {tuple(row) for row in compared["differences"]}
     missing = [f"- {version}: {', '.join(gaps(version))}." for version in VERSIONS if gaps(version)]
     return "\n".join(
         [
@@ -134,14 +137,16 @@ def page() -> str:
             f"The same {asked} requests were put to Apache Kafka 3.9.0 and to Anabranch, at every version and with "
             "every edge we could think of (`tests/differential`): "
             f"**{equal / asked:.1%} of the answers are equal**, field by field but for ids, times, addresses, the "
-            "order of hash maps and the wording of messages. The last column counts them.",
+            "order of hash maps and the wording of messages. The last columns count them. Of the "
+            f"{asked_4} answers that such requests get of Apache Kafka 4.1.1, **{equal_4 / asked_4:.1%} are equal** to "
+            "those of a node that shows 4.1.",
             "",
             "What clients are told of each API, by the version of Kafka that a node shows. Where a Kafka has newer "
             "versions than are served, both stand there.",
             "",
-            f"| key | API | {' | '.join(VERSIONS)} | what it does | equal answers |",
-            f"|---:|---|{'---|' * len(VERSIONS)}---|---:|",
-            *(line(row, compared["apis"]) for row in HANDLERS),
+            f"| key | API | {' | '.join(VERSIONS)} | what it does | equal answers | of 4.1 |",
+            f"|---:|---|{'---|' * len(VERSIONS)}---|---:|---:|",
+            *(line(row, compared["apis"], with_4["apis"]) for row in HANDLERS),
             "",
             *(["Not served, of what these versions of Kafka have:", "", *missing, ""] if missing else []),
             "## Known differences",
@@ -151,6 +156,10 @@ def page() -> str:
             "What else answers differently in the comparison:",
             "",
             *(f"- {api}: {why}." for api, why in compared["differences"]),
+            "",
+            "And in that with 4.1:",
+            "",
+            *(f"- {api}: {why}." for api, why in with_4["differences"] if (api, why) not in shared),
             "",
             "Every error code that a node may answer, with a request for it: `python -m tests.contracts.error_codes`.",
             "",
@@ -184,10 +193,16 @@ def cell(version: str, row: Served) -> str:
     return f"{shown} of {theirs}" if theirs and theirs != shown else shown or "-"
 
 
-def line(row: Served, compared: dict[str, Any]) -> str:
+def totals(compared: dict[str, Any]) -> tuple[int, int]:
+    """How many answers were compared, and how many of them are equal."""
+    counts = compared["apis"].values()
+    return sum(one["answers"] for one in counts), sum(one["equal"] for one in counts)
+
+
+def line(row: Served, *compared: dict[str, Any]) -> str:
     """The row of one API."""
-    counts = compared.get(row.name)
-    equal = f"{counts['equal']} of {counts['answers']}" if counts else ""
+    counts = [one.get(row.name) for one in compared]
+    equal = " | ".join(f"{one['equal']} of {one['answers']}" if one else "" for one in counts)
     cells = " | ".join(cell(version, row) for version in VERSIONS)
     return f"| {row.api.key} | {row.name} | {cells} | {headline(row)} | {equal} |"
 

@@ -80,6 +80,8 @@ class WriteFeatures:
     expected_epoch: int
     token: int | None = None
     results: Mapping[str, tuple[ErrorCode, str]] = field(default_factory=dict)
+    configs: Mapping[str, str] = field(default_factory=dict)
+    """What is set for all brokers together with it, if nothing is set yet."""
 
 
 @value

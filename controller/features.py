@@ -28,6 +28,7 @@ SUPPORTED: Final[dict[str, tuple[int, int]]] = {RESHARD: (1, 1)}
 UPGRADE: Final = 1
 SAFE_DOWNGRADE: Final = 2
 UNSAFE_DOWNGRADE: Final = 3
+ELIGIBLE_LEADERS: Final = "eligible.leader.replicas.version"
 ALL_FAILED: Final = "The update failed for all features since the following feature had an error: "
 
 
@@ -58,7 +59,9 @@ def bootstrap(state: ClusterState) -> list[Effect]:
         for name, level in state.settings.first_features.items()
         if all(supported_by(broker, name, level) for broker in state.brokers.values())
     }
-    return [effects.WriteFeatures(levels, -1)]
+    # With eligible leader replicas Kafka's controller writes down how many replicas are enough, for all brokers alike.
+    enough = {"min.insync.replicas": str(state.settings.min_insync_replicas)} if levels.get(ELIGIBLE_LEADERS) else {}
+    return [effects.WriteFeatures(levels, -1, configs=enough)]
 
 
 def ask(state: ClusterState, event: FeaturesAsked) -> list[Effect]:

@@ -33,6 +33,7 @@ from anabranch.controller.znode_reader import ZnodeReader
 
 WRITES_AT_ONCE = 200
 """States in one transaction: few enough that others get their turn."""
+ALL_BROKERS = "brokers/<default>"
 TopicOutcome = events.TopicWritten | events.TopicWriteLost | events.TopicWriteRefused
 
 
@@ -99,11 +100,17 @@ class ZnodeWriter:
         data = znodes.encode_feature(effect.levels)
         try:
             if effect.expected_epoch < 0:
-                await self._writes.commit("first-features", [Create(paths.FEATURE, data)])
+                ops: list[Op] = [Create(paths.FEATURE, data)]
+                if effect.configs and not await self._reader.exists(paths.config(ALL_BROKERS)):
+                    ops += [
+                        Create(paths.config(ALL_BROKERS), znodes.encode_config(effect.configs)),
+                        Create(paths.CONFIG_CHANGE_PREFIX, znodes.encode_config_change(ALL_BROKERS), sequence=True),
+                    ]
+                await self._writes.commit("first-features", ops)
                 known = Features(effect.levels, 0)
             else:
-                ops = [Set(paths.FEATURE, data, effect.expected_epoch)]
-                stat = (await self._writes.commit("update-features", ops))[0]
+                replaced = Set(paths.FEATURE, data, effect.expected_epoch)
+                stat = (await self._writes.commit("update-features", [replaced]))[0]
                 assert isinstance(stat, Stat)
                 known = Features(effect.levels, stat.version)
         except (BadVersion, NodeExists, NoNode):

@@ -43,7 +43,8 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
     rows: list[CreatableTopicResult] = []
     created: dict[str, int] = {}
     turns = Turns()
-    for asked in request.topics:
+    quorum = services.persona.answers_like_a_quorum
+    for asked in {one.name: one for one in request.topics}.values() if quorum else request.topics:
         await turns.step()
         try:
             await admin.refuse_unless_controller(services)
@@ -56,7 +57,7 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
         except KafkaError as error:
             rows.append(refused(asked.name, error))
     late = set(created) if request.timeout_ms <= 0 else await unsettled(services, created, request.timeout_ms)
-    topics = [timed_out(row) if row.name in late else row for row in rows]
+    topics = [timed_out(row, with_id=not quorum) if row.name in late else row for row in rows]
     return CreateTopicsResponse(topics=topics, throttle_time_ms=spending.wait_ms)
 
 
@@ -84,7 +85,8 @@ async def create_one(
     if not validate_only:
         spending.spend(len(plan.assignment))
         await admin.create(services, plan)
-    topic_id = ZERO_UUID if validate_only else plan.topic_id
+    # What a quorum only checks has an id all the same, which nothing will ever have.
+    topic_id = ZERO_UUID if validate_only and not services.persona.answers_like_a_quorum else plan.topic_id
     if not may(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, plan.name):
         return CreatableTopicResult(
             name=plan.name,
@@ -122,8 +124,8 @@ def refused(name: str, error: KafkaError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message or None, configs=[])
 
 
-def timed_out(row: CreatableTopicResult) -> CreatableTopicResult:
+def timed_out(row: CreatableTopicResult, *, with_id: bool) -> CreatableTopicResult:
     """The row of a topic that exists, and is not seen to be led yet."""
     late = refused(row.name, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
-    late.topic_id = row.topic_id
+    late.topic_id = row.topic_id if with_id else ZERO_UUID
     return late

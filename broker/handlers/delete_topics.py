@@ -34,7 +34,10 @@ async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> De
     """Mark each topic on its own; wait for all of them together."""
     asked = request.topics if ctx.version >= 6 else [by_name(name) for name in request.topic_names]
     spending = Spending(ctx, strict=ctx.version >= FIRST_VERSION_WITH_STRICT_QUOTA)
-    results = []
+    results: list[DeletableTopicResult] = []
+    quorum = ctx.services.persona.answers_like_a_quorum
+    if quorum:
+        results, asked = repeated(ctx, asked)
     marked: list[DeletableTopicResult] = []
     turns = Turns()
     for topic in asked:
@@ -46,7 +49,10 @@ async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> De
             name = topic.name
             if name is None and error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 name = told_name(ctx, topic.topic_id)
-            results.append(DeletableTopicResult(name=name, topic_id=topic.topic_id, error_code=error.code))
+            message = error.message if quorum else None
+            results.append(
+                DeletableTopicResult(name=name, topic_id=topic.topic_id, error_code=error.code, error_message=message)
+            )
     metadata = ctx.services.metadata
     names = {row.name for row in marked}
     await metadata.wait_until(lambda image: image.topics.keys().isdisjoint(names), request.timeout_ms)
@@ -79,14 +85,43 @@ async def mark(ctx: RequestContext, asked: DeleteTopicState, spending: Spending)
     if name not in image.topics and (not admin.is_legal(name) or await is_going(services.session, name)):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
     topic = image.topics.get(name)
+    topic_id = asked.topic_id
+    if topic is not None and services.persona.answers_like_a_quorum:
+        topic_id = topic.topic_id
     spending.spend(len(topic.partitions) if topic is not None else 0)
     await delete_topic(services.session, name)
     return DeletableTopicResult(
         name=name,
-        topic_id=asked.topic_id,
+        topic_id=topic_id,
         error_code=ErrorCode.NONE,
         error_message=None if topic is None else waits_for(topic, image),
     )
+
+
+def repeated(
+    ctx: RequestContext, asked: list[DeleteTopicState]
+) -> tuple[list[DeletableTopicResult], list[DeleteTopicState]]:
+    """One refusal for each topic that is asked for more than once, by name, by id, or by both; and the others."""
+
+    def key_of(topic: DeleteTopicState) -> str | bytes:
+        if topic.name is not None:
+            return topic.name
+        return told_name(ctx, topic.topic_id) or topic.topic_id
+
+    by_key: dict[str | bytes, list[DeleteTopicState]] = {}
+    for topic in asked:
+        by_key.setdefault(key_of(topic), []).append(topic)
+    refused = [
+        DeletableTopicResult(
+            name=next((one.name for one in same if one.name is not None), None),
+            topic_id=max(one.topic_id for one in same),
+            error_code=ErrorCode.INVALID_REQUEST,
+            error_message="The topic is asked for more than once.",
+        )
+        for same in by_key.values()
+        if len(same) > 1
+    ]
+    return refused, [same[0] for same in by_key.values() if len(same) == 1]
 
 
 def told_name(ctx: RequestContext, topic_id: bytes) -> str | None:

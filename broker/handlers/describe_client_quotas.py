@@ -35,7 +35,8 @@ async def describe_client_quotas(
     """Describe the entities that the filter matches."""
     try:
         demand(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
-        asked = quotas.checked_filter((one.entity_type, component_of(one)) for one in request.components)
+        strict = ctx.services.persona.answers_like_a_quorum
+        asked = quotas.checked_filter((one.entity_type, component_of(one, strict)) for one in request.components)
     except KafkaError as error:
         return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
     found = await quotas.entities(ctx.services.session)
@@ -52,11 +53,17 @@ async def describe_client_quotas(
     )
 
 
-def component_of(asked: ComponentData) -> quotas.Component:
-    """What one component means; only an exact one has a name. Raises UNKNOWN_SERVER_ERROR, which is all Kafka says."""
+def component_of(asked: ComponentData, strict: bool) -> quotas.Component:
+    """What one component means; only an exact one has a name.
+
+    Raises UNKNOWN_SERVER_ERROR, which is all that Kafka with ZooKeeper says, or (strict) INVALID_REQUEST.
+    """
     known = asked.match_type in (OF_DEFAULT, SPECIFIED) or (asked.match_type == EXACT and asked.match is not None)
     if not known:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Unexpected match type: {asked.match_type}")
+        code = ErrorCode.INVALID_REQUEST if strict else ErrorCode.UNKNOWN_SERVER_ERROR
+        raise KafkaError(code, f"Unexpected match type: {asked.match_type}")
+    if strict and asked.match_type != EXACT and asked.match is not None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Request specified a match where the type of match has none")
     return quotas.Component(
         exact=asked.match_type != SPECIFIED, name=asked.match if asked.match_type == EXACT else None
     )

@@ -39,9 +39,9 @@ async def describe_topic_partitions(
     image, cursor = ctx.services.metadata.image, request.cursor
     names = sorted({topic.name for topic in request.topics} or image.topics)
     if cursor is not None:
-        names = [name for name in names if name >= cursor.topic_name]
-        if cursor.partition_index < 0 or (request.topics and not names):
+        if cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names):
             return refused(request)
+        names = [name for name in names if name >= cursor.topic_name]
     left = max(min(request.response_partition_limit, PARTITIONS_MAX), 1)
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     hidden: list[DescribeTopicPartitionsResponseTopic] = []

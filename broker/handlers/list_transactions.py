@@ -1,28 +1,34 @@
-"""ListTransactions: the transactional ids that this broker coordinates (KIP-664, KIP-994).
+"""ListTransactions: the transactional ids that this broker coordinates (KIP-664, KIP-994, KIP-1152).
 
-Versions 0 and 1; v1 asks for what has been open for longer than so many milliseconds. Names of states that do not exist
-match nothing and are told back. While a partition is being loaded the answer is COORDINATOR_LOAD_IN_PROGRESS.
+Versions 0 to 2; v1 asks for what has been open for longer than so many milliseconds, v2 for ids that match a regular
+expression (RE2) as a whole. Names of states that do not exist match nothing and are told back. While a partition is
+being loaded the answer is COORDINATOR_LOAD_IN_PROGRESS.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.coordinators.consumer_groups.regular_expressions import matcher
 from anabranch.broker.coordinators.transactional_id import Transaction, TransactionState
 from anabranch.broker.rights import may
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis import list_transactions as messages
 from anabranch.protocol.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
-@handles(ListTransactionsRequest, versions="0-1")
+@handles(ListTransactionsRequest, versions="0-2")
 async def list_transactions(ctx: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
     """List those that pass the filters."""
     coordinator = ctx.services.transactions
     if coordinator.loading:
-        return ListTransactionsResponse(
-            error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, unknown_state_filters=[], transaction_states=[]
-        )
+        return refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    try:
+        matches = matcher(request.transactional_id_pattern) if request.transactional_id_pattern else anything
+    except KafkaError as error:
+        return refused(error.code)
     states = {state.title for state in TransactionState}
     now_ms = ctx.services.now_ms()
     return ListTransactionsResponse(
@@ -35,14 +41,28 @@ async def list_transactions(ctx: RequestContext, request: ListTransactionsReques
                 transaction_state=one.state.title,
             )
             for one in coordinator.transactions()
-            if passes(one, request, now_ms)
+            if passes(one, request, now_ms, matches)
             and may(ctx, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, one.transactional_id)
         ],
     )
 
 
-def passes(transaction: Transaction, request: ListTransactionsRequest, now_ms: int) -> bool:
+def refused(code: ErrorCode) -> ListTransactionsResponse:
+    """The answer that lists nothing."""
+    return ListTransactionsResponse(error_code=code, unknown_state_filters=[], transaction_states=[])
+
+
+def anything(_transactional_id: str) -> bool:
+    """The pattern of a request that has none."""
+    return True
+
+
+def passes(
+    transaction: Transaction, request: ListTransactionsRequest, now_ms: int, matches: Callable[[str], bool]
+) -> bool:
     """Whether all filters let it pass; an empty or negative one lets everything pass."""
+    if not matches(transaction.transactional_id):
+        return False
     if request.producer_id_filters and transaction.producer_id not in request.producer_id_filters:
         return False
     if request.state_filters and transaction.state.title not in request.state_filters:

@@ -151,7 +151,9 @@ def look_up(
             (name, [(one, UNKNOWN_OFFSET, NO_LEADER_EPOCH, "", code) for one in ones]) for name, ones in topics or ()
         ]
         return code, rows
-    chosen = once_each(topics) if topics is not None else all_topics(offsets)
+    chosen = all_topics(offsets) if topics is None else topics
+    if topics is not None and not ctx.services.persona.answers_like_a_quorum:
+        chosen = once_each(topics)
     found: list[tuple[str, list[Row]]] = []
     for name, indexes in chosen:
         if may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name):

@@ -77,7 +77,7 @@ def settings_of(ctx: RequestContext, topic: str, index: int) -> LogSettings | No
 
 def check(ctx: RequestContext, replica_id: int, settings: LogSettings | None) -> None:
     """Raise KafkaError if this version cannot read from the topic at all."""
-    if settings is None:
+    if settings is None or not ctx.services.persona.converts_messages:
         return
     if settings.codec is Compression.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "the topic's batches are zstd, which needs Fetch v10")

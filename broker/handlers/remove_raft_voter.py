@@ -10,6 +10,7 @@ from anabranch.broker.rights import demand
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.wire import ZERO_UUID
 
 
 @handles(RemoveRaftVoterRequest, versions="0")
@@ -18,6 +19,8 @@ async def remove_raft_voter(ctx: RequestContext, request: RemoveRaftVoterRequest
     try:
         demand(ctx, Operation.ALTER, ResourceType.CLUSTER)
         check_cluster(ctx, request.cluster_id)
+        if request.voter_directory_id == ZERO_UUID:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Remove voter request didn't include a valid voter")
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
             "Cluster doesn't support removing voter because the kraft.version feature is 0",

@@ -32,6 +32,13 @@ class Persona:
     """Whether clients that are not this project's are told of the APIs of KIP-253."""
     any_broker_is_controller: bool = False
     """Whether each broker takes what is for the controller, and hands it on: clients see no controller (KRaft)."""
+    answers_like_a_quorum: bool = False
+    """Whether requests about topics, configurations and quotas are judged as KRaft's controllers do, where those differ
+    from Kafka with ZooKeeper: other codes for some mistakes, and what is named twice is answered once."""
+    converts_messages: bool = True
+    """Whether old consumers are told that they cannot read what would have to be converted for them."""
+    groups_have_configs: bool = False
+    """Whether a group has a configuration, which one may describe and alter."""
     updates_features_together: bool = False
     """Whether one update of a feature that is refused spoils the others of its request (KIP-1022)."""
     gone_properties: frozenset[str] = frozenset()

@@ -18,8 +18,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from anabranch.broker.api import version_range
+from anabranch.broker.personas.persona import persona
 from anabranch.clients.connection import Connection
-from anabranch.journal.comparable import Namer, plain
+from anabranch.journal.comparable import FREE, FREE_IN_KAFKA_4, UNORDERED_IN_KAFKA_4, Namer, plain
 from anabranch.protocol.apis.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -27,17 +29,23 @@ from anabranch.protocol.apis.create_topics import (
     CreateTopicsRequest,
 )
 from anabranch.protocol.apis.describe_cluster import DescribeClusterRequest
+from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from anabranch.protocol.records.batch_builder import BatchBuilder
-from anabranch.protocol.registry import BY_NAME, api_of
+from anabranch.protocol.registry import api_of
+from anabranch.protocol.wire import ZERO_UUID
 
 NOW_MS: Final = int(time.time() * 1000) - 60_000
 """The time of all records: the same for both clusters, and recent enough to be retained."""
 PATIENCE_S: Final = 5.0
 POLL_S: Final = 0.02
+DEBUGGER: Final = -2
+"""The replica id of a consumer that also asks followers."""
 CLOSED: Final = "the connection was closed"
 SILENT: Final = "no answer"
+FIRST_VERSION_WITH_IDS: Final = {"Produce": 13, "OffsetCommit": 10, "OffsetFetch": 10}
+"""From which on topics are not named."""
 
 Story = Callable[["Run"], Awaitable[None]]
 
@@ -47,12 +55,24 @@ class Case:
     """One story about one API."""
 
     api: str
-    first: int
-    last: int
+    versions: str
+    """Those that it is about, of all that a Kafka has; empty: all of these."""
     story: Story
     brokers: int
     alone: bool
     """It changes what other cases see."""
+    kafka: str = ""
+    """The Kafka from which on there is what it asks for."""
+
+    def versions_of(self, kafka: str) -> range:
+        """The versions at which it is told to this Kafka, and to ours in its clothes."""
+        if self.kafka > kafka:
+            return range(0)
+        first, last = accepted(kafka, self.api)
+        if self.versions:
+            asked = version_range(self.versions)
+            first, last = max(first, asked[0]), min(last, asked[1])
+        return range(first, last + 1)
 
     @property
     def name(self) -> str:
@@ -68,13 +88,23 @@ class Case:
 CASES: Final[list[Case]] = []
 
 
-def case(api: str, versions: str = "", *, brokers: int = 1, alone: bool = False) -> Callable[[Story], Story]:
-    """Put a story into the corpus; it runs once per version (all of the API, unless told otherwise)."""
-    first, _, last = (versions or f"0-{BY_NAME[api].last_version}").partition("-")
+def accepted(kafka: str, api: str) -> tuple[int, int]:
+    """The versions of an API that a Kafka takes; none of them: (0, -1)."""
+    shown = persona(kafka)
+    if api not in shown.ranges:
+        return 0, -1
+    first, last = version_range(shown.ranges[api])
+    return max(first, shown.refused_below.get(api, first)), last
+
+
+def case(
+    api: str, versions: str = "", *, brokers: int = 1, alone: bool = False, kafka: str = ""
+) -> Callable[[Story], Story]:
+    """Put a story into the corpus; it runs once per version (all that a Kafka has, unless told otherwise)."""
 
     def register(story: Story) -> Story:
         assert all((one.api, one.name) != (api, story.__name__) for one in CASES), f"{api} {story.__name__} twice"
-        CASES.append(Case(api, int(first), int(last or first), story, brokers, alone))
+        CASES.append(Case(api, versions, story, brokers, alone, kafka))
         return story
 
     return register
@@ -100,12 +130,14 @@ class Run:
     case: Case
     version: int
     addresses: Mapping[int, tuple[str, int]]
+    kafka: str = "3.9"
     answers: list[Answer] = field(default_factory=list)
     _connections: dict[tuple[int, str], Connection] = field(default_factory=dict)
     _namer: Namer = field(init=False)
 
     def __post_init__(self) -> None:
-        self._namer = Namer(self.name(""))
+        quorum = {"unordered": UNORDERED_IN_KAFKA_4, "free": FREE | FREE_IN_KAFKA_4} if self.kafka >= "4" else {}
+        self._namer = Namer(self.name(""), **quorum)
 
     def name(self, suffix: str = "t") -> str:
         """A name that no other run uses: for topics, groups, transactional ids."""
@@ -173,7 +205,7 @@ class Run:
         assert made.topics[0].error_code == 0, made
         count = len(replicas) or partitions
         for broker in self.addresses:
-            await self.settled(
+            known = await self.settled(
                 MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False),
                 lambda answer: (
                     len(answer.topics[0].partitions) == count
@@ -181,6 +213,21 @@ class Run:
                 ),
                 to=broker,
             )
+        for row in known.topics[0].partitions:
+            for broker in row.replica_nodes:
+                await self._replicated(topic, row.partition_index, broker)
+
+    async def _replicated(self, topic: str, partition: int, broker: int) -> None:
+        """A broker of a quorum may tell of a replica before that one is there."""
+        asked = ListOffsetsPartition(partition_index=partition, current_leader_epoch=-1, timestamp=-1)
+        await self.settled(
+            ListOffsetsRequest(
+                replica_id=DEBUGGER, isolation_level=0, topics=[ListOffsetsTopic(name=topic, partitions=[asked])]
+            ),
+            lambda answer: answer.topics[0].partitions[0].error_code == 0,
+            version=5,
+            to=broker,
+        )
 
     async def controller(self) -> int:
         """Who takes the requests that change topics."""
@@ -204,17 +251,30 @@ class Run:
     def _version_of(self, api: str, version: int | None) -> int:
         if version is not None:
             return version
-        return self.version if api == self.case.api else BY_NAME[api].last_version
+        return self.version if api == self.case.api else accepted(self.kafka, api)[1]
 
     async def _answer(self, request: Any, version: int | None, to: int, over: str, timeout_s: float) -> Any:
         chosen = self._version_of(api_of(type(request)).name, version)
         connection = await self._connection(to, over)
         try:
+            if chosen >= FIRST_VERSION_WITH_IDS.get(api_of(type(request)).name, chosen + 1):
+                await self._identify(connection, request)
             return await connection.call(request, version=chosen, timeout_ms=timeout_s * 1000)
         except ConnectionError:
             return CLOSED
         except TimeoutError:
             return SILENT
+
+    async def _identify(self, connection: Connection, request: Any) -> None:
+        """Set the ids of the topics that a request names."""
+        groups = getattr(request, "groups", None)
+        lists = [one.topics or [] for one in groups] if groups is not None else [topics_in(request)]
+        topics = [topic for one in lists for topic in one]
+        names = [MetadataRequestTopic(name=topic.name) for topic in topics]
+        known = await connection.call(MetadataRequest(topics=names, allow_auto_topic_creation=False), version=12)
+        ids = {row.name: row.topic_id for row in known.topics}
+        for topic in topics:
+            topic.topic_id = ids.get(topic.name, ZERO_UUID)
 
     async def _until(self, request: Any, good: Callable[[Any], bool], version: int | None, to: int, over: str) -> Any:
         deadline = asyncio.get_running_loop().time() + PATIENCE_S
@@ -232,6 +292,12 @@ class Run:
             connection = await Connection.open(host, port, client_id="corpus")
             self._connections[to, over] = connection
         return connection
+
+
+def topics_in(request: Any) -> list[Any]:
+    """The topics of a request."""
+    found: list[Any] = request.topic_data if isinstance(request, ProduceRequest) else request.topics
+    return found
 
 
 def batch(

@@ -19,6 +19,8 @@ class Known:
 
     pattern: str
     why: str
+    in_kafka_4: bool = False
+    """Whether it is the same with Kafka 4."""
 
     @property
     def api(self) -> str:
@@ -43,26 +45,32 @@ KNOWN_DIFFERENCES: Final[tuple[Known, ...]] = (
     Known(
         r"DescribeConfigs\.one_broker_config_at_a_time #41 .*",
         "a node takes 10000 connections unless it is told more: Kafka's default is more than a process may have",
+        in_kafka_4=True,
     ),
     Known(
         r"IncrementalAlterConfigs\.of_a_topic_refused #(14|15) responses\[0\]\.error_code",
         "Kafka has no answer for an operation that does not exist, if it is for a topic; ours is INVALID_REQUEST",
+        in_kafka_4=True,
     ),
     Known(
         r"Metadata\.creates_what_it_is_asked_for #1 topics\[0\].*",
         "a topic that is made for somebody who asks gets a moment to be led, so that most need not ask again",
+        in_kafka_4=True,
     ),
     Known(
         r"Metadata\.by_topic_id #6 .*",
         "Kafka fails at a topic of neither name nor id; ours calls the row invalid and answers the rest",
+        in_kafka_4=True,
     ),
     Known(
         r"Fetch\.limits #5 responses\[0\]\.partitions\[\d\]\..*",
         "Kafka fails at a negative limit for a partition; ours reads it as the smallest",
+        in_kafka_4=True,
     ),
     Known(
         r"Fetch\.the_same_partition_twice #1 .*",
         "Kafka keeps what is asked in a map and answers once; ours answers every row",
+        in_kafka_4=True,
     ),
     Known(
         r"ListOffsets\.(of_a_log #1[34]|of_compressed_batches #[34]) .*\.old_style_offsets",
@@ -71,10 +79,12 @@ KNOWN_DIFFERENCES: Final[tuple[Known, ...]] = (
     Known(
         r"(ListOffsets\.with_epochs #4|OffsetForLeaderEpoch\.current_epochs #3) .*",
         "an epoch below -1 means to Kafka an epoch long gone; to us, like -1, that the client knows none",
+        in_kafka_4=True,
     ),
     Known(
         r"ElectLeaders\.elections #6 .*",
         "Kafka has no answer for a kind of election that does not exist; ours is INVALID_REQUEST",
+        in_kafka_4=True,
     ),
     Known(
         r"AlterPartitionReassignments\.moves #8 responses",
@@ -87,17 +97,71 @@ KNOWN_DIFFERENCES: Final[tuple[Known, ...]] = (
     Known(
         r"Produce\.(unsound_batches #[457]|odd_headers #7) .*\.log_start_offset",
         "what is refused before it comes to the log has no log start offset in Kafka's answer; ours names it",
+        in_kafka_4=True,
     ),
     Known(
         r"Produce\.odd_offsets #.*",
         "Kafka lets records in that do not count from 0, or fails; ours refuses the batch, for their readers' sake",
+        in_kafka_4=True,
     ),
     Known(
         r"AlterPartitionReassignments\.moved #[345] .*\.leader_epoch",
         "a move that is complete is one write here, with one new epoch; in Kafka the new leader comes before it",
+        in_kafka_4=True,
     ),
     Known(
         r"Fetch\.(old_formats_of_zstd|of_a_topic_without_conversion|zstd_for_old.*|conversion_.*) #\d .*\.records",
         "records that an old version cannot have are an empty message set, not null, which librdkafka cannot read",
     ),
 )
+
+KNOWN_OF_KAFKA_4: Final[tuple[Known, ...]] = (
+    Known(
+        r"ApiVersions\.(what_is_served|software_names) .* api_keys\[(7[6-9]|8[3-9]|9[0-2])\]",
+        "share groups and streams groups are not served",
+    ),
+    Known(
+        r"FindCoordinator\.unknown_kinds #1 .*",
+        "there are no share groups: for their keys there is no coordinator, also for a key that is none",
+    ),
+    Known(
+        r"DescribeConfigs\.(client_metrics #1|what_is_not_there #1[23]) .*",
+        "neither groups nor the metrics of clients have a configuration",
+    ),
+    Known(
+        r"(AlterConfigs\.not_replaced #13|IncrementalAlterConfigs\.of_a_topic_refused #27) .*",
+        "groups have no configuration, so that no property is a wrong one",
+    ),
+    Known(
+        r"DescribeConfigs\.the_cluster_default #1 .*configs\[zookeeper.connect\]",
+        "Kafka keeps what it does not know for all brokers, and tells it; ours keeps it and does not",
+    ),
+    Known(
+        r"CreateTopics\.with_good_configs #(5|20|21) .*\.value",
+        "Kafka 4 tells the value of a property as it was written, also with blanks and capitals; ours what it means",
+    ),
+    Known(
+        r"DeleteTopics\.no_time #1 .*\.topic_id",
+        "the answer that the time is up tells the topic's id",
+    ),
+    Known(
+        r"Fetch\.as_a_follower .*node_endpoints",
+        "a replica is told where the leader is that it does not know, too",
+    ),
+    Known(
+        r"OffsetCommit\.with_unknown_members #1 .*",
+        "a member of a group that is not there is told ILLEGAL_GENERATION by every version; Kafka 4 has another for v9",
+    ),
+    Known(
+        r"DescribeTopicPartitions\.topics_not_there #3 .*",
+        "Kafka fails at a topic without a name; ours calls the name illegal",
+    ),
+)
+"""What else is different from Kafka 4.1."""
+
+
+def known_differences(kafka: str) -> tuple[Known, ...]:
+    """What is different from this Kafka."""
+    if kafka < "4":
+        return KNOWN_DIFFERENCES
+    return (*(row for row in KNOWN_DIFFERENCES if row.in_kafka_4), *KNOWN_OF_KAFKA_4)

@@ -27,15 +27,17 @@ CLUSTER: Final[Mapping[str, str]] = {
 """What both clusters are told; everything else is a default, and defaults are compared too."""
 
 
-async def replay(cases: Sequence[Case], addresses: Mapping[int, tuple[str, int]], whose: str) -> list[Answer]:
-    """The answers of a cluster to these cases at all their versions."""
+async def replay(
+    cases: Sequence[Case], addresses: Mapping[int, tuple[str, int]], whose: str, kafka: str = "3.9"
+) -> list[Answer]:
+    """The answers of a cluster to these cases at all their versions that this Kafka has."""
     await internal_topics(addresses)
     answers: list[Answer] = []
 
     async def one(case: Case) -> None:
         began = asyncio.get_running_loop().time()
-        for version in range(case.first, case.last + 1):
-            answers.extend(await _run(Run(case, version, addresses)))
+        for version in case.versions_of(kafka):
+            answers.extend(await _run(Run(case, version, addresses, kafka)))
         took_s = asyncio.get_running_loop().time() - began
         if took_s > SLOW_S:
             log.warning("%s took %.1f s for %s", whose, took_s, case.id)
@@ -55,7 +57,7 @@ async def replay(cases: Sequence[Case], addresses: Mapping[int, tuple[str, int]]
 
 async def internal_topics(addresses: Mapping[int, tuple[str, int]]) -> None:
     """Let the cluster make them, so that no case meets a cluster without."""
-    prelude = Run(Case("FindCoordinator", 6, 6, _nothing, 1, alone=True), 6, addresses)
+    prelude = Run(Case("FindCoordinator", "6", _nothing, 1, alone=True), 6, addresses)
     for kind in (0, 1):
         request = FindCoordinatorRequest(coordinator_keys=["x"], key_type=kind)
         await prelude.settled(request, lambda answer: answer.coordinators[0].error_code == 0)

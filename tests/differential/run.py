@@ -12,6 +12,7 @@ from anabranch.processes import ProcessCluster
 from tests.differential.case import CASES, Answer, Case
 from tests.differential.compare import Comparison, compare
 from tests.differential.kafka_server import KafkaCluster
+from tests.differential.kraft_server import KraftCluster
 from tests.differential.replay import CLUSTER, replay
 
 
@@ -20,27 +21,33 @@ def selected(names: Sequence[str]) -> list[Case]:
     return [case for case in CASES if not names or not {case.api, case.id, str(case.brokers)}.isdisjoint(names)]
 
 
-async def compared(cases: Sequence[Case]) -> Comparison:
+async def compared(cases: Sequence[Case], kafka: str = "3.9") -> Comparison:
     """Replay on both, at the same time; clusters are shared by the cases that want the same number of brokers."""
-    kafka: list[Answer] = []
+    cases = [case for case in cases if case.versions_of(kafka)]
+    theirs_all: list[Answer] = []
     ours: list[Answer] = []
     for brokers in sorted({case.brokers for case in cases}):
         part = [case for case in cases if case.brokers == brokers]
-        theirs, own = await asyncio.gather(answers_of_kafka(part, brokers), answers_of_ours(part, brokers))
-        kafka += theirs
+        theirs, own = await asyncio.gather(
+            answers_of_kafka(part, brokers, kafka), answers_of_ours(part, brokers, kafka)
+        )
+        theirs_all += theirs
         ours += own
-    return compare(kafka, ours)
+    return compare(theirs_all, ours)
 
 
-async def answers_of_kafka(cases: Sequence[Case], brokers: int) -> list[Answer]:
+async def answers_of_kafka(cases: Sequence[Case], brokers: int, kafka: str) -> list[Answer]:
     """What Kafka answers."""
-    async with KafkaCluster(brokers, properties=CLUSTER) as cluster:
-        return await replay(cases, cluster.addresses, "Kafka")
+    cluster = (KafkaCluster if kafka < "4" else KraftCluster)(brokers, properties=CLUSTER)
+    async with cluster:
+        return await replay(cases, cluster.addresses, "Kafka", kafka)
 
 
-async def answers_of_ours(cases: Sequence[Case], brokers: int) -> list[Answer]:
+async def answers_of_ours(cases: Sequence[Case], brokers: int, kafka: str) -> list[Answer]:
     """What Anabranch answers."""
     known = {property_name(field.name) for field in dataclasses.fields(BrokerSettings)}
     properties = {name: value for name, value in CLUSTER.items() if name in known}
-    async with ProcessCluster(brokers, properties=properties, log_level="warning") as cluster:
-        return await replay(cases, {node.node_id: (node.host, node.port) for node in cluster.brokers}, "Anabranch")
+    shown = dict.fromkeys(range(1, brokers + 1), kafka)
+    async with ProcessCluster(brokers, properties=properties, log_level="warning", kafka=shown) as cluster:
+        addresses = {node.node_id: (node.host, node.port) for node in cluster.brokers}
+        return await replay(cases, addresses, "Anabranch", kafka)

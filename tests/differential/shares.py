@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from anabranch.broker.support import COMPARED
+from anabranch.broker.support import COMPARED, COMPARED_WITH_KAFKA_4
 from tests.differential.compare import Comparison
-from tests.differential.known import KNOWN_DIFFERENCES
+from tests.differential.known import known_differences
 
 
 def table(result: Comparison) -> str:
@@ -18,10 +18,11 @@ def table(result: Comparison) -> str:
     return "\n".join(rows)
 
 
-def keep(result: Comparison) -> None:
+def keep(result: Comparison, kafka: str = "3.9") -> None:
     """Write down what SUPPORT.md tells: the counts, and why the rest differs."""
     counts = {
         api: {"answers": count, "equal": count - result.unequal[api]} for api, count in sorted(result.asked.items())
     }
-    differences = sorted([row.api, row.why] for row in KNOWN_DIFFERENCES)
-    COMPARED.write_text(json.dumps({"apis": counts, "differences": differences}, indent=2) + "\n")
+    differences = sorted([row.api, row.why] for row in known_differences(kafka))
+    path = COMPARED if kafka < "4" else COMPARED_WITH_KAFKA_4
+    path.write_text(json.dumps({"apis": counts, "differences": differences}, indent=2) + "\n")

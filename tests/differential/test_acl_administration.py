@@ -235,7 +235,7 @@ def in_order(content: Any) -> Any:
 
 async def told(story: Callable[[Telling], Any], version: int, addresses: dict[int, tuple[str, int]]) -> Telling:
     """Tell a story to a cluster."""
-    run = Telling(Case("DescribeAcls", 0, 3, story, 1, alone=False), version, addresses)
+    run = Telling(Case("DescribeAcls", "0-3", story, 1, alone=False), version, addresses)
     await story(run)
     await run.close()
     return run

@@ -1,6 +1,7 @@
-"""Anabranch answers like Apache Kafka 3.9: one corpus of requests, both clusters, every field.
+"""Anabranch answers like Apache Kafka 3.9, and 4.1 where it shows that: one corpus of requests, both, every field.
 
-Needs Kafka's jars (see `kafka_server`). `python -m tests.differential` shows the same comparison while one works on it.
+Needs Kafka's jars (see `kafka_server`, `kraft_server`). `python -m tests.differential` shows the same comparison while
+one works on it.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from anabranch.journal.comparable import unequal
 from tests.differential.case import CASES
 from tests.differential.compare import Comparison
 from tests.differential.kafka_server import why_absent
-from tests.differential.known import KNOWN_DIFFERENCES
+from tests.differential.known import KNOWN_DIFFERENCES, known_differences
+from tests.differential.kraft_server import why_absent as why_4_absent
 from tests.differential.run import compared
 from tests.differential.shares import table
 
 SHARE_LEAST = 0.95
+DECLARED_ONLY = {"GetTelemetrySubscriptions", "PushTelemetry"}
+"""Not served."""
 marked = [pytest.mark.kafka_jars, pytest.mark.zookeeper, pytest.mark.processes]
 
 
@@ -46,6 +50,22 @@ class TestAgainstKafka:
         assert comparison.share >= SHARE_LEAST
 
 
+@pytest.mark.kafka_jars
+@pytest.mark.zookeeper
+@pytest.mark.processes
+def test_every_difference_from_kafka_4_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+    if reason := why_4_absent():
+        pytest.skip(f"NOT COMPARED WITH KAFKA 4: {reason}")
+    found = asyncio.run(compared(CASES, "4.1"))
+    with capsys.disabled():
+        print("\n" + table(found))
+    known = known_differences("4.1")
+    strange = [one for one in found.differences if not any(row.explains(one) for row in known)]
+    assert not strange, "\n".join(map(str, strange[:50]))
+    assert not [row for row in known if not any(row.explains(one) for one in found.differences)]
+    assert found.share >= SHARE_LEAST
+
+
 def test_a_difference_is_found_at_its_place() -> None:
     kafka = {"topics": [{"name": "a", "error_code": 0}, {"name": "b", "error_code": 3}], "left": None}
     ours = {"topics": [{"name": "a", "error_code": 7}], "left": 0}
@@ -66,5 +86,5 @@ def test_every_api_of_kafka_is_in_the_corpus() -> None:
     import tests.differential.corpus  # noqa: F401  # fills CASES
     from anabranch.protocol.registry import APIS
 
-    missing = {api.name for api in APIS if api.key < 2530} - {case.api for case in CASES}
-    assert not missing
+    kafkas = {api.name for api in APIS if api.key < 2530}
+    assert kafkas - {case.api for case in CASES} == DECLARED_ONLY

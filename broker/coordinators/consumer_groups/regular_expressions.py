@@ -36,6 +36,12 @@ def check(expression: str) -> None:
     _compiled(expression)
 
 
+def matcher(expression: str) -> Callable[[str], bool]:
+    """Whether a whole name matches. Raises INVALID_REGULAR_EXPRESSION."""
+    matches = _compiled(expression).fullmatch
+    return lambda name: matches(name) is not None
+
+
 def resolve(
     expressions: Iterable[str],
     names: Iterable[str],

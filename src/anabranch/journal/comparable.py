@@ -37,6 +37,7 @@ FREE: Final = frozenset(
         "log_dir",
         "total_bytes",
         "usable_bytes",
+        "finalized_features_epoch",
     }
 )
 NAMED: Final = {
@@ -89,6 +90,20 @@ UNORDERED: Final = frozenset(
     }
 )
 MISSING: Final = "not there"
+UNORDERED_IN_KAFKA_4: Final = UNORDERED | {
+    "ApiVersionsResponse.finalized_features",
+    "ApiVersionsResponse.supported_features",
+    "ConsumerGroupDescribeResponse.groups",
+    "CreatePartitionsResponse.results",
+    "CreateTopicsResponse.topics",
+    "DeleteTopicsResponse.responses",
+    "DescribeGroupsResponse.groups",
+    "DescribeUserScramCredentialsResult.credential_infos",
+    "ListOffsetsTopicResponse.partitions",
+}
+"""It has more hash maps."""
+FREE_IN_KAFKA_4: Final = frozenset({"controller_id"})
+"""Any live broker."""
 OURS_FROM: Final = 2530
 """Tags and API keys from here on are KIP-253's."""
 OUR_PREFIX: Final = "reshard."
@@ -102,6 +117,10 @@ class Namer:
     prefix: str
     from_zero: tuple[str, ...] = ()
     """The kinds of which zero is an id, and not none."""
+    unordered: frozenset[str] = UNORDERED
+    """The lists that are compared without their order."""
+    free: frozenset[str] = FREE
+    """The fields that are not compared."""
     _known: dict[str, dict[Any, str]] = field(default_factory=dict)
 
     def name(self, kind: str, value: Any) -> Any:
@@ -117,7 +136,7 @@ def plain(value: Any, version: int, namer: Namer) -> Any:
     return {
         one.name: _field(type(value).__name__, one, getattr(value, one.name), version, namer)
         for one in fields_of(type(value))
-        if one.exists(version) and one.name not in FREE and (one.tag is None or one.tag < OURS_FROM)
+        if one.exists(version) and one.name not in namer.free and (one.tag is None or one.tag < OURS_FROM)
     }
 
 
@@ -130,8 +149,10 @@ def _field(owner: str, field_: Any, value: Any, version: int, namer: Namer) -> A
         return None if value is None else records_of(bytes(value), namer)
     if not field_.is_array or value is None:
         return _scalar(value, version, namer)
-    rows = [_scalar(one, version, namer) for one in value if not _ours(one)]
-    return sorted(rows, key=repr) if f"{owner}.{field_.name}" in UNORDERED else rows
+    if f"{owner}.{field_.name}" not in namer.unordered:
+        return [_scalar(one, version, namer) for one in value if not _ours(one)]
+    by_name = sorted(value, key=lambda one: getattr(one, "name", None) or "")  # so that ids are counted alike
+    return sorted((_scalar(one, version, namer) for one in by_name if not _ours(one)), key=repr)
 
 
 def _ours(row: Any) -> bool:

@@ -20,9 +20,14 @@ from anabranch.protocol.apis.alter_partition_reassignments import (
 )
 from anabranch.protocol.apis.api_versions import ApiVersionsRequest
 from anabranch.protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from anabranch.protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
+from anabranch.protocol.apis.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+)
 from anabranch.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from anabranch.protocol.apis.describe_cluster import DescribeClusterRequest
+from anabranch.protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from anabranch.protocol.apis.describe_quorum import (
     DescribeQuorumRequest,
     RequestPartitionData,
@@ -35,8 +40,10 @@ from anabranch.protocol.apis.describe_topic_partitions import (
 )
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
+from anabranch.protocol.apis.init_producer_id import InitProducerIdRequest
 from anabranch.protocol.apis.list_config_resources import ListConfigResourcesRequest
 from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from anabranch.protocol.apis.list_transactions import ListTransactionsRequest
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from anabranch.protocol.apis.offset_commit import (
     OffsetCommitRequest,
@@ -58,6 +65,10 @@ from anabranch.protocol.wire import ZERO_UUID
 
 pytestmark = pytest.mark.timeout(60)
 NOWHERE = b"n" * 16
+
+
+def new_topic(name: str, partitions: int = 1, replicas: int = 1) -> CreatableTopic:
+    return CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas, assignments=[], configs=[])
 
 
 class Stranger:
@@ -370,3 +381,71 @@ async def test_a_move_may_be_forbidden_to_change_the_number_of_replicas() -> Non
         assert answer.allow_replication_factor_change is False
         move.allow_replication_factor_change = True
         assert (await client.ask(move, 1)).responses[0].partitions[0].error_code == 0
+
+
+async def test_what_is_named_twice_is_refused_once() -> None:
+    async with stranger("4.1") as client:
+        await client.create("t")
+        twice = [DeleteTopicState(name="t", topic_id=ZERO_UUID)] * 2
+        (row,) = (await client.ask(DeleteTopicsRequest(topics=twice, timeout_ms=9000), 6)).responses
+        assert (row.name, row.error_code) == ("t", ErrorCode.INVALID_REQUEST) and row.error_message
+        known = (await client.ask(MetadataRequest(topics=None), 13)).topics[0]
+        both = [twice[0], DeleteTopicState(name=None, topic_id=known.topic_id)]
+        (row,) = (await client.ask(DeleteTopicsRequest(topics=both, timeout_ms=9000), 6)).responses
+        assert (row.topic_id, row.error_code) == (known.topic_id, ErrorCode.INVALID_REQUEST)
+        asked = [new_topic("a"), new_topic("b"), new_topic("a")]
+        made = (await client.ask(CreateTopicsRequest(topics=asked, timeout_ms=9000), 7)).topics
+        assert {row.name: row.error_code for row in made} == {"a": ErrorCode.INVALID_REQUEST, "b": 0}
+        assert len(made) == 2
+        gone = [DeleteTopicState(name="t", topic_id=ZERO_UUID), DeleteTopicState(name="no", topic_id=ZERO_UUID)]
+        found = (await client.ask(DeleteTopicsRequest(topics=gone, timeout_ms=9000), 6)).responses
+        assert [(row.name, row.topic_id, row.error_code) for row in found] == [
+            ("t", known.topic_id, 0),
+            ("no", ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ]
+
+
+async def test_topics_with_impossible_replicas_are_refused() -> None:
+    async with stranger("4.1") as client:
+        for assigned in ([(0, [1]), (0, [1])], [(0, [77])]):
+            rows = [CreatableReplicaAssignment(partition_index=one, broker_ids=ids) for one, ids in assigned]
+            topic = CreatableTopic(name="t", num_partitions=-1, replication_factor=-1, assignments=rows, configs=[])
+            row = (await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=9000), 7)).topics[0]
+            assert row.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT and row.error_message
+        row = (await client.ask(CreateTopicsRequest(topics=[new_topic("t", 0, 0)], timeout_ms=9000), 7)).topics[0]
+        assert row.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+async def test_transactional_ids_are_listed_by_a_pattern() -> None:
+    async with stranger("4.1") as client:
+        for name in ("orders-1", "orders-2", "invoices"):
+            asked = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+            find = FindCoordinatorRequest(coordinator_keys=[name], key_type=1)
+            while (await client.ask(find, 6)).coordinators[0].error_code or (await client.ask(asked, 5)).error_code:
+                pass
+
+        async def listed(pattern: str | None) -> tuple[int, set[str]]:
+            request = ListTransactionsRequest(
+                state_filters=[], producer_id_filters=[], transactional_id_pattern=pattern
+            )
+            answer = await client.ask(request, 2)
+            return answer.error_code, {one.transactional_id for one in answer.transaction_states}
+
+        everything = {"orders-1", "orders-2", "invoices"}
+        assert await listed(None) == await listed("") == await listed(".*") == (0, everything)
+        assert await listed(r"orders-\d") == (0, {"orders-1", "orders-2"})
+        assert await listed("orders") == (0, set())
+        assert await listed("(") == (ErrorCode.INVALID_REGULAR_EXPRESSION, set())
+
+
+@pytest.mark.parametrize(("kafka", "source"), [("4.0", 5), ("4.1", 3)])
+async def test_with_eligible_leaders_it_is_written_down_how_many_replicas_are_enough(kafka: str, source: int) -> None:
+    async with stranger(kafka) as client:
+        key = DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=["min.insync.replicas"])
+        while True:
+            answer = await client.ask(DescribeConfigsRequest(resources=[key], include_synonyms=True), 4)
+            (row,) = answer.results[0].configs
+            if row.config_source == source:
+                break
+            await asyncio.sleep(0.05)
+        assert (row.value, row.config_source) == ("1", source)
