@@ -16,11 +16,11 @@ import struct
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
+from anabranch.journal.comparable import Namer, plain
 from anabranch.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from anabranch.protocol.apis.sasl_handshake import SaslHandshakeRequest
 from anabranch.protocol.connection import ClientConnection, decode_response
 from anabranch.protocol.registry import Api, api_of
-from tests.differential.plain import Namer, plain
 
 DELAY_MS: Final = 700
 """`connection.failed.authentication.delay.ms` of both brokers."""

@@ -117,10 +117,6 @@ KNOWN_DIFFERENCES: Final[tuple[Known, ...]] = (
 
 KNOWN_OF_KAFKA_4: Final[tuple[Known, ...]] = (
     Known(
-        r"ApiVersions\.(what_is_served|software_names) .* api_keys\[(7[6-9]|8[3-9]|9[0-2])\]",
-        "share groups and streams groups are not served",
-    ),
-    Known(
         r"FindCoordinator\.unknown_kinds #1 .*",
         "there are no share groups: for their keys there is no coordinator, also for a key that is none",
     ),
