@@ -121,12 +121,8 @@ KNOWN_OF_KAFKA_4: Final[tuple[Known, ...]] = (
         "there are no share groups: for their keys there is no coordinator, also for a key that is none",
     ),
     Known(
-        r"DescribeConfigs\.(client_metrics #1|what_is_not_there #1[23]) .*",
-        "neither groups nor the metrics of clients have a configuration",
-    ),
-    Known(
-        r"(AlterConfigs\.not_replaced #13|IncrementalAlterConfigs\.of_a_topic_refused #27) .*",
-        "groups have no configuration, so that no property is a wrong one",
+        r"DescribeConfigs\.(client_metrics #1|what_is_not_there #12) .*",
+        "the metrics of clients have no configuration",
     ),
     Known(
         r"DescribeConfigs\.the_cluster_default #1 .*configs\[zookeeper.connect\]",
