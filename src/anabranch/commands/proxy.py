@@ -39,7 +39,11 @@ Examples:
     "--upstream", required=True, metavar="HOST:PORT[,...]", help="Brokers of the cluster; the others are learned."
 )
 @click.option(
-    "--port", default=19092, show_default=True, help="The first port; brokers get those that follow. 0: free."
+    "--port",
+    default=19092,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="The first port; brokers get those that follow. 0: free.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--advertise", metavar="HOST", help="The host that clients are told, if not the one at which they came.")

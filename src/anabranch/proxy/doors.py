@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
 import ssl
@@ -44,6 +45,8 @@ SASL_HANDSHAKE: Final = 17
 FETCH: Final = 1
 CONNECT_S: Final = 10.0
 BACKLOG: Final = 512
+PORT_MAX: Final = 65535
+LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 CONNECTIONS_MAX: Final = 10_000
 BROKERS_MAX: Final = 1000
 """What a cluster may name: beyond, an answer is nonsense."""
@@ -186,7 +189,7 @@ class Door:
             return frame
         if key == METADATA:
             self._names.learn(frame, version)
-        for one in distinct(found):
+        for one in sorted(distinct(found)):  # so that ports go by ids
             self._ports.meet(one.node_id, one.host, one.port)
         host = self._settings.advertised_host or local_host
         return replaced(
@@ -228,7 +231,7 @@ class Ports:
         host = self.settings.host
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         port, self._next_port = self._next_port, self._next_port + 1 if self._next_port else 0
-        if port:
+        if 0 < port <= PORT_MAX:
             try:
                 return socket.create_server((host, port), family=family, backlog=BACKLOG)
             except OSError:
@@ -240,6 +243,8 @@ class Ports:
     async def begin_at(self, upstream: Place) -> Door:
         """Open a port by which clients begin. OSError if it is taken."""
         door = self._first[upstream] = Door(self.settings, -1 - len(self._first), upstream, self)
+        if upstream[1] == door.port and upstream[0] in (self.settings.host, *LOOPBACK):
+            raise OSError(errno.EADDRINUSE, f"a proxy at {upstream[0]}:{door.port} cannot be in front of itself")
         self._on_door(door, door.node_id)
         await door.open()
         return door

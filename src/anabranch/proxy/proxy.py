@@ -26,7 +26,7 @@ from anabranch.lifetime import Startable
 from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.protocol.errors import DecodeError, KafkaError
 from anabranch.proxy import rules_here
-from anabranch.proxy.doors import Door, Ports
+from anabranch.proxy.doors import Door, Ports, trouble_of
 from anabranch.proxy.settings import ProxySettings
 from anabranch.proxy.topic_names import TopicNames
 
@@ -36,13 +36,19 @@ CLIENT_ID: Final = "anabranch-proxy"
 ATTEMPT_MS: Final = 3000
 
 
+class Brokers(list[int]):
+    """The brokers that are known; while none is, any may be there."""
+
+    def __contains__(self, node_id: object) -> bool:
+        return not self or super().__contains__(node_id)
+
+
 class Proxy(Startable):
     """In front of one cluster."""
 
     def __init__(self, settings: ProxySettings, rng: random.Random | None = None) -> None:
         self.settings = settings
-        self.node_ids: list[int] = []
-        """The brokers that are known."""
+        self.node_ids = Brokers()
         self.ports = Ports(settings, TopicNames(), self._on_door)
         listener = "PLAINTEXT" if settings.tls is None else "SSL"
         self.faults = Faults(self.node_ids, listeners=(listener,), refuse=rules_here.refuse)
@@ -133,12 +139,13 @@ class Proxy(Startable):
                 host, port, client_id=CLIENT_ID, security=security, connect_timeout_ms=ATTEMPT_MS
             )
         except (OSError, NotAuthenticated, KafkaError) as error:
-            door.told(str(error))
+            cause = error.__cause__
+            door.told(trouble_of(cause) if isinstance(cause, OSError) else str(error))
             return False
         door.told("")
         try:
             answer = await connection.call(MetadataRequest(topics=[]), timeout_ms=ATTEMPT_MS)
-            for one in answer.brokers:
+            for one in sorted(answer.brokers, key=lambda one: one.node_id):
                 self.ports.meet(one.node_id, one.host, one.port)
         except (OSError, KafkaError, DecodeError) as error:
             log.info("%s:%d tells only who has logged in what brokers there are (%s)", host, port, error)

@@ -48,6 +48,8 @@ def test_it_stands_in_front_of_a_cluster_with_rules_from_a_file(
     [
         ((), "--upstream"),
         (("--upstream", "nowhere"), "not of the form"),
+        (("--upstream", "h:1", "--port", "65536"), "65535"),
+        (("--upstream", "127.0.0.1:19092", "--port", "19092"), "in front of itself"),
         (("--upstream", "h:1", "--control-journal", "5"), "goes with --control"),
         (("--upstream", "h:1", "--config", "ssl.client.auth=required"), "ssl.keystore.location at least"),
         (("--upstream", "h:1", "--config", "ssl.keystore.location=/nowhere"), "ssl.keystore.password"),

@@ -57,6 +57,19 @@ async def test_brokers_get_the_ports_that_follow_or_free_ones(caplog: pytest.Log
             return
 
 
+async def test_a_proxy_is_not_in_front_of_itself_and_has_no_ports_beyond_the_last() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    made, _ = ports(port=port)
+    with pytest.raises(OSError, match="in front of itself"):
+        await made.begin_at(("localhost", port))
+    await made.close()
+    last, _ = ports(port=65536)
+    last.meet(1, "127.0.0.1", 1)
+    assert 0 < last.local(1, "127.0.0.1") < 65536
+    await last.close()
+
+
 async def test_there_are_no_more_than_a_cluster_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doors, "BROKERS_MAX", 3)
     made, _ = ports()

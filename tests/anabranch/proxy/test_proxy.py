@@ -166,6 +166,17 @@ async def test_rules_for_a_cluster_of_ours_are_refused_and_so_are_unknown_broker
             proxy.faults.add(api="Produce", brokers=[7], hold=True)
 
 
+async def test_while_no_broker_is_known_a_rule_may_name_any() -> None:
+    async with Cluster(1) as cluster:
+        proxy = Proxy(settings(cluster.bootstrap_servers))
+        rule = proxy.faults.add(api="Metadata", brokers=[1], delay_ms=1)
+        async with proxy:
+            assert (await asked(proxy.bootstrap_servers, MetadataRequest(topics=[]))).brokers
+            assert rule.hits == 1
+            with pytest.raises(BadRule, match="there is no broker 2; there are 1"):
+                proxy.faults.add(api="Metadata", brokers=[2], delay_ms=1)
+
+
 async def test_a_broker_that_joins_later_gets_a_port_and_one_that_moves_keeps_it() -> None:
     async with proxied(1) as (cluster, proxy):
         before = proxy.ports.brokers[1].port
