@@ -21,6 +21,7 @@ NAMES: Final = (
     *(
         "security",
         "proxy",
+        "assigning",
         "failover",
         "resize",
         "scale",
