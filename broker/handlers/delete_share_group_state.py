@@ -1,6 +1,6 @@
 """DeleteShareGroupState: a group shares partitions no longer (KIP-932).
 
-Version 0. Source: Kafka\'s `ShareCoordinatorService`.
+Version 0. Source: Kafka's `ShareCoordinatorService`.
 """
 
 from __future__ import annotations

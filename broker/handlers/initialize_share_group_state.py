@@ -1,6 +1,6 @@
 """InitializeShareGroupState: a life of a group in shared partitions begins (KIP-932).
 
-Version 0. Source: Kafka\'s `ShareCoordinatorService`.
+Version 0. Source: Kafka's `ShareCoordinatorService`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """ReadShareGroupState: how far a group is in shared partitions, for the leaders of these (KIP-932).
 
-Version 0. Source: Kafka\'s `ShareCoordinatorService`.
+Version 0. Source: Kafka's `ShareCoordinatorService`.
 """
 
 from __future__ import annotations

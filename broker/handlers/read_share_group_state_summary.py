@@ -1,6 +1,6 @@
 """ReadShareGroupStateSummary: where a group stands in shared partitions (KIP-932).
 
-Versions 0 to 1. Source: Kafka\'s `ShareCoordinatorService`.
+Versions 0 to 1. Source: Kafka's `ShareCoordinatorService`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """WriteShareGroupState: what became of records of shared partitions (KIP-932).
 
-Versions 0 to 1. Source: Kafka\'s `ShareCoordinatorService`.
+Versions 0 to 1. Source: Kafka's `ShareCoordinatorService`.
 """
 
 from __future__ import annotations
