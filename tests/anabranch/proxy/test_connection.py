@@ -15,6 +15,7 @@ import pytest
 from anabranch import Producer
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from anabranch.protocol.connection import ClientConnection
+from anabranch.proxy import doors
 from anabranch.proxy.proxy import Proxy
 from anabranch.proxy.settings import ProxySettings
 from tests.anabranch.proxy.stories import make_topics, place, proxied
@@ -270,6 +271,31 @@ async def test_hundreds_of_connections_each_get_their_own_answers() -> None:
 
         await asyncio.gather(*map(one, range(300)))
         await until(lambda: not any(door.connections for door in proxy.ports))
+
+
+async def test_answers_that_are_read_share_a_bound_and_come_through_it_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bound, size, clients = 8 * MIB, 4 * MIB, 12
+    monkeypatch.setattr(doors, "HELD_BYTES_MAX", bound)
+    whole = struct.pack(">i", 0) + bytes(size - 4)  # no brokers, and much that nobody looks at
+
+    async with in_front_of(echoing(lambda frame: answer(int.from_bytes(frame[4:8], "big"), whole))) as proxy:
+        memory = proxy.ports.memory
+        lines = [await connect(proxy) for _ in range(clients)]
+        for _, writer in lines:
+            writer.write(request(3, 1, struct.pack(">i", 0)))
+        highest = 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                while True:
+                    highest = max(highest, memory.held_bytes)
+                    await asyncio.sleep(0.005)
+        assert size < highest < bound + 2 * size
+        for reader, writer in lines:
+            assert len(await read_frame(reader)) == size + 4
+            writer.close()
+        await until(lambda: memory.held_bytes == 0)
 
 
 async def test_a_large_answer_that_is_read_comes_whole() -> None:
