@@ -7,6 +7,7 @@ token a broker takes nothing else.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,7 +37,7 @@ async def log_in(security: Security, call: Callable[[Any], Awaitable[Any]]) -> f
         raise NotAuthenticated("this listener of the broker wants no login: security_protocol is PLAINTEXT or SSL")
     if handshake.error_code:
         raise NotAuthenticated(f"the broker refuses the login: {ErrorCode(handshake.error_code).name}")
-    login = security.login()
+    login = await asyncio.to_thread(security.login) if security.token_waits else security.login()
     token: bytes | None = login.first()
     lifetime_ms = 0
     while token is not None:

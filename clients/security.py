@@ -28,6 +28,8 @@ class Security:
     """Whether the user is the id of a delegation token, and the password its secret in base64."""
     token: Callable[[], str] | None = field(default=None, repr=False)
     """Gives a token for each login by OAUTHBEARER."""
+    token_waits: bool = False
+    """Whether that takes a while, and so a thread."""
 
     def login(self) -> Login:
         """A new login."""

@@ -98,14 +98,21 @@ def security_by(get: Callable[[str], str], protocol: str, mechanism: str, jaas: 
         return Security(context)
     mechanism = _mechanism("sasl.mechanism", mechanism)
     options = login_module(jaas).options if jaas else {}
-    token_file = get("sasl.oauthbearer.token.endpoint.url")
-    if mechanism == "OAUTHBEARER" and token_file:
-        return Security(context, mechanism, token=_token_in(token_file))
+    url = get("sasl.oauthbearer.token.endpoint.url")
+    if mechanism == "OAUTHBEARER" and urlsplit(url).scheme in ("http", "https"):
+        from anabranch.clients.token_endpoint import TokenEndpoint
+
+        asked = TokenEndpoint(
+            url, options.get("clientId", ""), options.get("clientSecret", ""), options.get("scope", "")
+        )
+        return Security(context, mechanism, token=asked, token_waits=True)
+    if mechanism == "OAUTHBEARER" and url:
+        return Security(context, mechanism, token=_token_in(url))
     if mechanism == "OAUTHBEARER":
         user = options.get("unsecuredLoginStringClaim_sub", "")
         if not user:
             raise ValueError(
-                "OAUTHBEARER needs a token: sasl.oauthbearer.token.endpoint.url=file:///..., or for unsigned ones "
+                "OAUTHBEARER needs a token: sasl.oauthbearer.token.endpoint.url, or for unsigned ones "
                 "unsecuredLoginStringClaim_sub in sasl.jaas.config"
             )
         return Security(context, mechanism, token=lambda: unsecured_token(options))
@@ -120,7 +127,7 @@ def _token_in(url: str) -> Callable[[], str]:
     parts = urlsplit(url)
     if parts.scheme != "file":
         raise ValueError(
-            f"sasl.oauthbearer.token.endpoint.url={url}: only file:///... is read here; in Python, "
+            f"sasl.oauthbearer.token.endpoint.url={url}: write file:///..., https://... or http://...; in Python, "
             "sasl_oauth_token_provider may ask for a token wherever it wants"
         )
     return lambda: Path(unquote(parts.path)).read_text().strip()

@@ -399,7 +399,11 @@ async def test_signed_tokens_let_clients_and_brokers_in(tmp_path: Path) -> None:
         ({"sasl.oauthbearer.jwks.endpoint.url": ""}, "sasl.oauthbearer.jwks.endpoint.url is missing"),
         ({"sasl.oauthbearer.jwks.endpoint.url": "file:///nowhere/keys.json"}, "No such file or directory: /nowhere"),
         ({"sasl.oauthbearer.jwks.endpoint.url": "http://127.0.0.1:1/keys"}, "Connection refused"),
-        ({"sasl.oauthbearer.token.endpoint.url": "https://issuer/token"}, "only file:///... is read here"),
+        ({"sasl.oauthbearer.token.endpoint.url": "ftp://issuer/token"}, "write file:///..., https://"),
+        (
+            {"sasl.oauthbearer.token.endpoint.url": "https://issuer/token"},
+            "needs a module with clientId and clientSecret",
+        ),
         (
             {"listener.name.sasl_plaintext.oauthbearer.sasl.server.callback.handler.class": "com.example.Mine"},
             "com.example.Mine: only org.apache.kafka",

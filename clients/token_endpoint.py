@@ -1,0 +1,69 @@
+"""Fetches tokens from an issuer by HTTP, with the id and the secret of a client (RFC 6749 4.4, KIP-768).
+
+A token is kept for four fifths of its life, so that an issuer is not asked for each connection. Asking takes a thread,
+as `log_in` knows by `Security.token_waits`. The secret and the token are in no repr and in no text of an error.
+Source: `HttpAccessTokenRetriever`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import Final
+
+from anabranch.clients.authentication import NotAuthenticated
+
+ANSWER_S: Final = 10.0
+BYTES_MAX: Final = 1 << 20
+KEPT_FOR: Final = 0.8
+"""Which part of its life a token is used for."""
+_TOKEN: Final = re.compile(r"[-_.~+/=a-zA-Z0-9]+", re.ASCII)
+
+
+class TokenEndpoint:
+    """An issuer, and as whom it is asked. Calling it returns a token."""
+
+    def __init__(self, url: str, client_id: str, secret: str, scope: str = "") -> None:
+        """Raises ValueError for an id or a secret that is missing."""
+        if not client_id or not secret:
+            raise ValueError(f"{url}: sasl.jaas.config needs a module with clientId and clientSecret")
+        form = {"grant_type": "client_credentials", **({"scope": scope} if scope else {})}
+        login = base64.b64encode(f"{client_id}:{secret}".encode()).decode()
+        headers = {"Authorization": f"Basic {login}", "Accept": "application/json"}
+        self._url = url
+        self._request = urllib.request.Request(url, urllib.parse.urlencode(form).encode(), headers)
+        self._lock = threading.Lock()
+        self._token = ""
+        self._until_s = 0.0
+
+    def __call__(self) -> str:
+        """A token that is good for a while. Raises NotAuthenticated, OSError."""
+        with self._lock:
+            if not self._token or time.monotonic() >= self._until_s:
+                self._token, lifetime_s = self._fetched()
+                self._until_s = time.monotonic() + lifetime_s * KEPT_FOR
+            return self._token
+
+    def _fetched(self) -> tuple[str, float]:
+        try:
+            with urllib.request.urlopen(self._request, timeout=ANSWER_S) as answer:
+                content = answer.read(BYTES_MAX + 1)
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code >= 500:
+                    raise ConnectionError(f"{self._url} answers {error.code}") from None
+                raise NotAuthenticated(f"{self._url} gives no token: {error.code} {error.reason}") from None
+        try:
+            told = json.loads(content[:BYTES_MAX])
+            token, lifetime_s = told["access_token"], float(told.get("expires_in", 0))
+        except (ValueError, TypeError, KeyError, RecursionError):
+            raise NotAuthenticated(f"{self._url} answers without an access_token") from None
+        if not isinstance(token, str) or not _TOKEN.fullmatch(token):
+            raise NotAuthenticated(f"{self._url} answers with an access_token that is none")
+        return token, lifetime_s
