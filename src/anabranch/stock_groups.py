@@ -42,6 +42,16 @@ async def plan(admin: Admin, topic: Topic, count: int, configs: Mapping[str, Con
     return group_lines(topic, count, configs, groups)
 
 
+async def check_shrink(admin: Admin, name: str, count: int) -> None:
+    """Raise POLICY_VIOLATION if a resize would shrink a topic that may not, while such groups read it."""
+    topic = await admin.describe_topic(name)
+    if topic.lineage is None or count >= topic.lineage.count:
+        return
+    _, refusal = await plan(admin, topic, count, await admin.describe_configs(name, names=PROPERTIES))
+    if refusal:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, refusal)
+
+
 async def stock_groups(admin: Admin, topic: str) -> list[Group]:
     """The groups that read the topic with members that hold no gates. Raises what a cluster in trouble raises."""
     turn = asyncio.Semaphore(_AT_A_TIME)

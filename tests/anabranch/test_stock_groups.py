@@ -72,7 +72,9 @@ def test_a_topic_shrinks_under_them_only_where_their_order_is_not_kept(more: dic
 
 async def test_members_are_known_by_whether_they_hold_gates() -> None:
     async with orders() as (cluster, admin, _):
-        async with Consumer(TOPIC, bootstrap_servers=cluster.bootstrap_servers, group_id="ours") as ours:
+        async with Consumer(
+            TOPIC, bootstrap_servers=cluster.bootstrap_servers, group_id="ours", auto_offset_reset="earliest"
+        ) as ours:
             await ours.getmany(timeout_ms=10_000)
             assert await stock_groups(admin, TOPIC) == []
         await StockMember(admin).take_part()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from anabranch import Admin
 from tests.anabranch.control.test_server import served, status
+from tests.broker.coordinators.stock_members import TOPIC, StockMember
 
 
 async def test_a_resize_is_planned_and_made() -> None:
@@ -29,6 +31,18 @@ async def test_a_resize_is_planned_and_made() -> None:
         ]:
             code, told = await status(session, method, path, **how)
             assert (code, bool(told["error"])) == (expected, True), path
+
+
+async def test_no_ordered_topic_shrinks_under_consumers_without_gates() -> None:
+    async with served() as (controlled, session), Admin(controlled.cluster.bootstrap_servers) as admin:
+        said = {"topic": TOPIC, "partitions": 2, "configs": {"enable.ordered.delivery": "true"}}
+        await status(session, "POST", "/v1/topics", json=said)
+        await StockMember(admin).take_part()
+        code, told = await status(session, "POST", f"/v1/topics/{TOPIC}/partitions", json={"partitions": 1})
+        assert (code, "does not shrink while" in told["error"]) == (400, True)
+        await admin.alter_configs(TOPIC, changes={"reshard.legacy.consumers.shrink": "warn"})
+        code, _ = await status(session, "POST", f"/v1/topics/{TOPIC}/partitions", json={"partitions": 1})
+        assert code == 200
 
 
 async def test_records_are_written_and_read() -> None:
