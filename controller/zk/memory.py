@@ -118,7 +118,7 @@ class MemoryZooKeeper:
         """Forget the session: drop its watches and delete its ephemerals in one transaction."""
         if self._sessions.pop(session.session_id, None) is None:
             return
-        self.drop_watches(session)
+        session.miss(self.drop_watches(session))
         doomed = self.tree.owned_by(session.session_id)
         if doomed:
             self.write(partial(self.tree.perform, session.session_id, [Delete(path) for path in doomed]))
@@ -176,6 +176,7 @@ class MemorySession:
         self._listeners: list[SessionCallback] = []
         self._sent: deque[tuple[asyncio.Future[Any], Callable[[], Any]]] = deque()
         self._expiry: asyncio.TimerHandle | None = None
+        self._missed: list[WatchCallback] = []
         self.link = Link.CONNECTED
 
     def __repr__(self) -> str:
@@ -348,12 +349,18 @@ class MemorySession:
         if self.link is Link.CONNECTED and self._expiry is None:
             self._expiry = self._loop.call_later(self._timeout_ms / 1000, self._server.end_session, self)
 
+    def miss(self, watches: Sequence[WatchCallback]) -> None:
+        """The session is over; a client that stands still hears of its watches when it goes on."""
+        self._missed += watches
+
     def go_on(self) -> None:
         """The client is there again; if its session is over, it learns so as everybody does."""
         if self.link is not Link.CONNECTED:
             return
         self._stop_expiry()
         if not self._server.holds(self):
+            for callback in self._missed:
+                self.notify(callback, WatchEvent(None, "lost"))
             self.lose_connection(carry_out=False)
             self.reconnect()
 

@@ -50,8 +50,8 @@ class Events:
         self._number = 0
         self._news: asyncio.Future[None] | None = None
         self._listeners: list[Callable[[Event], None]] = []
-        self._leaders: dict[tuple[str, int], int] = {}
-        self._isrs: dict[tuple[str, int], tuple[int, int]] = {}
+        self._leaders: dict[tuple[bytes, int], int] = {}
+        self._isrs: dict[tuple[bytes, int], tuple[int, int]] = {}
 
     @property
     def newest(self) -> int:
@@ -120,10 +120,11 @@ class Events:
             if known is topic:
                 continue
             for index, partition in topic.partitions.items():
-                self._on_partition(name, index, partition)
+                self._on_partition(name, topic.topic_id, index, partition)
 
-    def _on_partition(self, topic: str, index: int, partition: PartitionImage) -> None:
-        place, epoch = (topic, index), partition.leader_epoch
+    def _on_partition(self, topic: str, topic_id: bytes, index: int, partition: PartitionImage) -> None:
+        """Of a topic that was deleted and made anew the epochs begin anew."""
+        place, epoch = (topic_id, index), partition.leader_epoch
         if self._leaders.get(place, -1) < epoch:
             self._leaders[place] = epoch
             self.tell("leader", topic=topic, partition=index, leader=partition.leader, leader_epoch=epoch)

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -218,7 +219,7 @@ class Feed:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stirred.wait(), SPAN_S)
                 await asyncio.sleep(0 if self._watchers else QUIET_S)
-            began_s = self._loop.time()
+            began_s, used_s = self._loop.time(), time.thread_time()
             try:
                 self.look()
             except Exception:
@@ -228,5 +229,4 @@ class Feed:
                 taken = {"at": self.now_s(), **self._traffic.take()}
                 self._traffic_kept.append(taken)
                 self._tell("traffic", taken)
-            took_s = self._loop.time() - began_s
-            await asyncio.sleep(max(PERIOD_S, took_s / SHARE))
+            await asyncio.sleep(max(PERIOD_S, (time.thread_time() - used_s) / SHARE))

@@ -56,3 +56,16 @@ async def test_leaders_and_isrs_are_told_once_though_every_broker_hears_of_them(
                 assert one.detail["leader_epoch"] == 1
                 break
         assert "node killed" in {one.kind for one in on.events.after(before)}
+
+
+async def test_leaders_of_a_topic_that_is_made_anew_are_told_again() -> None:
+    async with controlled(1) as on, asyncio.timeout(60):
+        for _ in range(2):
+            await with_topic(on)
+            newest = on.events.newest
+            async with on.admin() as admin:
+                await admin.delete_topics(["t"])
+            while not any(one.kind == "topic deleted" for one in on.events.after(newest)):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        told = [one.detail["partition"] for one in on.events.after(0) if one.kind == "leader"]
+        assert told.count(0) == told.count(1) == 2

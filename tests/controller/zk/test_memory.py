@@ -76,3 +76,22 @@ async def test_a_bug_in_a_request_reaches_its_caller() -> None:
     zk = await MemoryZooKeeper().connect()
     with pytest.raises(TypeError, match="unhashable"):
         await zk.get("/", [].append.__self__)  # type: ignore[arg-type]  # not callable, not even hashable
+
+
+async def test_a_client_that_stood_still_hears_of_its_watches_when_it_goes_on() -> None:
+    server = MemoryZooKeeper()
+    zk = await server.connect(session_timeout_ms=5)
+    seen: list[WatchEvent] = []
+    events: list[SessionEvent] = []
+    zk.on_session(events.append)
+    await zk.get("/", seen.append)
+    server.freeze(zk)
+    async with asyncio.timeout(10):
+        while server.holds(zk):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    assert seen == []
+    server.thaw(zk)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert seen == [WatchEvent(None, "lost")]
+    assert events[-1] is SessionEvent.EXPIRED

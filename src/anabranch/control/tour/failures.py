@@ -91,7 +91,7 @@ async def zombie_controller(scene: Scene) -> AsyncGenerator[Step, None]:
         "lasts, and every order that it gives to a broker bears its epoch.",
         "cluster",
     )
-    scene.freeze(old)
+    await scene.freeze(old)
     yield scene.step(
         "Frozen in the middle of what it did",
         f"Node {old} stands still, as a process does under SIGSTOP or a virtual machine that is moved. Its connections "
@@ -118,7 +118,7 @@ async def zombie_controller(scene: Scene) -> AsyncGenerator[Step, None]:
         f"a broker answers an order of epoch {epoch} with STALE_CONTROLLER_EPOCH",
         code == ErrorCode.STALE_CONTROLLER_EPOCH,
     )
-    scene.thaw(old)
+    await scene.thaw(old)
     await scene.until(lambda: not _leads(scene, old, epoch), "the old controller to learn that it is none")
     await scene.until(lambda: scene.controller() != 0, "a controller")
     active = [one for one, node in scene.on.cluster.nodes.items() if node.controller and node.controller.active]

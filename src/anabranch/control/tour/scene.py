@@ -41,7 +41,7 @@ class Scene:
         cluster = self.on.cluster
         for node_id in cluster.node_ids:
             if cluster.is_frozen(node_id):
-                self.on.actions.thaw(node_id)
+                await self.thaw(node_id)
             elif node_id not in cluster.nodes:
                 with contextlib.suppress(Impossible):
                     await self.on.run(self.on.actions.start(node_id))
@@ -73,14 +73,22 @@ class Scene:
         await self.on.run(self.on.actions.start(node_id))
         self.did(f"start node {node_id}", f"/v1/nodes/{node_id}/start", f"control.nodes[{node_id}].start()")
 
-    def freeze(self, node_id: int) -> None:
+    async def freeze(self, node_id: int) -> None:
         """Stop a node amid what it does."""
-        self.on.actions.freeze(node_id)
+
+        async def freeze() -> None:
+            self.on.actions.freeze(node_id)
+
+        await self.on.run(freeze())
         self.did(f"freeze node {node_id}", f"/v1/nodes/{node_id}/freeze", f"control.nodes[{node_id}].freeze()")
 
-    def thaw(self, node_id: int) -> None:
+    async def thaw(self, node_id: int) -> None:
         """Let it go on."""
-        self.on.actions.thaw(node_id)
+
+        async def thaw() -> None:
+            self.on.actions.thaw(node_id)
+
+        await self.on.run(thaw())
         self.did(f"thaw node {node_id}", f"/v1/nodes/{node_id}/thaw", f"control.nodes[{node_id}].thaw()")
 
     async def move_on(self, span_s: float) -> None:

@@ -81,6 +81,24 @@ export function Dialog({ title, onClose, children, wide }) {
   </dialog>`;
 }
 
+const STEP = 8; // rows that come and go together
+
+// Something tall of which there are many: drawn while it is near what can be seen, else a blank as tall as it was.
+export function Near({ render, height = 160 }) {
+  const box = useRef();
+  const [near, setNear] = useState(false);
+  const tall = useRef(height);
+  useEffect(() => {
+    const watch = new IntersectionObserver(([entry]) => {
+      if (!entry.isIntersecting && box.current.firstElementChild) tall.current = box.current.offsetHeight;
+      setNear(entry.isIntersecting);
+    }, { root: document.querySelector("main"), rootMargin: "300px" });
+    watch.observe(box.current);
+    return () => watch.disconnect();
+  }, []);
+  return html`<div ref=${box} style=${near ? "" : `height:${tall.current}px`}>${near ? render() : null}</div>`;
+}
+
 // A list of which only those rows are drawn that can be seen: thousands cost what thirty cost.
 export function Long({ count, height, render, label, cls = "" }) {
   const box = useRef();
@@ -92,8 +110,8 @@ export function Long({ count, height, render, label, cls = "" }) {
       asked = 0;
       if (!box.current) return;
       const top = scroller.getBoundingClientRect().top - box.current.getBoundingClientRect().top;
-      const from = Math.max(0, Math.floor(top / height) - 8);
-      const to = Math.max(from, Math.ceil((top + scroller.clientHeight) / height) + 8);
+      const from = Math.max(0, (Math.floor(top / height / STEP) - 1) * STEP);
+      const to = Math.max(from, (Math.ceil((top + scroller.clientHeight) / height / STEP) + 1) * STEP);
       setPlace((was) => (was.from === from && was.to === to ? was : { from, to }));
     };
     const ask = () => (asked = asked || requestAnimationFrame(look));

@@ -72,7 +72,13 @@ class Groups:
 
     def _put(self, sheet: Sheet, name: str, node_id: int, slot: Slot) -> None:
         group = slot.group
-        row: dict[str, Any] = {"group": name, "coordinator": node_id, "state": group.state.value}
+        withheld = self._cluster.nodes[node_id].services.groups.withheld(name)
+        row: dict[str, Any] = {
+            "group": name,
+            "coordinator": node_id,
+            "state": group.state.value,
+            "withheld": [[topic, index, reason] for (topic, index), reason in sorted(withheld.items())],
+        }
         if not isinstance(group, Group):
             names = self._cluster.nodes[node_id].services.metadata.topic_name
             row |= {

@@ -1,7 +1,7 @@
 // Consumer groups: who owns what, how far behind it is, and which gates are closed until what is committed.
 import { html, useState } from "../lib.js";
 import { store } from "../store.js";
-import { Empty, Node, number, Panel, Pill, plural } from "../ui.js";
+import { Empty, Near, Node, number, Panel, Pill, plural } from "../ui.js";
 
 const KINDS = { Stable: "good", Empty: "", Dead: "bad" };
 const TILES = 60;
@@ -22,7 +22,7 @@ export function Groups({ rest }) {
   const closed = store.of("gate").size;
   return html`<div class="title"><h1>Groups</h1><span class="lead">${plural(rows.length, "group")}${closed ? `, ${plural(closed, "closed gate")}` : ""}</span>
       <div class="acts filters"><input type="search" aria-label="Find groups by name" placeholder="find by name" value=${filter} onInput=${(event) => setFilter(event.target.value)} /></div></div>
-    ${rows.length ? html`<div class="grid">${rows.slice(0, 100).map((one) => html`<${Group} key=${one.group} one=${one} gates=${gates.get(one.group) || []} />`)}</div>` : html`<${Empty} title=${store.of("group").size ? "No group is like this" : "No groups yet"}>A group appears when its first member joins, or when something is committed in its name.<//>`}`;
+    ${rows.length ? html`<div class="grid">${rows.map((one) => html`<${Near} key=${one.group} render=${() => html`<${Group} one=${one} gates=${gates.get(one.group) || []} />`} />`)}</div>` : html`<${Empty} title=${store.of("group").size ? "No group is like this" : "No groups yet"}>A group appears when its first member joins, or when something is committed in its name.<//>`}`;
 }
 
 function Group({ one, gates }) {
@@ -34,6 +34,7 @@ function Group({ one, gates }) {
     ${idle && html`<p class="muted">No members. ${Object.keys(commits).length ? `It has committed offsets of ${Object.keys(commits).join(", ")}.` : ""}</p>`}
     ${one.members.map((member) => html`<div class="member" key=${member.id}><div class="who"><b title=${member.id}>${member.instance || member.client}</b><small>${member.id === one.leader ? "leads; " : ""}${plural(Object.values(member.owns).reduce((sum, list) => sum + list.length, 0), "partition")}</small></div>
       <div class="tiles">${tiles(member, commits, gates)}</div></div>`)}
+    ${one.withheld?.length > 0 && html`<div class="gates">${one.withheld.slice(0, 20).map(([topic, index, reason]) => html`<div class="gate" key=${`${topic}-${index}`}><${Bars} /><div><b>${topic}-${index}</b> is withheld from members that hold no gates: ${reason}</div></div>`)}</div>`}
     ${gates.length > 0 && html`<div class="gates">${gates.slice(0, 20).map((gate) => html`<${Gate} key=${`${gate.topic}-${gate.partition}`} gate=${gate} />`)}</div>`}<//>`;
 }
 
@@ -47,8 +48,11 @@ function tiles(member, commits, gates) {
   }), many ? html`<span class="muted">and ${found.length - TILES} more</span>` : null];
 }
 
+function Bars() {
+  return html`<svg width="26" height="26" viewBox="0 0 26 26" fill="none" stroke="currentColor" stroke-width="2" aria-hidden="true"><path d="M4 24V5l9-3 9 3v19M4 11h18M4 18h18M10 4v20M16 4v20" /></svg>`;
+}
+
 function Gate({ gate }) {
-  return html`<div class="gate"><svg width="26" height="26" viewBox="0 0 26 26" fill="none" stroke="currentColor" stroke-width="2" aria-hidden="true"><path d="M4 24V5l9-3 9 3v19M4 11h18M4 18h18M10 4v20M16 4v20" /></svg>
-    <div><b>${gate.topic}-${gate.partition}</b> stops at offset ${number(gate.offset)}, where generation ${gate.generation} begins.
+  return html`<div class="gate"><${Bars} /><div><b>${gate.topic}-${gate.partition}</b> stops at offset ${number(gate.offset)}, where generation ${gate.generation} begins.
     ${gate.waits.map(([partition, end, committed]) => html` <span key=${partition}>It opens when <b>${gate.topic}-${partition}</b> is committed up to ${number(end)}: ${number(Math.max(0, end - Math.max(0, committed)))} to go.</span>`)}</div></div>`;
 }

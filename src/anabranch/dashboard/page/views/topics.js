@@ -1,7 +1,7 @@
 // Topics as lanes: of each partition the leader, and the log of every replica as far as it has it.
 import { html, useState } from "../lib.js";
 import { store } from "../store.js";
-import { Empty, Long, Node, nodeColor, number, Panel, Pill, plural } from "../ui.js";
+import { Empty, Long, Near, Node, nodeColor, number, Panel, Pill, plural } from "../ui.js";
 import { NewTopic, Records } from "./deeds.js";
 
 const HEIGHT = 42;
@@ -21,8 +21,7 @@ export function Topics({ rest }) {
     ${rest && html`<p style="margin-bottom:12px"><a href="#/topics">← all topics</a></p>`}
     ${!names.length ? html`<${Empty} title=${all.length ? "No topic is like this" : "No topics yet"}>${all.length ? "Change what you look for." : "Create one here, or let a client do it: it appears as soon as a broker knows it."}<//>` : html`
     <div class="legend" style="margin-bottom:12px"><span><i class="sw"></i>the leader's log</span><span><i class="sw" style="opacity:.5"></i>a follower in sync</span><span><i class="sw" style="background:repeating-linear-gradient(135deg,var(--accent) 0 3px,transparent 3px 6px)"></i>not in sync</span><span><i class="sw" style="width:2px;height:12px;background:var(--text)"></i>high watermark</span><span>colours are nodes</span></div>
-    <div class="grid">${names.slice(0, 200).map((name) => html`<${Topic} key=${name} name=${name} only=${only} onRecords=${(partition) => setAsked({ topic: name, partition })} />`)}</div>
-    ${names.length > 200 && html`<p class="muted">${names.length - 200} more: find them by name.</p>`}`}
+    <div class="grid">${names.map((name) => html`<${Near} key=${name} height=${90 + HEIGHT * (store.row(`topic/${name}`)?.partitions ?? 1)} render=${() => html`<${Topic} name=${name} only=${only} onRecords=${(partition) => setAsked({ topic: name, partition })} />`} />`)}</div>`}
     ${asked === "new" && html`<${NewTopic} onClose=${() => setAsked(null)} />`}
     ${asked?.topic && html`<${Records} ...${asked} onClose=${() => setAsked(null)} />`}`;
 }
