@@ -166,6 +166,8 @@ class Door:
         key, version = head.key, head.version
         if key == API_VERSIONS and version > LAST[API_VERSIONS]:
             return How.ANSWER
+        if names_brokers(key, version) and version > LAST[key]:
+            self._ports.cannot_rewrite(key, version)
         dispatcher = self.dispatcher
         if dispatcher is not self.upstream_dispatcher and not (
             isinstance(dispatcher, FaultyDispatcher) and not dispatcher.may_mean(key, version, head.client_id, peer)
@@ -216,6 +218,7 @@ class Ports:
         self.brokers: dict[int, Door] = {}
         """By node id."""
         self._opening: set[asyncio.Task[None]] = set()
+        self._unknown: set[int] = set()
         self._next_port = settings.port
 
     @property
@@ -277,6 +280,17 @@ class Ports:
         """The port of a broker; what names none stays as it is."""
         door = self.brokers.get(node_id)
         return door.port if door is not None and host else -1
+
+    def cannot_rewrite(self, key: int, version: int) -> None:
+        """Say once that an answer will pass that may lead clients around."""
+        if key not in self._unknown:
+            self._unknown.add(key)
+            log.warning(
+                "API %d v%d passes as it is: it is newer than any known here, and was not shown; clients that learn of "
+                "brokers from it go around this proxy",
+                key,
+                version,
+            )
 
     async def close(self) -> None:
         """Close all."""

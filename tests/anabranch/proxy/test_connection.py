@@ -171,15 +171,23 @@ async def test_clients_that_talk_nonsense(caplog: pytest.LogCaptureFixture) -> N
 
 
 @pytest.mark.parametrize("journal_size", [0, 10])
-async def test_what_nobody_can_read_comes_through_unchanged(journal_size: int) -> None:
+async def test_what_nobody_can_read_comes_through_unchanged(
+    journal_size: int, caplog: pytest.LogCaptureFixture
+) -> None:
     async with (
-        in_front_of(echoing(lambda frame: answer(int.from_bytes(frame[4:8], "big"), frame)), frames=True) as proxy,
+        in_front_of(
+            echoing(lambda frame: answer(int.from_bytes(frame[4:8], "big"), frame)),
+            journal_size=journal_size,
+            frames=True,
+        ) as proxy,
         client(proxy) as (reader, writer),
     ):
-        for number, (key, version) in enumerate([(75, 0), (3000, 1), (1, 99), (8, 50), (0, 40)]):
+        for number, (key, version) in enumerate([(75, 0), (3000, 1), (1, 99), (1, 98), (8, 50), (0, 40)]):
             wire = request(key, number, b"\0\0\1" * 10, version)
             writer.write(wire)
             assert (await read_frame(reader))[4:] == wire[4:]
+    warned = [one.getMessage() for one in caplog.records]
+    assert [one.partition(" passes")[0] for one in warned] == ["API 1 v99", "API 0 v40"], "once for each API"
 
 
 async def test_a_slow_reader_makes_nobody_hold_what_it_does_not_read() -> None:
