@@ -141,6 +141,7 @@ class Node:
             for protection in protections.values():
                 await protection.start(self._give_up)
             self.services = self._assemble(session, cluster_id)
+            self.services.dynamic.trials.append(self._try_key_stores)
             asks_who = bool(protections) or self.services.authorizer is not None
             self.server = Server(self.settings, Dispatcher(self.services), protections, is_open=not asks_who)
             self.server.on_gone = self._connection_gone
@@ -390,17 +391,28 @@ class Node:
 
     def _reload_key_stores(self) -> None:
         """Take up certificates that a change of this broker's configuration speaks of, were it only to say it again."""
-        own = self.services.dynamic.own
-        for listener, protection in self._protections.items():
-            prefix = f"{PREFIX}{listener.lower()}.{KEY_STORE}"
-            if protection.tls is None or not any(name.startswith(prefix) for name in own):
-                continue
+
+        def reload(protection: Protection, given: Mapping[str, str]) -> None:
+            listener = protection.listener.name
             try:
-                protection.reload({**self.settings.given, **own})
-            except ConfigError as error:
+                protection.reload(given)
+            except ConfigError as error:  # the file has changed since the change was tried
                 log.error("listener %s goes on with the certificate it had: %s", listener, error)
             else:
                 log.info("listener %s has read its key store again", listener)
+
+        self._with_key_stores(self.services.dynamic.own, reload)
+
+    def _try_key_stores(self, own: Mapping[str, str]) -> None:
+        """Raise ConfigError for key stores that could not be read."""
+        self._with_key_stores(own, lambda protection, given: protection.check(given))
+
+    def _with_key_stores(self, own: Mapping[str, str], act: Callable[[Protection, Mapping[str, str]], None]) -> None:
+        """Do it with each listener of whose key store these properties speak, and with all that it is given."""
+        for listener, protection in self._protections.items():
+            prefix = f"{PREFIX}{listener.lower()}.{KEY_STORE}"
+            if protection.tls is not None and any(name.startswith(prefix) for name in own):
+                act(protection, {**self.settings.given, **own})
 
     def _apply_settings(self) -> None:
         """Give the present settings to all parts that use them."""

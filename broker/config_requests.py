@@ -254,5 +254,10 @@ def _broker_check(services: Services, *, per_broker: bool) -> Callable[[Mapping[
 
     def check(_: Mapping[str, str], after: Mapping[str, str]) -> None:
         check_broker(dynamic.static, dynamic.current, after, per_broker=per_broker)
+        for trial in dynamic.trials if per_broker else ():
+            try:
+                trial(after)
+            except ConfigError as error:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
     return check

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.broker_properties import broker_properties
@@ -35,6 +35,8 @@ class DynamicConfig:
         self.own: Mapping[str, str] = {}
         """The properties that were changed for this broker."""
         self.current = static
+        self.trials: list[Callable[[Mapping[str, str]], None]] = []
+        """What else a change for this broker has to stand, all its properties together. They raise ConfigError."""
 
     def update(self, *, default: Mapping[str, str] | None = None, own: Mapping[str, str] | None = None) -> bool:
         """Apply the properties that are in ZooKeeper now. Returns whether the settings have changed."""

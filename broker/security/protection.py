@@ -121,6 +121,17 @@ class Protection:
         except (HandshakeFailed, NoRule) as error:
             raise NotBelieved(f"no TLS at {peer.listener}: {error}") from None
 
+    @property
+    def listener(self) -> Listener:
+        """Whose demands these are."""
+        return self._properties.listener
+
+    def check(self, given: Mapping[str, str]) -> None:
+        """Raise ConfigError for a key store that `reload` could not read."""
+        properties = ListenerProperties(self.listener, given)
+        with _blamed(properties.listener):
+            server_context(TlsSettings.read(properties.get), "none", TellingContext)
+
     def reload(self, given: Mapping[str, str]) -> None:
         """Read the key store again, by these properties. Raises ConfigError, and goes on with what it had."""
         assert self.tls is not None, "only listeners with TLS have a key store"

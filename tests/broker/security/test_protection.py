@@ -23,6 +23,7 @@ from anabranch.clients.security import SecurityArguments
 from anabranch.clients.security_config import make_security
 from anabranch.cluster import Cluster
 from anabranch.protocol.apis.metadata import MetadataRequest
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.broker.serving import Peer, request_frame, until
 from tests.secured.certificates import PLAIN_MODULE, Files, files, plain_users
 from tests.secured.issuer import Issuer, jwks
@@ -185,9 +186,31 @@ async def test_a_new_certificate_is_shown_from_the_next_handshake_on(caplog: pyt
             while await refused():
                 pass
         store.write_text("nothing")
-        caplog.clear()
-        await admin.alter_configs(broker=1, changes=location)
-        await until(lambda: "listener SSL goes on with the certificate it had" in caplog.text)
+        for nonsense in (location, {"listener.name.ssl.ssl.keystore.location": "/nowhere"}):
+            with pytest.raises(KafkaError, match=r"listener SSL: .*(no private key|/nowhere)") as refused:
+                await admin.alter_configs(broker=1, changes=nonsense)
+            assert refused.value.code == ErrorCode.INVALID_REQUEST
+        other.write_text("nothing")  # after the change that named it was tried
+        cluster.nodes[1]._reload_key_stores()
+        assert "listener SSL goes on with the certificate it had" in caplog.text
+        assert await asked(cluster, arguments_of("SSL"))
+
+
+async def test_a_store_with_another_password_is_taken_up_while_the_broker_runs() -> None:
+    issued = files().issue("sealed", hosts=("127.0.0.1",))
+    names = ("type", "location", "password")
+
+    def sealed(password: str) -> dict[str, str]:
+        path = files().write(f"{password}.p12", issued.store(password))
+        return dict(zip(names, ("PKCS12", str(path), password), strict=True))
+
+    first = {f"ssl.keystore.{name}": value for name, value in sealed("first").items()}
+    async with one_broker("SSL", **first) as cluster, Admin(cluster.bootstrap_servers, **arguments_of("SSL")) as admin:
+        later = {f"listener.name.ssl.ssl.keystore.{name}": value for name, value in sealed("later").items()}
+        with pytest.raises(KafkaError, match="not read with this password") as refused:
+            await admin.alter_configs(broker=1, changes={**later, "listener.name.ssl.ssl.keystore.password": "guessed"})
+        assert "guessed" not in str(refused.value)
+        await admin.alter_configs(broker=1, changes=later)
         assert await asked(cluster, arguments_of("SSL"))
 
 
