@@ -16,6 +16,8 @@ from anabranch.log_lines import configure_logs
 from anabranch.waits import tell_waits
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+OLDEST: Final = 2
+"""The generation that a full collection of garbage is of."""
 TRIM_FROM_S: Final = 5.0
 """How long after the start of the command memory is first given back: not before the nodes are up."""
 
@@ -28,12 +30,27 @@ def run(
 ) -> None:
     """Run a command's coroutine until it ends, on asyncio's own loop or another one."""
     configure_logs(log_level)
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
+    with freezing_survivors(), asyncio.Runner(loop_factory=loop_factory) as runner:
         loop = runner.get_loop()
         if threading.current_thread() is threading.main_thread():
             loop.add_signal_handler(signal.SIGQUIT, _tell_waits, loop)
         loop.call_later(TRIM_FROM_S, _keep_trimming, loop)
         runner.run(main())
+
+
+@contextlib.contextmanager
+def freezing_survivors() -> Iterator[None]:
+    """Let full collections of garbage leave out what has survived one: see `memory`."""
+
+    def ended(phase: str, info: dict[str, int]) -> None:
+        if phase == "stop" and info["generation"] == OLDEST:
+            gc.freeze()
+
+    gc.callbacks.append(ended)
+    try:
+        yield
+    finally:
+        gc.callbacks.remove(ended)
 
 
 def _keep_trimming(loop: asyncio.AbstractEventLoop) -> None:

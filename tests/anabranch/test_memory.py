@@ -7,13 +7,14 @@ import sys
 
 import pytest
 
-from anabranch.memory import BUSY_INTERVAL_S, LOOK_INTERVAL_S, WORTH_BYTES, Heap, Trimmer
+from anabranch.memory import BUSY_INTERVAL_S, LOOK_INTERVAL_S, SWEEP_INTERVAL_S, WORTH_BYTES, Heap, Trimmer
 
 
 class PretendedHeap(Heap):
     """Has as much free as a test says."""
 
     def __init__(self) -> None:
+        self.known = True
         self.free = 0
         self.trims = 0
 
@@ -31,7 +32,8 @@ class Story:
     def __init__(self) -> None:
         self.heap = PretendedHeap()
         self.now = self.ran_s = 0.0
-        self.trimmer = Trimmer(self.heap, lambda: self.ran_s)
+        self.swept_at: list[float] = []
+        self.trimmer = Trimmer(self.heap, lambda: self.ran_s, lambda: self.swept_at.append(self.now))
         self.trimmer.looked(self.now)
 
     def goes_on(self, seconds: float, *, busy: float, free_bytes: int) -> int:
@@ -53,6 +55,44 @@ def test_the_heap_is_trimmed_when_the_load_is_over() -> None:
 
 def test_a_load_that_never_ends_is_interrupted_once_in_a_while() -> None:
     assert Story().goes_on(10 * BUSY_INTERVAL_S, busy=0.9, free_bytes=20 * WORTH_BYTES) == 10
+
+
+def test_what_is_frozen_is_looked_through_when_there_is_time_and_seldom_when_there_is_none() -> None:
+    idle, busy = Story(), Story()
+    idle.goes_on(6 * SWEEP_INTERVAL_S, busy=0, free_bytes=0)
+    busy.goes_on(6 * SWEEP_INTERVAL_S, busy=0.9, free_bytes=0)
+    assert idle.swept_at == [SWEEP_INTERVAL_S * number for number in range(1, 7)]
+    assert busy.swept_at == [6 * SWEEP_INTERVAL_S]
+
+
+def test_a_full_collection_leaves_out_what_has_survived_one_until_everything_is_swept() -> None:
+    """In a process of its own: what this one has frozen is its own affair."""
+    told = subprocess.run(
+        [sys.executable, "-c", FROZEN], stdout=subprocess.PIPE, text=True, check=True, timeout=60
+    ).stdout.split()
+    assert told == ["0", "True", "alive", "gone", "True", "0"]
+
+
+FROZEN = """
+import gc, weakref
+from anabranch.memory import sweep
+from anabranch.running import freezing_survivors
+class Circle:
+    def __init__(self): self.itself = self
+print(gc.get_freeze_count())
+with freezing_survivors():
+    circle = Circle(); seen = weakref.ref(circle)
+    gc.collect()
+    print(gc.get_freeze_count() > 0)
+    del circle
+    gc.collect()
+    print("gone" if seen() is None else "alive")
+    sweep()
+    print("gone" if seen() is None else "alive")
+    print(gc.get_freeze_count() > 0)
+gc.unfreeze(); gc.collect()
+print(gc.get_freeze_count())
+"""
 
 
 def test_a_little_is_left_for_what_comes_next() -> None:
