@@ -70,15 +70,30 @@ def test_whose_rule_is_none(anabranch_cluster):
 @pytest.mark.anabranch(rules=[])
 def test_without_a_cluster():
     pass
+
+@pytest.mark.anabranch(journal=10, rules=[{"name": "slow", "api": "Metadata", "delay_ms": 1}])
+def test_that_tells_what_was_done(anabranch):
+    anabranch.topic("orders")
+    assert anabranch.admin.describe_topic("orders") is None
 """
 THEIR_ASYNCHRONOUS_TEST = """\
 import pytest
-from anabranch import Admin
+from anabranch import Admin, Producer
 
 {mark}
 async def test_their_asynchronous_code(anabranch_cluster):
     async with Admin(anabranch_cluster.bootstrap_servers) as admin:
         assert len((await admin.describe_cluster()).brokers) == 2
+
+{mark}
+async def test_a_cluster_as_new_for_a_coroutine(anabranch):
+    async with Admin(anabranch.bootstrap_servers) as admin:
+        assert await admin.list_topics() == []
+    topic = anabranch.topic("orders")
+    with anabranch.faults(api="Produce", error="NOT_LEADER_OR_FOLLOWER", times=1) as rule:
+        async with Producer(anabranch.bootstrap_servers, retry_backoff_ms=10) as producer:
+            await producer.send_and_wait(topic, b"x")
+        assert rule.hits == 1
 """
 
 
@@ -100,20 +115,27 @@ def test_a_project_gets_a_live_endpoint_from_the_fixture(
         (tmp_path / "test_asynchronous.py").write_text(THEIR_ASYNCHRONOUS_TEST.format(mark=mark))
     done = run(tmp_path, *words)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{4 if mark is None else 5} passed" in done.stdout
+    assert f"{4 if mark is None else 6} passed" in done.stdout
 
 
 def test_a_rule_that_hits_nothing_fails_its_test(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers")
     (tmp_path / "test_mistakes.py").write_text(THEIR_MISTAKES)
     told = run(tmp_path).stdout
-    assert "4 failed" in told
+    assert "5 failed" in told
     assert "NeverHit: rule rule-1 has hit nothing, and no request came that it is about" in told
     assert "FAILED test_mistakes.py::test_that_fails_anyway - ZeroDivisionError" in told
     assert "no API is called 'DeleteTopic'; did you mean DeleteTopics" in told
     assert "@pytest.mark.anabranch is for tests that ask for anabranch or anabranch_cluster" in told
     shown = told.partition("test_that_fails_anyway ___")[2].partition("___ test_")[0]
     assert "anabranch rules" in shown and '"name": "rule-2"' in shown
+    shown = told.partition("test_that_tells_what_was_done ___")[2]
+    for title, content in (
+        ("rules", '"name": "slow"'),
+        ("events", '"topic": "orders"'),
+        ("journal", '"api": "Metadata"'),
+    ):
+        assert content in shown.partition(f"- anabranch {title} -")[2].partition("- anabranch")[0], title
 
 
 OWN = """\

@@ -30,7 +30,7 @@ from anabranch.clock.cluster_clock import ClusterClock
 from anabranch.clock.loop import ClockLoop
 from anabranch.cluster import Cluster
 from anabranch.faults.armed import ArmedRule, Hit
-from anabranch.faults.matching import View
+from anabranch.faults.matching import BROKER_CLIENT, View
 from anabranch.faults.places import values_of
 from anabranch.protocol.codec import Request
 from anabranch.spark_jobs import java
@@ -91,13 +91,17 @@ class Asked:
     api: str
     about_it: bool
     """Whether it is about partition 1, as far as it says."""
+    node_id: int
+    in_session: bool = False
+    """Whether it names only what has changed since its sender has asked before."""
 
 
 class Recording(Dispatcher):
-    """Notes what clients ask."""
+    """Notes what clients ask, and not what brokers do."""
 
-    def __init__(self, inner: Dispatcher, asked: list[Asked]) -> None:
+    def __init__(self, inner: Dispatcher, asked: list[Asked], node_id: int) -> None:
         self._inner = inner
+        self._node_id = node_id
         self._asked = asked
         self.audiences, self.requests = inner.audiences, inner.requests
         self.throttling, self.long_polls = inner.throttling, inner.long_polls
@@ -106,8 +110,11 @@ class Recording(Dispatcher):
         """See Dispatcher."""
         named = values_of(request.body, request.version, "partition")
         in_session = getattr(request.body, "session_epoch", 0) > 0  # what has not changed is not named
-        about_it = in_session or named is None or 1 in named
-        self._asked.append(Asked(asyncio.get_running_loop().time(), peer.port, request.api.name, about_it))
+        about_it = named is None or 1 in named
+        if BROKER_CLIENT.fullmatch(request.client_id or ""):
+            return await self._inner.answer(request, peer)
+        now_s = asyncio.get_running_loop().time()
+        self._asked.append(Asked(now_s, peer.port, request.api.name, about_it, self._node_id, in_session))
         return await self._inner.answer(request, peer)
 
 
@@ -131,7 +138,7 @@ class Run:
         if self.hit is None:
             return "the rule hit nothing"
         later = [one for one in self.asked if self.hit.at_s < one.at_s < self.over_at_s]
-        again = next((one for one in later if one.api == self.hit.api and one.about_it), None)
+        again = next((one for one in later if one.api == self.hit.api and self._is_about_it(one)), None)
         parts = [self._outcome(what)]
         if again is None:
             return f"{parts[0]}; no {self.hit.api} about it any more"
@@ -140,6 +147,10 @@ class Run:
         asks = ", after asking for metadata" if metadata else ""
         parts.append(f"{again.api} again after {seconds(again.at_s - self.hit.at_s)} on {line}{asks}")
         return "; ".join(parts)
+
+    def _is_about_it(self, asked: Asked) -> bool:
+        assert self.hit is not None
+        return asked.about_it or (asked.in_session and asked.node_id == self.hit.node_id)
 
     def _outcome(self, what: str) -> str:
         errors = sorted({one["error"] for one in self.of("failed", "error")})
@@ -196,11 +207,11 @@ async def cell(command: Sequence[str], what: str, said: Mapping[str, Any]) -> Ru
 
         def hit(armed: ArmedRule, node_id: int, what: Hit) -> None:
             assert isinstance(what, View)
-            run.hit = Asked(asyncio.get_running_loop().time(), what.peer.port, what.request.api.name, True)
+            run.hit = Asked(asyncio.get_running_loop().time(), what.peer.port, what.request.api.name, True, node_id)
 
         cluster.faults.on_hit(hit)
-        for node in cluster.nodes.values():
-            node.server.dispatcher = Recording(node.server.dispatcher, run.asked)
+        for node_id, node in cluster.nodes.items():
+            node.server.dispatcher = Recording(node.server.dispatcher, run.asked, node_id)
         await drive(run, command, what, cluster.bootstrap_servers)
         run.stored = sum(stored(cluster, index) for index in range(3))
     return run

@@ -5,10 +5,9 @@ around the node's own work: it decides whether any of that is done, and has the 
 
 A rule about some of what a request names leaves the rest to be served: what is meant is taken out of the request, and
 put back into the answer as refused. Three kinds of requests are served as a whole first, and their answer is changed
-then: a consumer's Fetch, whose session would forget what it is not asked for; one that does not name what its answer
-will have (Metadata of all topics), about which it is only known then whether the rule is about it; and one whose answer
-has rows that nobody asked for. A follower's Fetch is taken out of its session instead, so that the leader does not see
-what is refused.
+then: a Fetch, whose session would forget what it is not asked for; one that does not name what its answer will have
+(Metadata of all topics), about which it is only known then whether the rule is about it; and one whose answer has rows
+that nobody asked for.
 """
 
 from __future__ import annotations
@@ -46,8 +45,6 @@ if TYPE_CHECKING:
     from anabranch.faults.rule import Rule
 
 Rest = Callable[[View], Awaitable[Any]]
-NO_SESSION: Final = 0
-LAST_EPOCH: Final = -1
 KINDS_MAX: Final = 4096
 """Of how many kinds of requests it is remembered which rules are about them: client ids may be anything."""
 UNKNOWN: Final[Any] = object()
@@ -132,8 +129,6 @@ class FaultyDispatcher(Dispatcher):
         level = level_for(rule, request.api, request.version) if rule.error else None
         if rule.error and level is None:
             return await rest(view)
-        if level is not None and is_of_follower(view) and request.body.session_epoch > 0:
-            return no_session(request)  # its next one names all that it fetches
         if not matcher.names_rows or any(map(matcher.surely_means, view.rows)):
             return await _play(armed, view, level, rest) if armed.hit(view) else await rest(view)
         response = await rest(view)
@@ -225,8 +220,7 @@ async def _answered(armed: ArmedRule, view: View, level: Level | None, rest: Res
     if level is None:
         return await rest(view)
     rule, request, matcher = armed.rule, view.request, armed.matcher
-    is_fetch = request.api.key == FETCH and not is_of_follower(view)
-    if rule.after_work or is_fetch or not derivable(level, request.api, request.version):
+    if rule.after_work or request.api.key == FETCH or not derivable(level, request.api, request.version):
         response = await rest(view.of(_hurried(request)) if request.api.key == FETCH else view)
         return _with_error(armed, view, level, _some(response, armed))
     if not level.path:
@@ -236,26 +230,12 @@ async def _answered(armed: ArmedRule, view: View, level: Level | None, rest: Res
     if body is None or len(refused) == len(view.rows):
         response = None if getattr(request.body, "acks", 1) == 0 else empty_answer(request.api)
     else:
-        response = await rest(
-            view.of(_sessionless(_like(request, body)) if is_of_follower(view) else _like(request, body))
-        )
+        response = await rest(view.of(_like(request, body)))
     code = ErrorCode[rule.error]
     if not level.kinds:
         rows = [(row, matcher.means(row)) for row in view.rows]
         return interleaved(_some(response, armed), request.version, level, rows, code)
     return with_errors(_some(response, armed), request.version, level, refused, code, f"rule {rule.name}")
-
-
-def is_of_follower(view: View) -> bool:
-    """Whether a broker fetches for a replica of its own."""
-    return view.request.api.key == FETCH and view.between_brokers
-
-
-def no_session(request: Request) -> Any:
-    """The answer to a Fetch whose session is not known: its sender begins another, and names all that it wants."""
-    response = empty_answer(request.api)
-    response.error_code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    return response
 
 
 def _some(response: Any, armed: ArmedRule) -> Any:
@@ -274,13 +254,6 @@ def _hurried(request: Request) -> Request:
     body = copy.copy(request.body)
     body.max_wait_ms = 0
     return _like(request, body)
-
-
-def _sessionless(request: Request) -> Request:
-    """The same, and nobody remembers what it has asked for."""
-    hurried = _hurried(request)
-    hurried.body.session_id, hurried.body.session_epoch = NO_SESSION, LAST_EPOCH
-    return hurried
 
 
 def _with_error(armed: ArmedRule, view: View, level: Level, response: Any) -> Any:
