@@ -110,7 +110,7 @@ class Recording(Dispatcher):
         """See Dispatcher."""
         named = values_of(request.body, request.version, "partition")
         in_session = getattr(request.body, "session_epoch", 0) > 0  # what has not changed is not named
-        about_it = named is None or 1 in named
+        about_it = not in_session if named is None else 1 in named
         if BROKER_CLIENT.fullmatch(request.client_id or ""):
             return await self._inner.answer(request, peer)
         now_s = asyncio.get_running_loop().time()
