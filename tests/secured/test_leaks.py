@@ -29,8 +29,11 @@ from anabranch.protocol.apis.sasl_handshake import SaslHandshakeRequest
 from anabranch.protocol.errors import KafkaError
 from tests.secured.certificates import OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE
 
-SECRETS = ("planted-of-brokers", "planted-of-alice", "planted-in-vain", "planted-in-a-token", "planted-by-an-admin")
-OF_BROKERS, OF_ALICE, IN_VAIN, IN_TOKEN, BY_ADMIN = SECRETS
+SECRETS = (
+    *("planted-of-brokers", "planted-of-alice", "planted-in-vain", "planted-in-a-token", "planted-by-an-admin"),
+    *("planted-for-zookeeper", "planted-under-all-tokens"),
+)
+OF_BROKERS, OF_ALICE, IN_VAIN, IN_TOKEN, BY_ADMIN, OF_ZOOKEEPER, OF_TOKENS = SECRETS
 LISTENER = "SASL_PLAINTEXT"
 PREFIX = f"listener.name.{LISTENER.lower()}"
 PLAIN_JAAS = f'{PLAIN_MODULE} required username="admin" password="{OF_BROKERS}" user_admin="{OF_BROKERS}";'
@@ -42,6 +45,8 @@ sasl.mechanism.inter.broker.protocol=PLAIN
 {PREFIX}.oauthbearer.sasl.jaas.config={OAUTH_MODULE} required;
 authorizer.class.name=kafka.security.authorizer.AclAuthorizer
 super.users=User:admin
+zookeeper.auth=digest:brokers:{OF_ZOOKEEPER}
+delegation.token.secret.key={OF_TOKENS}
 """
 
 
@@ -111,14 +116,17 @@ def bearing(token: str) -> SecurityArguments:
     }
 
 
-async def use(servers: str) -> list[str]:
-    """All that clients do with secrets. Returns what they were told, and how their own objects look."""
+async def use(servers: str) -> tuple[list[str], bytes]:
+    """All that clients do with secrets. Returns what they were told and how they look, and the secret of a token."""
     heard: list[str] = []
     boss = letting("admin", OF_BROKERS)
     async with Admin(servers, **boss) as admin:
         await admin.create_topics([NewTopic(name="t")])
         await admin.set_password("alice", OF_ALICE, mechanisms=["SCRAM-SHA-256"])
         heard.append(repr(await admin.describe_users()))
+        token = await admin.create_token()
+        heard.append(repr(token))
+        heard.append(repr(await admin.describe_tokens()))
         heard.append(repr(await admin.describe_configs(broker=1)))
         for name in ("sasl.jaas.config", f"{PREFIX}.plain.sasl.jaas.config", "ssl.keystore.password"):
             try:
@@ -140,7 +148,11 @@ async def use(servers: str) -> list[str]:
         bearing(IN_TOKEN),
         bearing(f"{IN_TOKEN}.e30."),
     ]
-    for one in (letting("alice", OF_ALICE, "SCRAM-SHA-256"), *wrong):
+    by_token: SecurityArguments = {
+        **letting(token.token_id, token.secret, "SCRAM-SHA-256"),
+        "sasl_delegation_token": True,
+    }
+    for one in (letting("alice", OF_ALICE, "SCRAM-SHA-256"), by_token, *wrong):
         security = make_security(**one)
         heard.append(repr(security))
         host, _, port = servers.partition(":")
@@ -150,9 +162,9 @@ async def use(servers: str) -> list[str]:
             await connection.close()
         except NotAuthenticated as refused:
             heard.append(repr(refused))
-    for mechanism, token in dishonest():
-        heard.append(await raw(servers, mechanism, token))
-    return heard
+    for mechanism, shown in dishonest():
+        heard.append(await raw(servers, mechanism, shown))
+    return heard, base64.b64decode(token.secret)
 
 
 def dishonest() -> list[tuple[str, bytes]]:
@@ -196,7 +208,7 @@ async def fetched(url: str) -> bytes:
 async def test_nothing_tells_a_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     async with running(tmp_path) as cluster:
-        heard = await use(cluster.told["bootstrap"])
+        heard, hmac = await use(cluster.told["bootstrap"])
         control = cluster.told["control"].removeprefix("http://").rstrip("/")
         pages = {
             what: await fetched(url)
@@ -213,16 +225,18 @@ async def test_nothing_tells_a_secret(tmp_path: Path, caplog: pytest.LogCaptureF
     pages["clients"] = "\n".join(heard).encode()
     assert b"anabranch" in pages["command line"] and len(pages["log"]) > 5000 and b"produce" in pages["metrics"].lower()
     assert b"IncrementalAlterConfigs" in pages["journal"]
-    assert {what: leaks(page) for what, page in pages.items() if leaks(page)} == {}
+    assert leaks(base64.b64encode(hmac), hmac)
+    found = {what: leaks(page, hmac) for what, page in pages.items()}
+    assert {what: places for what, places in found.items() if places} == {}
 
 
-def leaks(page: bytes) -> list[str]:
+def leaks(page: bytes, *more: bytes) -> list[str]:
     """The secrets in a text, however they are written there, each with what stands before it."""
     found: list[Any] = []
-    for secret in SECRETS:
-        forms = {secret.encode(), secret.encode().hex().encode()}
+    for secret in (*(one.encode() for one in SECRETS), *more):
+        forms = {secret, secret.hex().encode()}
         for shift in range(3):  # base64 writes three bytes at a time, so there are three ways to begin
-            written = base64.b64encode(b"x" * shift + secret.encode())
+            written = base64.b64encode(b"x" * shift + secret)
             forms.add(written[4 if shift else 0 : -4])
         for form in forms:
             position = page.find(form)
