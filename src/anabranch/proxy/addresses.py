@@ -48,6 +48,11 @@ class Address(NamedTuple):
     end: int
     """Where its port ends."""
 
+    @property
+    def is_one(self) -> bool:
+        """Whether anybody could be there: an answer that refuses something names nobody."""
+        return self.port > 0 and bool(self.host)
+
 
 class TagSize(NamedTuple):
     """The size of a tagged field that holds addresses."""
@@ -113,7 +118,7 @@ def replaced(found: Found, others: Sequence[tuple[str, int]], version: int, key:
     frame = found.frame
     changes: list[tuple[int, int, bytes]] = []
     for address, (host, port) in zip(found.addresses, others, strict=True):
-        if address.port > 0:
+        if address.is_one:
             changes.append((address.start, address.end, _text(host, flexible) + _int32.pack(port)))
     for tag in found.tags:
         inside = [
@@ -278,6 +283,6 @@ def distinct(found: Found) -> Iterator[Address]:
     """Each broker that is named, once."""
     seen = set()
     for one in found.addresses:
-        if one.port > 0 and one[:3] not in seen:
+        if one.is_one and one[:3] not in seen:
             seen.add(one[:3])
             yield one

@@ -150,6 +150,9 @@ class Door:
         except OSError as error:
             self.told(trouble_of(error))
             raise
+        except (ValueError, OverflowError) as error:  # an answer has named a host or a port that cannot be
+            self.told(f"that is no address: {error}")
+            raise OSError(str(error)) from None
         self.told("")
         return transport
 

@@ -39,7 +39,7 @@ def frame_of(message: Any, version: int) -> bytes:
 def moved(struct: Any, version: int) -> Any:
     """The same message with every broker elsewhere, made by walking over the objects."""
     made = copy.copy(struct)
-    if hasattr(made, "port") and hasattr(made, "host") and made.port > 0:
+    if hasattr(made, "port") and hasattr(made, "host") and made.port > 0 and made.host:
         made.host, made.port = OTHER
     for field in fields_of(type(struct)):
         if field.struct is not None and field.exists(version):

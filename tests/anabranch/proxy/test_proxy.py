@@ -189,6 +189,18 @@ async def test_a_broker_that_joins_later_gets_a_port_and_one_that_moves_keeps_it
             assert (await asked(proxy.bootstrap_servers, MetadataRequest(topics=[]))).brokers
 
 
+@pytest.mark.parametrize("place", [("127.0.0.1", 70_000), ("x" * 300, 9092), (".", 9092)])
+async def test_an_upstream_that_names_what_is_no_address(
+    place: tuple[str, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with proxied(1) as (_, proxy):
+        proxy.ports.meet(2, *place)
+        with pytest.raises((ConnectionError, TimeoutError)):
+            await asked(f"127.0.0.1:{proxy.ports.brokers[2].port}", MetadataRequest(topics=[]))
+        assert "does not answer" in caplog.text
+        assert (await asked(proxy.bootstrap_servers, MetadataRequest(topics=[]))).brokers
+
+
 async def test_an_upstream_that_is_away_is_told_of_once_and_comes_back(caplog: pytest.LogCaptureFixture) -> None:
     async with asyncio.timeout(60):
         async with Cluster(1) as first:
