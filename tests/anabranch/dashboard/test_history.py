@@ -34,6 +34,10 @@ def test_each_moment_is_as_it_was() -> None:
         assert min(at_s, 299.9) - GRAIN_S - 0.11 <= since_s <= at_s
         assert rows == told[since_s]
     assert history.at(99.9) is None
+    for at_s in list(told)[::3]:
+        found = history.at(at_s)
+        assert found is not None
+        assert found[1] == told[found[0]], at_s
 
 
 def test_the_oldest_goes_when_it_is_old() -> None:
