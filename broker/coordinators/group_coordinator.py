@@ -226,6 +226,9 @@ class GroupCoordinator:
             ticket=self._ticket(), request=request, version=version, client_id=client_id, client_host=client_host
         )
         response: JoinGroupResponse = await self._submit(request.group_id, event, create=request.member_id == "")
+        slot = self.table.slots.get(request.group_id)
+        if slot is not None and request.member_id == "" and request.group_instance_id is not None:
+            self.gates.loaded(slot)  # one that returns is not asked for an assignment: what grew meanwhile is in none
         return response
 
     async def sync(self, request: SyncGroupRequest) -> SyncGroupResponse:

@@ -296,7 +296,7 @@ class GroupGates:
     # --- news ----------------------------------------------------------------------------------------------------
 
     def loaded(self, slot: Slot) -> None:
-        """A group was taken over with its assignment: find out what its last coordinator has withheld from it."""
+        """A group stands by an assignment that was not made now: find out what is in it for nobody."""
         group = slot.group
         if isinstance(group, Group) and group.state is STABLE and group.gated_by_broker:
             self._background.spawn(self._find(slot, group, group.generation))

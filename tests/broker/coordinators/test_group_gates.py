@@ -202,6 +202,19 @@ async def test_a_gate_that_closed_again_is_closed_for_a_static_member_that_retur
         assert await back.told_to_rejoin() == {0, 1}
 
 
+async def test_what_grew_while_a_static_member_was_away_comes_when_it_returns() -> None:
+    """Nobody is asked for an assignment then (KIP-345, KIP-814)."""
+    async with orders() as (_, admin, _):
+        member = StockMember(admin, instance="till-1")
+        await member.take_part()
+        await member.commit({0: EACH})
+        await admin.create_partitions(TOPIC, 2)
+        back = StockMember(admin, instance="till-1")
+        await back.join()
+        assert await back.told_to_rejoin() == {0, 1}
+        assert await committed(admin) == {0: EACH, 1: 0}
+
+
 async def test_the_next_coordinator_finds_what_this_one_withheld() -> None:
     async with orders(brokers=3) as (cluster, admin, _):
         member = StockMember(admin)
