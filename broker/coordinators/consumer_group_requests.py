@@ -176,7 +176,9 @@ class ConsumerGroupRequests:
         if not joins or isinstance(group, ShareGroup):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {slot.group_id!r} is of another kind")
         if not len(group.members):
-            return Decision(ConsumerGroup(slot.group_id), topics, limits, self._clock_ms())
+            anew = ConsumerGroup(slot.group_id)
+            anew.epoch = max(group.generation, 0)  # no generation comes twice
+            return Decision(anew, topics, limits, self._clock_ms())
         made = conversion.upgraded(group, topics, limits, self._clock_ms())
         for record in made.records:
             made.group.apply(record)
@@ -207,16 +209,18 @@ class ConsumerGroupRequests:
             self._look_again(slot)
         return decision.answer
 
-    async def make_classic(self, slot: Slot) -> None:
-        """A classic member joins a group that has no members: it becomes a classic one. Raises KafkaError."""
+    async def make_classic(self, slot: Slot) -> bool:
+        """A classic member joins a group that has no members: whether it is a classic one now. Raises KafkaError."""
         group = slot.group
         assert isinstance(group, ConsumerGroup), f"{slot.group_id} is of the classic protocol"
 
         def appended(_first_offset: int) -> None:
             group.dead = True
             slot.group = self._new_classic(slot.group_id)
+            slot.group.generation = group.epoch  # no generation comes twice
 
         await slot.write(self._journal, slot.tombstones(), GROUP_ERRORS, appended=appended)
+        return not isinstance(slot.group, ConsumerGroup | ShareGroup)
 
     async def expire(self, slot: Slot) -> None:
         """Put out the members whose timers have run out."""

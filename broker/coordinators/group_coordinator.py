@@ -289,9 +289,11 @@ class GroupCoordinator:
             try:
                 if slot.group.members or not create:
                     return await self._of_consumer_group(slot, slot.group, event)
-                await self.consumers.make_classic(slot)
+                made = await self.consumers.make_classic(slot)
             except KafkaError as error:
                 return responses.refusal(event, error.code).response
+            if not made:  # a member of another protocol was faster
+                return await self._submit(group_id, event, create=create)
         self._apply(slot, event)
         return await event.ticket
 

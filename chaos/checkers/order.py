@@ -124,13 +124,16 @@ def b12_callbacks(history: History) -> Iterator[str]:
 
     The member that got the last record of a segment flushes before the first record of one that waited for it, unless
     it is dead by then, or the group gave the partition to another member without it; and the new owner is told before.
+    Without barriers in the group a member may learn late that keys have moved, and flushes before it reads on there.
     """
     opened: dict[tuple[Place, int], int] = {}
     last: dict[tuple[Place, int], tuple[int, str]] = {}
+    read: dict[tuple[Place, str], list[int]] = defaultdict(list)
     seen: set[tuple[Place, int]] = set()
     for delivery in history.deliveries:
         segment = (delivery.place, delivery.generation)
         opened.setdefault(segment, delivery.order)
+        read[delivery.place, delivery.consumer].append(delivery.order)
         if (delivery.place, delivery.offset) not in seen:
             seen.add((delivery.place, delivery.offset))
             last[segment] = (delivery.order, delivery.consumer)
@@ -159,6 +162,10 @@ def b12_callbacks(history: History) -> Iterator[str]:
             if any(ended < at < order and other != consumer for at, other in taken[parent]):
                 continue
             orders = flushed[parent, consumer]
+            if not history.barriers:
+                later = read[parent, consumer][bisect_left(read[parent, consumer], order) :]
+                if not later or bisect_left(orders, later[0]) > bisect_left(orders, ended):
+                    continue
             if bisect_left(orders, order) == bisect_left(orders, ended):
                 yield f"{place} generation {generation} is delivered, and {consumer} has not flushed {parent}"
 

@@ -16,7 +16,8 @@ class PartitionKeyRebalanceListener:
     caller, nothing that should follow the callback happens, and it runs again with the next call. Keys move in two
     ways, and each has its pair: whole partitions, when members come and go, and keys between partitions, when a topic
     is resized. A member that is told to load can rely on it that the one before was told to flush, unless that one
-    crashed or was thrown out of the group; then what it had not committed is delivered again.
+    crashed or was thrown out of the group; then what it had not committed is delivered again. Where the broker assigns
+    (`group_protocol="consumer"`) there is no barrier for it: a member that hears late of a resize flushes late, too.
     """
 
     def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> object:

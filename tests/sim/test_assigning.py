@@ -1,0 +1,60 @@
+"""Bugs of groups whose broker assigns, planted: the scenario of them notices."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+from anabranch.broker.coordinators.consumer_group_requests import ConsumerGroupRequests
+from anabranch.broker.coordinators.consumer_groups import target_assignment
+from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
+from anabranch.broker.coordinators.consumer_groups.member import STABLE, Member
+from tests.sim.assigning import AssigningSchedule
+
+Bug = Callable[[pytest.MonkeyPatch], None]
+
+
+def everything_is_free(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ConsumerGroup, "is_free", lambda group, topic, index: True)
+
+
+def targets_forget_a_partition(patch: pytest.MonkeyPatch) -> None:
+    product = target_assignment.compute
+
+    def compute(*arguments: object) -> object:
+        computed = dict(product(*arguments))  # type: ignore[arg-type]
+        return {
+            member_id: {topic: indexes - {1} for topic, indexes in target.items() if indexes - {1}}
+            for member_id, target in computed.items()
+        }
+
+    patch.setattr(target_assignment, "compute", compute)
+
+
+def the_next_coordinator_sets_no_timers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ConsumerGroupRequests, "loaded", lambda requests, slot: None)
+
+
+def revoking_partitions_are_let_go(patch: pytest.MonkeyPatch) -> None:
+    product = Member.current
+
+    def current(member: Member) -> object:
+        return product(dataclasses.replace(member, revoking={}, state=STABLE))
+
+    patch.setattr(Member, "current", current)
+
+
+@pytest.mark.parametrize(
+    ("bug", "seed", "shown_by"),
+    [
+        (everything_is_free, 0, "A40"),
+        (revoking_partitions_are_let_go, 0, "A22"),
+        (targets_forget_a_partition, 0, "every record is delivered and committed did not happen"),
+        (the_next_coordinator_sets_no_timers, 1, "every record is delivered and committed did not happen"),
+    ],
+)
+def test_a_planted_bug_is_caught(bug: Bug, seed: int, shown_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug(monkeypatch)
+    assert shown_by in "\n".join(AssigningSchedule(seed).run().violations)
