@@ -40,7 +40,8 @@ from tests.secured.certificates import plain_users
 LISTENER = "SASL_PLAINTEXT"
 AUTHORIZER = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", "super.users": "User:admin"}
 SMALL = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
-PROPERTIES = {**plain_users(LISTENER, admin="a", alice="b"), **AUTHORIZER, **SMALL}
+ALL_GROUPS = {"group.coordinator.rebalance.protocols": "classic,consumer,share"}
+PROPERTIES = {**plain_users(LISTENER, admin="a", alice="b"), **AUTHORIZER, **SMALL, **ALL_GROUPS}
 ADMIN: SecurityArguments = {
     "security_protocol": LISTENER,
     "sasl_plain_username": "admin",
@@ -63,8 +64,6 @@ NOTHING = {"SaslHandshake", "ApiVersions", "SaslAuthenticate", "DescribeCluster"
 """What may be asked by all: Metadata leaves out what is hidden, and has tests of its own."""
 TOKENS = {"CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken"}
 """There are none, so there is nothing to protect."""
-UNSERVED = {"ConsumerGroupHeartbeat", "ConsumerGroupDescribe"}
-"""Answered with UNSUPPORTED_VERSION before anything else, as a Kafka with ZooKeeper does."""
 FILTERED = {"ListGroups", "ListTransactions"}
 """Never refused: they list what may be described."""
 BATCH = BatchBuilder()
@@ -207,6 +206,20 @@ ROWS = [
     row("DescribeTopicPartitions", "DESCRIBE T", topics=[{"name": "t"}]),
     row("AddRaftVoter", "ALTER C", voter_id=9),
     row("RemoveRaftVoter", "ALTER C", voter_id=9),
+    row("ConsumerGroupHeartbeat", "READ G, DESCRIBE T", group_id="g", member_id="m", subscribed_topic_names=["t"]),
+    row("ConsumerGroupDescribe", "DESCRIBE G", group_ids=["g"]),
+    row("ShareGroupHeartbeat", "READ G, DESCRIBE T", group_id="g", member_id="m", subscribed_topic_names=["t"]),
+    row("ShareGroupDescribe", "DESCRIBE G", group_ids=["g"]),
+    row("ShareFetch", "READ G", group_id="g", member_id="m"),
+    row("ShareAcknowledge", "READ G", group_id="g", member_id="m"),
+    *(
+        row(f"{what}ShareGroupState{rest}", "CLUSTER_ACTION C", group_id="g",
+            topics=[{"topic_id": bytes(16), "partitions": [{"partition": 0}]}])
+        for what, rest in (("Initialize", ""), ("Read", ""), ("Write", ""), ("Delete", ""), ("Read", "Summary"))
+    ),
+    row("DescribeShareGroupOffsets", "DESCRIBE G", groups=[{"group_id": "g", "topics": []}]),
+    row("AlterShareGroupOffsets", "READ G", group_id="g"),
+    row("DeleteShareGroupOffsets", "DELETE G", group_id="g"),
     row("ConsumerGroupPosition", "DESCRIBE G", group_id="g"),
     row("PartitionLeaderEpochsForPartitions", "DESCRIBE T", topics=[{"topic": "t", "partitions": [0]}]),
 ]  # fmt: skip
@@ -298,7 +311,7 @@ async def test_a_request_is_refused_without_its_rights_and_not_with_them(place: 
 
 def test_every_api_has_a_row() -> None:
     asked = {one.api for one in ROWS}
-    assert {one.name for one in HANDLERS} - asked == NOTHING | TOKENS | UNSERVED | FILTERED
+    assert {one.name for one in HANDLERS} - asked == NOTHING | TOKENS | FILTERED
 
 
 async def test_what_is_hidden_is_answered_as_if_it_were_not_there(place: Place) -> None:
