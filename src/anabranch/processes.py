@@ -9,25 +9,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 import logging
 import os
 import socket
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from anabranch.broker.config import BrokerSettings
+from anabranch.broker.listeners import Listener
 from anabranch.broker.personas.choice import oldest
 from anabranch.broker.properties_file import properties_text
+from anabranch.broker.security.protection import between_brokers
+from anabranch.broker.start_settings import start_settings
 from anabranch.clients.connection import Connection
 from anabranch.clients.directory_lock import DirectoryLock
 from anabranch.data_directory import ZOOKEEPER
 from anabranch.lifetime import Startable
 from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.zookeeper import LocalZooKeeper, dying_with_us
+
+if TYPE_CHECKING:
+    from anabranch.clients.security import Security
 
 log: Final = logging.getLogger(__name__)
 _candidates: Final = itertools.count(os.getpid() * 101)
@@ -71,6 +79,8 @@ class NodeProcess:
     metrics_port: int | None = None
     advertise: str = ""
     """HOST:PORT that clients and other nodes are told, if it is not `address`: a proxy's, say."""
+    listeners: tuple[Listener, ...] = ()
+    """Where it listens, if not on one plain address; `host` and `port` are the first one's then."""
     process: asyncio.subprocess.Process | None = field(default=None, init=False)
 
     @property
@@ -102,7 +112,11 @@ class NodeProcess:
         """The words of the command line that runs the node."""
         words = [*dying_with_us(), sys.executable, "-m", self.module, "node"]
         words += ["--id", str(self.node_id), "--roles", self.roles]
-        words += ["--zookeeper", self.zookeeper, "--listen", self.address, "--log-level", self.log_level]
+        words += ["--zookeeper", self.zookeeper, "--log-level", self.log_level]
+        if self.listeners:
+            words += [word for one in self.listeners for word in ("--listener", str(one))]
+        else:
+            words += ["--listen", self.address]
         if "broker" in self.roles:
             words += ["--data-dir", str(self.directory / f"node-{self.node_id}")]
         if self.advertise:
@@ -186,6 +200,7 @@ class ProcessCluster(Startable):
         zookeeper: "local" starts a ZooKeeper; HOST:PORT uses an ensemble that is running.
         host: The address that the nodes listen on.
         port: The first node's port; the others follow. 0 takes free ports.
+        listeners: Several in place of `host` and `port`, as the first node has them: `["SSL://127.0.0.1:9093"]`.
         directory: Where data and logs are kept; None for a temporary directory.
         properties: Broker properties by their Kafka names, for all nodes.
         first_start: Node id -> properties that a restart does not repeat, such as the step at which it is to crash.
@@ -203,6 +218,7 @@ class ProcessCluster(Startable):
         zookeeper: str = "local",
         host: str = "127.0.0.1",
         port: int = 0,
+        listeners: Sequence[str] = (),
         directory: str | Path | None = None,
         properties: Mapping[str, str] | None = None,
         first_start: Mapping[int, Mapping[str, str]] | None = None,
@@ -231,6 +247,14 @@ class ProcessCluster(Startable):
         self._roles |= dict.fromkeys(range(first_spare, first_spare + controllers), "controller")
         self._host = host
         self._port = port
+        self._listening: tuple[Listener, ...] = ()
+        self._between = ""
+        self.security: Security | None = None
+        """How the launcher is let in where brokers reach each other: as one of them."""
+        if listeners:
+            settings = start_settings(BrokerSettings(), {**self._properties, "listeners": ",".join(listeners)})
+            self._listening, self._between = settings.listening, settings.between_brokers.name
+            self.security = between_brokers(settings)
         self._log_level = log_level
         self._metrics_port = metrics_port
         self._zookeeper = zookeeper
@@ -264,13 +288,18 @@ class ProcessCluster(Startable):
         if self._zookeeper == "local":
             self._server = LocalZooKeeper(data_dir=None if self._temporary else self.directory / ZOOKEEPER)
             await self._server.__aenter__()
-        ports = free_ports(self._host, len(self._roles)) if not self._port else None
+        ports = iter(free_ports(self._host, len(self._roles) * max(len(self._listening), 1)))
         for place, (node_id, roles) in enumerate(self._roles.items()):
+            listeners = tuple(
+                dataclasses.replace(one, port=one.port + place if one.port else next(ports)) for one in self._listening
+            )
+            first = listeners[0] if listeners else None
             self.nodes[node_id] = NodeProcess(
                 node_id=node_id,
                 roles=roles,
-                host=self._host,
-                port=ports[place] if ports else self._port + place,
+                host=self._host if first is None else first.host,
+                port=first.port if first is not None else self._port + place if self._port else next(ports),
+                listeners=listeners,
                 directory=self.directory,
                 zookeeper=self.zookeeper,
                 properties=self._properties_of(node_id),
@@ -328,14 +357,21 @@ class ProcessCluster(Startable):
         """Wait until every running broker's metadata shows `count` live brokers."""
         async with asyncio.timeout(timeout_s):
             for node in self.brokers:
-                while node.running and await known_brokers(node.host, node.port) != count:  # noqa: ASYNC110
+                where = self.address_between(node)
+                while node.running and await known_brokers(*where, self.security) != count:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)  # other processes set no event here
 
+    def address_between(self, node: NodeProcess) -> tuple[str, int]:
+        """Where other nodes, and the launcher, reach a node."""
+        return next(
+            ((one.host, one.port) for one in node.listeners if one.name == self._between), (node.host, node.port)
+        )
 
-async def known_brokers(host: str, port: int) -> int:
+
+async def known_brokers(host: str, port: int, security: Security | None = None) -> int:
     """How many live brokers a broker knows; -1 when it does not answer."""
     try:
-        connection = await Connection.open(host, port, client_id="anabranch-launcher")
+        connection = await Connection.open(host, port, client_id="anabranch-launcher", security=security)
         try:
             response = await connection.call(MetadataRequest(topics=[], allow_auto_topic_creation=False))
         finally:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from anabranch.broker.config import BrokerSettings, ConfigError
 from anabranch.broker.personas.choice import versions_of
-from anabranch.broker.start_settings import IDS, check_reachable, refuse_twice, start_settings
+from anabranch.broker.start_settings import IDS, check_reachable, refuse_twice, start_settings, warn_of_open_doors
 from anabranch.cluster import OPTIONS
 from anabranch.data_directory import left_out, refuse_other_form
 from anabranch.launched import LauncherDoor
@@ -21,6 +21,7 @@ async def serve_processes(
     brokers: int,
     host: str,
     port: int,
+    listeners: Sequence[str],
     data_dir: str | None,
     zookeeper: str,
     properties: Mapping[str, str],
@@ -31,8 +32,10 @@ async def serve_processes(
     """Run a cluster of processes until a signal. A node that ends is reported; `anabranch nodes` can start it again."""
     # A wrong property is told here, once, and not by every node.
     refuse_twice(properties, {**OPTIONS, "broker.rack": "`anabranch node --rack` for each node"})
-    settings = start_settings(BrokerSettings(host=host), properties)
+    named = {"listeners": ",".join(listeners)} if listeners else {}
+    settings = start_settings(BrokerSettings(host=host), {**properties, **named})
     check_reachable(settings)
+    warn_of_open_doors(settings)
     if zookeeper != "local" and ":" not in zookeeper:
         raise ConfigError(f"--zookeeper {zookeeper!r}: write local, or HOST:PORT of an ensemble")
     versions = versions_of(kafka, range(settings.node_id, settings.node_id + brokers), settings.kafka_version)
@@ -43,6 +46,7 @@ async def serve_processes(
         zookeeper=zookeeper,
         host=host,
         port=port,
+        listeners=listeners,
         directory=data_dir,
         properties={name: text for name, text in properties.items() if name not in IDS},
         log_level=log_level,
@@ -52,7 +56,7 @@ async def serve_processes(
     )
     stop = StopSignal()
     async with cluster:
-        if missing := await left_out(host, cluster.brokers[0].port):
+        if missing := await left_out(*cluster.address_between(cluster.brokers[0]), cluster.security):
             complain(f"warning: {missing}")
         door = LauncherDoor(cluster, complain)
         await door.open()

@@ -19,7 +19,9 @@ from anabranch.chaos.nodes import running_nodes
 from anabranch.controller.zk.kazoo_session import open_kazoo
 from anabranch.processes import FIRST_CONTROLLER_ID, NodeFailed, ProcessCluster
 from anabranch.zookeeper import dying_with_us
+from tests.secured.certificates import files, plain_users
 
+SECURED = "SASL_SSL"
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 SPARE = FIRST_CONTROLLER_ID
 ANABRANCH = (sys.executable, "-m", "anabranch.main")
@@ -209,3 +211,34 @@ def test_a_node_without_zookeeper_says_so_in_one_line() -> None:
     assert ended.returncode == 1
     assert "Error: cannot start:" in ended.stderr and "no ZooKeeper answered at 127.0.0.1:1" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+async def test_nodes_that_are_processes_ask_who_is_there() -> None:
+    """Two listeners: brokers reach each other by TLS and a password, and so does the launcher; a client by either."""
+    properties = {
+        **files().properties,
+        **plain_users(SECURED, admin="a", alice="b"),
+        "inter.broker.listener.name": SECURED,
+        "listener.security.protocol.map": f"{SECURED}:{SECURED},OPEN:PLAINTEXT",
+    }
+    listeners = [f"{SECURED}://127.0.0.1:0", "OPEN://127.0.0.1:0"]
+    async with (
+        asyncio.timeout(100),
+        ProcessCluster(2, listeners=listeners, properties=properties) as cluster,
+        Admin(
+            cluster.bootstrap_servers,
+            security_protocol=SECURED,
+            sasl_mechanism="PLAIN",
+            sasl_plain_username="alice",
+            sasl_plain_password="b",
+            ssl_cafile=str(files().ca),
+        ) as admin,
+    ):
+        await admin.create_topics([NewTopic(name="t", partitions=2, replication_factor=2)])
+        open_door = next(one for one in cluster.nodes[1].listeners if one.name == "OPEN")
+        async with Producer(f"{open_door.host}:{open_door.port}") as producer:
+            await producer.send_and_wait("t", b"before", key=b"k")
+            await cluster.kill(2)
+            await cluster.restart(2)
+            await cluster.wait_brokers(2)
+            await producer.send_and_wait("t", b"after", key=b"k")

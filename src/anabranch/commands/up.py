@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 INSTEAD: Final = {
     "advertise": "; write --host with --processes",
     "racks": "; else write `anabranch node --rack` for each",
-    "listener": "; else write `anabranch node --listener`",
 }
 """What a cluster of processes takes in place of an option."""
 
@@ -182,7 +181,6 @@ def command(
             metrics_port,
             advertise=advertise,
             racks=racks,
-            listener=listeners,
             control=control,
             clock=clock,
             **{"from": snapshot},
@@ -198,6 +196,7 @@ def command(
                 brokers=brokers,
                 host=host,
                 port=port,
+                listeners=listeners,
                 data_dir=data_dir,
                 zookeeper=zookeeper,
                 properties=properties,
