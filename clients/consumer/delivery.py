@@ -187,11 +187,11 @@ class Deliveries:
         gate = self._gates.gate(topic)
         assert gate is not None, "only topics with lineage have gates"
         if self._in_group:
+            passes = self._gates.passes(topic, segment, now_s)
             if segment.generation > self._assignment.generations.get(topic, segment.generation):
                 # Others may still have to find out about this generation, and to flush what they read of older ones.
-                passes = not gate.lineage.predecessors(segment)
-            else:
-                passes = self._gates.passes(topic, segment, now_s)
+                # A segment without predecessors waits as well: for those of empty ones before it.
+                passes = passes and not gate.lineage.predecessors(segment)
             return passes and not self._holds_back(progress.partition, segment.generation)
         # Without a group no other member commits: order can be kept among the partitions that are read here (K610).
         ours = [one for one in gate.waits(segment) if TopicPartition(topic, one.segment.partition) in self._assignment]
