@@ -54,6 +54,7 @@ examples:
   python -m anabranch.chaos crash-controller-at resize:after-plan
   python -m anabranch.chaos fill-disk 2 --leave 4096
   python -m anabranch.chaos run --duration 60 --seed 7     everything at once, with a verdict
+  python -m anabranch.chaos run --duration 60 --login       the same, and everybody gives a password
   python -m anabranch.chaos run --duration 60 --audit out/audited   the same, audited by Spark, twice; with a report
 """
 
@@ -219,13 +220,15 @@ async def run(options: argparse.Namespace) -> int:
     """Run `anabranch.chaos.run`, and print its verdict."""
     from anabranch.chaos.run import Plan, chaos, report
 
+    if options.login and options.audit is not None:
+        raise NotFound("--login goes without --audit: write down deliveries, and audit them with --command-config")
     seed = options.seed if options.seed is not None else int(time.time_ns() // 1_000_000_000)  # chosen once, and told
     say(f"chaos for {options.duration:g} s, seed {seed}")
     plan = Plan(duration_s=options.duration, seed=seed, rate=options.rate, pace_s=options.pace)
     async with audit_of(options.audit, "orders") as companion:
         if companion is not None:
             plan = replace(plan, audit=companion.audit_topic)
-        verdict = await chaos(plan, say=say, directory=options.directory, companion=companion)
+        verdict = await chaos(plan, say=say, directory=options.directory, companion=companion, login=options.login)
     for line in (*report(verdict), *(companion.lines() if companion else ())):
         say(line)
     return 0 if verdict.good and (companion is None or companion.good) else 1
@@ -337,6 +340,7 @@ class Commands:
         one.add_argument("--rate", type=float, default=25.0, help="records per second and producer")
         one.add_argument("--pace", type=float, default=3.0, help="mean seconds between bursts of faults")
         one.add_argument("--directory", type=Path, help="keep data and logs there")
+        one.add_argument("--login", action="store_true", help="let clients and nodes give a password")
         audited(one)
         one = self._add("marathon", long_run, "millions of records through a hundred resizes and kills, and a verdict")
         one.add_argument("--records", type=int, default=10_000_000)

@@ -20,6 +20,7 @@ from anabranch.chaos.history import Begun, Callback, Commit, Delivery, Died, His
 from anabranch.clients.consumer.group_session import GroupSession
 from anabranch.clients.consumer.progress import PartitionProgress
 from anabranch.clients.producer.queues import RecordMetadata
+from anabranch.clients.security import SecurityArguments
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -54,9 +55,20 @@ class Record:
 class Writer:
     """Sends keyed, numbered records at a steady rate, idempotently and with acks=all."""
 
-    def __init__(self, name: str, servers: str, record: Record, rng: random.Random, *, keys: int, rate: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        servers: str,
+        record: Record,
+        rng: random.Random,
+        *,
+        keys: int,
+        rate: float,
+        access: SecurityArguments,
+    ) -> None:
         self.name = name
         self._servers = servers
+        self._access = access
         self._record = record
         self._rng = rng
         self._keys = [f"{name}-k{number}" for number in range(keys)]
@@ -75,6 +87,7 @@ class Writer:
             max_block_ms=120_000,
             metadata_max_age_ms=5000,
             audit=True,
+            **self._access,
         )
         await producer.start()
         loop = asyncio.get_running_loop()
@@ -124,13 +137,16 @@ class Writer:
 class Reader(PartitionKeyRebalanceListener):
     """One member of the group; commits automatically."""
 
-    def __init__(self, name: str, servers: str, record: Record, *, audit: str | None = None) -> None:
+    def __init__(
+        self, name: str, servers: str, record: Record, *, audit: str | None = None, access: SecurityArguments
+    ) -> None:
         """`audit`: the topic into which its deliveries are written; None for none."""
         self.name = name
         self.life = 0
         self.restarts = 0
         self.stopping = False
         self._servers = servers
+        self._access = access
         self._record = record
         self._audit = audit
         self.consumer: Consumer | None = None
@@ -209,6 +225,7 @@ class Reader(PartitionKeyRebalanceListener):
             metadata_max_age_ms=5000,
             listener=self,
             audit=self._audit,
+            **self._access,
         )
 
     async def _poll(self, consumer: Consumer) -> None:
@@ -309,8 +326,11 @@ def watching() -> Iterator[None]:
 class Operator:
     """Resizes the topic to one count after another."""
 
-    def __init__(self, servers: str, record: Record, rng: random.Random, *, pause_s: float) -> None:
+    def __init__(
+        self, servers: str, record: Record, rng: random.Random, *, pause_s: float, access: SecurityArguments
+    ) -> None:
         self._servers = servers
+        self._access = access
         self._record = record
         self._rng = rng
         self._pause_s = pause_s
@@ -335,7 +355,7 @@ class Operator:
         begun = loop.time()
         while True:
             try:
-                async with Admin(self._servers, request_timeout_ms=15000) as admin:
+                async with Admin(self._servers, request_timeout_ms=15000, **self._access) as admin:
                     if (await admin.describe_topic(TOPIC)).live != tuple(range(count)):
                         await admin.create_partitions(TOPIC, count, allow_shrink=True)
                 break

@@ -16,9 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from anabranch.broker.listeners import Listener
 from anabranch.chaos import session
 from anabranch.chaos.control import SOCKET_NAME, Control
 from anabranch.chaos.proxy import Proxy
+from anabranch.clients.security import SecurityArguments
+from anabranch.clients.security_config import make_security
 from anabranch.ensemble import LocalEnsemble
 from anabranch.launched import LauncherDoor
 from anabranch.lifetime import Startable
@@ -28,6 +31,27 @@ from anabranch.running import StopSignal
 HOST: Final = "127.0.0.1"
 CONVERGE_TIMEOUT_S: Final = 60.0
 POLL_S: Final = 0.05
+LISTENER: Final = "SASL_PLAINTEXT"
+"""Of clusters that ask who is there. Not TLS: the proxy holds requests of one API, which it has to read."""
+LOGIN: Final[SecurityArguments] = {
+    "security_protocol": LISTENER,
+    "sasl_mechanism": "PLAIN",
+    "sasl_plain_username": "chaos",
+    "sasl_plain_password": "let-me-in",
+}
+
+
+def login_properties() -> Mapping[str, str]:
+    """What nodes are given whose listener asks for a password: they log in with it, too."""
+    name, password = LOGIN["sasl_plain_username"], LOGIN["sasl_plain_password"]
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    jaas = f'{module} required username="{name}" password="{password}" user_{name}="{password}";'
+    return {
+        "inter.broker.listener.name": LISTENER,
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        f"listener.name.{LISTENER.lower()}.plain.sasl.jaas.config": jaas,
+    }
 
 
 @dataclass
@@ -41,6 +65,8 @@ class ChaosCluster(Startable):
     properties: Mapping[str, str] = field(default_factory=dict)
     module: str = "anabranch.main"
     log_level: str = "info"
+    access: SecurityArguments = field(default_factory=SecurityArguments)
+    """How clients are let in, and nodes by each other: `LOGIN`, or as anybody."""
     proxy: Proxy = field(default_factory=Proxy)
     nodes: dict[int, NodeProcess] = field(default_factory=dict)
     advertised: dict[int, int] = field(default_factory=dict)
@@ -91,6 +117,7 @@ class ChaosCluster(Startable):
             roles="controller" if node_id >= FIRST_CONTROLLER_ID else "broker,controller",
             host=HOST,
             port=port,
+            listeners=(Listener(LISTENER, LISTENER, HOST, port),) if self.access else (),
             directory=self.directory,
             zookeeper=",".join(ways),
             properties={
@@ -98,6 +125,7 @@ class ChaosCluster(Startable):
                 "default.replication.factor": replicas,
                 "offsets.topic.replication.factor": replicas,
                 "transaction.state.log.replication.factor": replicas,
+                **(login_properties() if self.access else {}),
                 **self.properties,
             },
             advertise=f"{HOST}:{self.advertised[node_id]}",
@@ -107,10 +135,11 @@ class ChaosCluster(Startable):
 
     async def wait_brokers(self, count: int | None = None, *, timeout_s: float = CONVERGE_TIMEOUT_S) -> None:
         """Wait until every running broker knows `count` brokers, or all."""
+        let_in, wanted = make_security(**self.access), count or self.broker_count
         async with asyncio.timeout(timeout_s):
             for node_id in self.brokers:
                 node = self.nodes[node_id]
-                while node.running and await known_brokers(HOST, node.port) != (count or self.broker_count):  # noqa: ASYNC110
+                while node.running and await known_brokers(HOST, node.port, let_in) != wanted:  # noqa: ASYNC110
                     await asyncio.sleep(POLL_S)
 
     # --- faults

@@ -23,11 +23,12 @@ from anabranch import Admin, NewTopic
 from anabranch.chaos import archive, checkers
 from anabranch.chaos.archive import ClusterHistory
 from anabranch.chaos.clients import CLIENT_FAILURES, TOPIC, Operator, Reader, Record, Writer, watching
-from anabranch.chaos.cluster import ChaosCluster
+from anabranch.chaos.cluster import LOGIN, ChaosCluster
 from anabranch.chaos.companion import Companion, moments
 from anabranch.chaos.faults import FAULTS, Fired
 from anabranch.chaos.history import Place
 from anabranch.chaos.scene import Scene
+from anabranch.clients.security import SecurityArguments
 from anabranch.controller.model import LeaderAndIsr
 from anabranch.controller.zk.kazoo_session import open_kazoo
 from anabranch.controller.zk.session import ZkError
@@ -107,13 +108,19 @@ class ChaosRun:
         self._say = say
         self._companion = companion
         self._rng = random.Random(plan.seed)
-        servers = cluster.bootstrap_servers
+        servers, access = cluster.bootstrap_servers, cluster.access
         self._writers = [
-            Writer(f"w{one}", servers, self.record, self._chance(f"w{one}"), keys=plan.keys, rate=plan.rate)
+            Writer(
+                f"w{one}", servers, self.record, self._chance(f"w{one}"), keys=plan.keys, rate=plan.rate, access=access
+            )
             for one in range(plan.writers)
         ]
-        self._readers = [Reader(f"r{one}", servers, self.record, audit=plan.audit) for one in range(plan.readers)]
-        self._operator = Operator(servers, self.record, self._chance("operator"), pause_s=plan.resize_every_s)
+        self._readers = [
+            Reader(f"r{one}", servers, self.record, audit=plan.audit, access=access) for one in range(plan.readers)
+        ]
+        self._operator = Operator(
+            servers, self.record, self._chance("operator"), pause_s=plan.resize_every_s, access=access
+        )
         self.scene = Scene(cluster, self._chance("victims"), self._resize, self._readers, set())
         self._begun_s = 0.0
 
@@ -133,7 +140,7 @@ class ChaosRun:
     async def run(self) -> Verdict:
         """Run the faults, wait for convergence, and judge. Returns the verdict."""
         self._begun_s = self._now()
-        async with Admin(self.cluster.bootstrap_servers) as admin:
+        async with Admin(self.cluster.bootstrap_servers, **self.cluster.access) as admin:
             for topic in filter(None, (TOPIC, self.plan.audit)):
                 await admin.create_topics([NewTopic(name=topic, partitions=FIRST_COUNT, replication_factor=3)])
                 await admin.wait_for_topic(topic, replicas=3)
@@ -368,13 +375,16 @@ async def chaos(
     directory: Path | None = None,
     module: str = "anabranch.main",
     companion: Companion | None = None,
+    login: bool = False,
 ) -> Verdict:
     """Start a cluster, run, and end it. The directory, if one is given, stays: logs of nodes lie there.
 
-    `module` is what nodes run, which may be a product with a mistake in it.
+    `module` is what nodes run, which may be a product with a mistake in it. With `login`, clients and nodes have to
+    give a password.
     """
     with contextlib.ExitStack() as stack:
         place = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="anabranch-chaos-")))
-        cluster = ChaosCluster(place, controller_count=2, properties=PROPERTIES, module=module)
+        access = LOGIN if login else SecurityArguments()
+        cluster = ChaosCluster(place, controller_count=2, properties=PROPERTIES, module=module, access=access)
         async with cluster:
             return await ChaosRun(plan, cluster, say=say, companion=companion).run()

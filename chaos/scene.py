@@ -61,7 +61,7 @@ class Scene:
     async def leaders(self) -> list[int]:
         """The leaders of the topic's partitions, as far as a broker answers."""
         try:
-            async with asyncio.timeout(5), Admin(self.cluster.bootstrap_servers) as admin:
+            async with asyncio.timeout(5), Admin(self.cluster.bootstrap_servers, **self.cluster.access) as admin:
                 topic = await admin.describe_topic(TOPIC)
         except CLIENT_FAILURES:
             return []

@@ -119,7 +119,9 @@ class NodeProcess:
             words += ["--listen", self.address]
         if "broker" in self.roles:
             words += ["--data-dir", str(self.directory / f"node-{self.node_id}")]
-        if self.advertise:
+        if self.advertise and self.listeners:
+            words += ["--advertised-listener", f"{self.listeners[0].name}://{self.advertise}"]
+        elif self.advertise:
             words += ["--advertise", self.advertise]
         if self.metrics_port is not None:
             words += ["--metrics-port", str(self.metrics_port)]
