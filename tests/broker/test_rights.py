@@ -11,14 +11,16 @@ from anabranch.broker import rights
 from anabranch.broker.api import RequestContext
 from anabranch.broker.authorizer import Authorizer
 from anabranch.broker.peer import Peer
+from anabranch.broker.personas.persona import persona
 from anabranch.protocol.acls import Acl, Operation, Permission, ResourcePattern, ResourceType
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 class Node:
-    """The one service that is asked."""
+    """The services that are asked."""
 
     def __init__(self, authorizer: Authorizer | None) -> None:
+        self.persona = persona("3.9")
         self.authorizer = authorizer
         self.log = logging.getLogger("broker")
 

@@ -143,9 +143,9 @@ def unknown_is_zero(planter: Planter) -> None:
     from anabranch.clients.consumer.gate import TopicGate
 
     def waits(gate: Any, segment: Any) -> Any:
-        return (wait for wait in original(gate, segment) if wait.end >= 0)
+        return tuple(wait for wait in original(gate, segment) if wait.end >= 0)
 
-    original = planter.replace(TopicGate, "_waits", waits)
+    original = planter.replace(TopicGate, "waits", waits)
 
 
 @defect("K606", "the end of a segment is committed only at the end of the log")
