@@ -127,8 +127,8 @@ def tell(kafka: RunningCluster, topic: str, members: list[Member]) -> None:
     assert died is not None
     with kafka.nodes[died].killed():
         leaver = members.pop(0)
-        seen = set(leaver.records)
         leaver.stop()
+        seen = set(leaver.records)  # not earlier: what it reads while it stops is committed, and nobody else gets it
         until(lambda: shared(members), "two share again, at a third one")
         produce(kafka, topic, RECORDS)
     wanted = {(index, offset) for index in range(6) for offset in range(3 * RECORDS // 6)}
