@@ -10,6 +10,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 
 from anabranch.testing.clusters import Clusters
@@ -70,9 +71,19 @@ class Member(threading.Thread):
         self._consumer.subscribe(self._topics, on_assign=assigned, on_revoke=revoked, on_lost=revoked)
         while not self.ending.is_set():
             message = self._consumer.poll(0.1)
-            if message is not None and message.error() is None:
+            if message is None:
+                continue
+            if message.error() is None:
                 self.records.append((message.partition(), message.offset()))
+            elif message.error().code() == KafkaError.NOT_COORDINATOR:
+                self._take_again()
         self._consumer.close()
+
+    def _take_again(self) -> None:
+        """Ask anew where to begin: after this answer to its OffsetFetch librdkafka never does (its issue 5586)."""
+        mine = self._consumer.assignment()
+        self._consumer.incremental_unassign(mine)
+        self._consumer.incremental_assign(mine)
 
     def stop(self) -> None:
         self.ending.set()
@@ -110,6 +121,18 @@ def test_members_come_and_go_while_their_coordinators_die(kafka: RunningCluster)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     told = admin.describe_consumer_groups(["g"])["g"].result(PATIENCE_S)
     assert (told.state.name, told.type.name, told.members) == ("EMPTY", "CONSUMER", [])
+
+
+def test_a_member_sent_away_with_its_question_reads_on(kafka: RunningCluster) -> None:
+    """A coordinator that moves between a heartbeat and the OffsetFetch after it, made certain."""
+    topic = kafka.topic(partitions=6)
+    produce(kafka, topic, RECORDS)
+    with kafka.control.faults(api="OffsetFetch", error="NOT_COORDINATOR", times=1):
+        member = Member(kafka, "sent-away", [topic])
+        try:
+            until(lambda: len(set(member.records)) == RECORDS, "everything is read")
+        finally:
+            member.stop()
 
 
 def tell(kafka: RunningCluster, topic: str, members: list[Member]) -> None:
