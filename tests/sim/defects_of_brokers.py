@@ -76,17 +76,17 @@ def counts_of_leaders(planter: Planter) -> None:
 def shown_too_early(planter: Planter) -> None:
     from anabranch.broker import metadata_cache
 
-    planter.replace(metadata_cache, "visible", lambda partition, generation: partition)
+    planter.replace(metadata_cache, "visible", lambda partition, topic_generation: partition)
 
 
 @defect("R6, K512", "sealed partitions refuse the ends of transactions")
 def markers_refused(planter: Planter) -> None:
     from anabranch.broker.handlers import write_txn_markers
 
-    def append(replicas: Any, partition: Any, content: bytes) -> Any:
+    def append(replicas: Any, partition: Any, content: bytes, **options: Any) -> Any:
         if replicas.leader_of(*partition).sealed:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "sealed")
-        return original(replicas, partition, content)
+        return original(replicas, partition, content, **options)
 
     original = planter.replace(write_txn_markers, "append", append)
 

@@ -102,11 +102,11 @@ def removed_with_records(planter: Planter) -> None:
 def index_from_zero(planter: Planter) -> None:
     from anabranch.controller import partitions, requests
 
-    def birth(topic: Any, index: int, *rest: Any) -> Any:
-        return original(replace(topic, body=replace(topic.body, retired={})), index, *rest)
+    def birth(topic: Any, index: int, *rest: Any, **options: Any) -> Any:
+        return original(replace(topic, body=replace(topic.body, retired={})), index, *rest, **options)
 
-    def leadership(*args: Any) -> Any:
-        row = original_leadership(*args)
+    def leadership(*args: Any, **options: Any) -> Any:
+        row = original_leadership(*args, **options)
         row.log_start_offset = -1
         return row
 

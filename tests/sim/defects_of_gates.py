@@ -31,8 +31,8 @@ def positions(planter: Planter) -> None:
 
     reached: dict[Any, int] = {}
 
-    def take(progress: Any, limit: int) -> Any:
-        records = original_take(progress, limit)
+    def take(progress: Any, limit: int, generation: int = -1) -> Any:
+        records = original_take(progress, limit, generation)
         reached[_group(), progress.partition] = progress.position
         return records
 
@@ -96,7 +96,7 @@ def inclusive(planter: Planter) -> None:
 def high_watermark(planter: Planter) -> None:
     from anabranch.broker.handlers import offset_for_leader_epoch as handler
 
-    def end_of_epoch(ctx: Any, topic: str, asked: Any, *, consumer: bool) -> Any:
+    def end_of_epoch(ctx: Any, topic: str, asked: Any, *, consumer: bool = True) -> Any:
         answer = original(ctx, topic, asked, consumer=consumer)
         partition = ctx.services.replicas.leader_of(topic, asked.partition)
         if answer.end_offset > partition.high_watermark:
@@ -123,7 +123,7 @@ def not_adopted(planter: Planter) -> None:
 
     original = planter.replace(Connection, "send", send)
     planter.replace(resize, "all_adopted", lambda state, topic, indices: True)
-    planter.replace(metadata_cache, "visible", lambda partition, generation: partition)
+    planter.replace(metadata_cache, "visible", lambda partition, topic_generation: partition)
 
 
 @defect(

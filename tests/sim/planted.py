@@ -15,6 +15,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tests.sim.fitting import check_fit
+
 PLANTS: Final[dict[str, Callable[[Planter], None]]] = {}
 AIMED_AT: Final[dict[str, str]] = {}
 """The aim that shows a bug, where random schedules would take a thousand and more."""
@@ -71,8 +73,9 @@ class Planter:
         """How often what was put in their place was called: never, if the product does not go there any more."""
 
     def replace(self, owner: Any, name: str, value: Any) -> Any:
-        """Put `value` in the place of an attribute that must exist; returns what was there."""
+        """Put `value` in the place of an attribute that must exist and be called alike; returns what was there."""
         original = owner.__dict__[name] if isinstance(owner, type) else getattr(owner, name)
+        check_fit(name, original, value)
         setattr(owner, name, self._counted(value))
         self._stack.callback(setattr, owner, name, original)
         return original

@@ -70,7 +70,7 @@ def stale_isr(planter: Planter) -> None:
     from anabranch.controller import alter_partition
     from anabranch.controller.effects import PartitionWrite
 
-    def decide(state: Any, partition: Any, row: Any, *, by_id: bool) -> Any:
+    def decide(state: Any, partition: Any, row: Any, *, by_id: bool, asker: int) -> Any:
         committed = state.partitions[partition]
         isr = tuple(member.broker_id for member in row.new_isr_with_epochs)
         if isr == committed.state.isr:

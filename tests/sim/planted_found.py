@@ -234,9 +234,9 @@ def truncation_not_flushed(planter: Planter) -> None:
         finally:
             truncating.pop()
 
-    def attempt(known: Any, *how: Any) -> None:
+    def attempt(known: Any, *how: Any, **options: Any) -> None:
         if not truncating:
-            flush(known, *how)
+            flush(known, *how, **options)
 
     original = planter.replace(PartitionLog, "truncate_to", truncate_to)
     flush = planter.replace(Durability, "attempt", attempt)
@@ -272,7 +272,7 @@ def rotten_leader(planter: Planter) -> None:
 def unflushed_leader(planter: Planter) -> None:
     from anabranch.broker.replication.partition import Partition
 
-    planter.replace(Partition, "propose_resign", lambda *_: None)
+    planter.replace(Partition, "propose_resign", lambda partition, own_broker_epoch: None)
 
 
 @plant(

@@ -136,8 +136,8 @@ def join_early(planter: Planter) -> None:
 def high_watermark_back(planter: Planter) -> None:
     from anabranch.broker.replication.partition import Partition
 
-    def follow(partition: Any, offset: int) -> bool:
-        partition.high_watermark = min(offset, partition.log.log_end_offset)
+    def follow(partition: Any, leader_high_watermark: int) -> bool:
+        partition.high_watermark = min(leader_high_watermark, partition.log.log_end_offset)
         partition.changed()
         return True
 
@@ -223,4 +223,4 @@ def no_flush(planter: Planter) -> None:
 def torn_end_kept(planter: Planter) -> None:
     import anabranch.broker.storage.segment as segment
 
-    planter.replace(segment, "check_crc", lambda *args: True)
+    planter.replace(segment, "check_crc", lambda buffer, position, header: True)

@@ -56,15 +56,13 @@ def gates_open(planter: Planter) -> None:
 
 @plant("boundaries are crossed without a flush")
 def no_flush_callback(planter: Planter) -> None:
-    from anabranch.clients.consumer import listener
+    from anabranch.clients.consumer import listener, polling
 
     async def tell(callback: Any, about: Any) -> None:
         if "maybe_revoked" not in callback.__name__:
             await original(callback, about)
 
     original = planter.replace(listener, "tell", tell)
-    from anabranch.clients.consumer import polling
-
     planter.replace(polling, "tell", tell)
 
 

@@ -37,7 +37,7 @@ def old_markers_accepted(planter: Planter) -> None:
     from anabranch.broker.coordinators.marker_sender import MarkerSender
     from anabranch.broker.storage.producer_state import ProducerStates
 
-    planter.replace(ProducerStates, "check_marker", lambda states, header, control, *, newer: None)
+    planter.replace(ProducerStates, "check_marker", lambda states, header, control, *, newer=False: None)
     planter.replace(MarkerSender, "forget", lambda sender, shard: None)
 
 

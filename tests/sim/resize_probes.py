@@ -100,7 +100,7 @@ class ResizeProbes:
 
     # --- leaders
 
-    def end_of_epoch(self, original: Any, ctx: Any, topic: str, asked: Any, *, consumer: bool) -> Any:
+    def end_of_epoch(self, original: Any, ctx: Any, topic: str, asked: Any, *, consumer: bool = True) -> Any:
         answer = original(ctx, topic, asked, consumer=consumer)
         partition = ctx.services.replicas.replica(topic, asked.partition)
         closed = partition is not None and asked.leader_epoch < partition.leader_epoch
