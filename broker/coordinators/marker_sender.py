@@ -25,11 +25,10 @@ from anabranch.broker.coordinators.transaction_markers import (
     request_of,
 )
 from anabranch.broker.coordinators.transactional_id import TopicPartition
+from anabranch.broker.peer_connections import PeerConnections
 from anabranch.clients.backoff import Backoff
-from anabranch.clients.connection import Connection
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.session import NoNode, ZkError
-from anabranch.protocol.connection import NODE_SOFTWARE
 from anabranch.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class MarkerSender:
         self._sending: set[int] = set()
         self._failures: dict[int, int] = {}
         """How many attempts in a row have failed, by broker."""
-        self._connections: dict[int, Connection] = {}
+        self._peers = PeerConnections(lambda: config.current, metadata, name="transaction-coordinator")
 
     def send(self, decided: DecidedTransaction) -> None:
         """See to it that every partition of the transaction gets its marker."""
@@ -86,8 +85,7 @@ class MarkerSender:
 
     async def close(self) -> None:
         """Close the connections; the background work was stopped before."""
-        for connection in self._connections.values():
-            await connection.close()
+        await self._peers.close()
 
     def _leader_of(self, partition: TopicPartition) -> int:
         image = self._metadata.image
@@ -110,7 +108,7 @@ class MarkerSender:
     async def _deliver(self, node: int, load: Load) -> None:
         """Send one request and act on its answer."""
         try:
-            connection = await self._connected(node)
+            connection = await self._peers.to(node)
             response = await connection.call(request_of(load), timeout_ms=self._config.current.request_timeout_ms)
         except (ConnectionError, TimeoutError, KafkaError) as error:
             if node not in self._failures:
@@ -191,21 +189,3 @@ class MarkerSender:
         except ZkError as error:
             log.info("whether %s-%d is gone cannot be known yet: %s", topic, index, error)
             return False
-
-    async def _connected(self, node: int) -> Connection:
-        broker = self._metadata.broker(node)
-        if broker is None:
-            raise ConnectionError(f"broker {node} is not alive")
-        connection = self._connections.get(node)
-        if connection is not None and not connection.closed and connection.peer == f"{broker.host}:{broker.port}":
-            return connection
-        if connection is not None:
-            connection.abort("another connection takes its place")
-        self._connections[node] = connection = await Connection.open(
-            broker.host,
-            broker.port,
-            client_id=f"transaction-coordinator-{self._config.current.node_id}",
-            security=self._config.current.security,
-            software_name=NODE_SOFTWARE,
-        )
-        return connection

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.coordinators.gated_topic import GatedTopic, Told
-from anabranch.clients.connection import Connection
+from anabranch.broker.peer_connections import PeerConnections
 from anabranch.protocol.apis.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -25,7 +25,7 @@ from anabranch.protocol.order_gates import UNKNOWN
 
 if TYPE_CHECKING:
     from anabranch.broker.config import BrokerSettings
-    from anabranch.broker.metadata_cache import BrokerImage, MetadataCache
+    from anabranch.broker.metadata_cache import MetadataCache
     from anabranch.protocol.lineage import Segment
 
 log: Final = logging.getLogger(__name__)
@@ -35,16 +35,12 @@ class SegmentEnds:
     """The questions of this broker's coordinators."""
 
     def __init__(self, settings: BrokerSettings, metadata: MetadataCache) -> None:
-        self._settings = settings
-        self._metadata = metadata
-        self._connections: dict[int, tuple[BrokerImage, Connection]] = {}
-        self._connecting: dict[int, asyncio.Lock] = {}
+        self._peers = PeerConnections(lambda: settings, metadata, name="coordinator")
         self._asked: dict[str, asyncio.Future[None]] = {}
 
     async def close(self) -> None:
         """Ask nothing more."""
-        while self._connections:
-            await self._connections.popitem()[1][1].close()
+        await self._peers.close()
 
     async def ask(self, topic: GatedTopic, partitions: Iterable[int]) -> None:
         """Ask about these partitions of a topic, and note what is answered there. Who asks meanwhile waits for that."""
@@ -81,8 +77,7 @@ class SegmentEnds:
             replica_id=-1, topics=[OffsetForLeaderTopic(topic=image.name, partitions=questions)]
         )
         try:
-            async with self._connecting.setdefault(leader, asyncio.Lock()):
-                connection = await self._connected(leader)
+            connection = await self._peers.to(leader)
             response: OffsetForLeaderEpochResponse = await connection.call(request)
         except (OSError, TimeoutError, KafkaError) as error:
             log.info("broker %d cannot be asked where segments of %s end: %s", leader, image.name, error)
@@ -94,25 +89,6 @@ class SegmentEnds:
             told = told_by(rows.get(index, []), segments, image.partitions[index].leader_epoch)
             if told is not None:
                 topic.note(index, told)
-
-    async def _connected(self, leader: int) -> Connection:
-        broker = self._metadata.broker(leader)
-        if broker is None:
-            raise ConnectionError("it is not alive")
-        known = self._connections.get(leader)
-        if known is not None:
-            if not known[1].closed and known[0] == broker:
-                return known[1]
-            await known[1].close()
-        connection = await Connection.open(
-            broker.host,
-            broker.port,
-            client_id=f"coordinator-{self._settings.node_id}",
-            request_timeout_ms=self._settings.request_timeout_ms,
-            security=self._settings.security,
-        )
-        self._connections[leader] = (broker, connection)
-        return connection
 
 
 def told_by(rows: list[EpochEndOffset], segments: list[Segment | None], leader_epoch: int) -> Told | None:

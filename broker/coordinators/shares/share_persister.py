@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 from anabranch.broker.coordinators.shares.share_coordinator import name_of
 from anabranch.broker.coordinators.shares.share_partition import RecordState, StateBatch
 from anabranch.broker.coordinators.shares.share_state import ShareKey, ShareState
+from anabranch.broker.peer_connections import PeerConnections
 from anabranch.clients.backoff import Backoff
-from anabranch.clients.connection import Connection
 from anabranch.protocol.apis import delete_share_group_state as deleting
 from anabranch.protocol.apis import initialize_share_group_state as initializing
 from anabranch.protocol.apis import read_share_group_state as reading
 from anabranch.protocol.apis import read_share_group_state_summary as summing
 from anabranch.protocol.apis import write_share_group_state as writing
-from anabranch.protocol.connection import NODE_SOFTWARE
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.hashing import partition_of_group
 from anabranch.protocol.internal_topics import SHARE_STATE_TOPIC
@@ -50,12 +49,11 @@ class SharePersister:
         self._metadata = metadata
         self._rng = rng
         self._now_s = now_s
-        self._connections: dict[int, Connection] = {}
+        self._peers = PeerConnections(lambda: config.current, metadata, name="shares")
 
     async def close(self) -> None:
         """Ask nobody any more."""
-        for connection in self._connections.values():
-            await connection.close()
+        await self._peers.close()
 
     async def initialize(self, key: ShareKey, state_epoch: int, start_offset: int) -> None:
         """Let a life of the group in this partition begin. Raises KafkaError."""
@@ -131,7 +129,7 @@ class SharePersister:
         failures = 0
         while True:
             try:
-                connection = await self._connected(self._coordinator_of(key))
+                connection = await self._peers.to(self._coordinator_of(key))
                 response = await connection.call(request)
                 row = response.results[0].partitions[0]
                 if row.error_code == ErrorCode.NONE:
@@ -157,22 +155,3 @@ class SharePersister:
             if partition is not None and partition.leader in image.brokers:
                 return partition.leader
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{SHARE_STATE_TOPIC} has no leader for {name_of(key)}")
-
-    async def _connected(self, node: int) -> Connection:
-        broker = self._metadata.broker(node)
-        if broker is None:
-            raise ConnectionError(f"broker {node} is not alive")
-        connection = self._connections.get(node)
-        if connection is not None and not connection.closed and connection.peer == f"{broker.host}:{broker.port}":
-            return connection
-        if connection is not None:
-            connection.abort("another connection takes its place")
-        self._connections[node] = connection = await Connection.open(
-            broker.host,
-            broker.port,
-            client_id=f"shares-{self._config.current.node_id}",
-            request_timeout_ms=self._config.current.request_timeout_ms,
-            security=self._config.current.security,
-            software_name=NODE_SOFTWARE,
-        )
-        return connection
