@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from anabranch.dashboard.feed import Feed
 from anabranch.dashboard.sheet import Delta
 from anabranch.dashboard.traffic import TimedDispatcher
 from anabranch.faults.rule import Rule
+from tests.broker.serving import until
 
 
 class Page:
@@ -143,7 +145,7 @@ class Event:
 
 async def test_a_closed_page_costs_nothing_but_a_look_after_events(monkeypatch: Any) -> None:
     monkeypatch.setattr(module, "QUIET_S", 0.0)
-    monkeypatch.setattr(module, "PERIOD_S", 0.01)
+    monkeypatch.setattr(module, "PERIOD_S", 0.0005)
     async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
         feed, looks = Feed(cluster), list[None]()
         look = feed.look
@@ -157,15 +159,13 @@ async def test_a_closed_page_costs_nothing_but_a_look_after_events(monkeypatch: 
             kind, body = await anext(messages)
             assert (kind, json.loads(body)["events"]) == ("delta", [{"number": 2}])
         assert not isinstance(cluster.nodes[1].server.dispatcher, TimedDispatcher)
+        await until(lambda: not feed._stirred.is_set())
+        count, began_s = len(looks), time.monotonic()
         await admin.create_topics([NewTopic(name="t", partitions=1)])
-        await asyncio.sleep(0.1)
-        count = len(looks)
-        await asyncio.sleep(0.2)
+        assert time.monotonic() - began_s > 3 * module.PERIOD_S, "time in which it could have looked"
         assert len(looks) == count
         feed.on_event(Event(3))
-        async with asyncio.timeout(60):
-            while len(looks) == count:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(lambda: len(looks) > count)
         found = feed.history.at(feed.now_s())
         assert found is not None
         assert "topic/t" in found[1]

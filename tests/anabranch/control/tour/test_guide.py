@@ -111,7 +111,10 @@ def test_a_story_that_cannot_go_on_says_so(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_story_is_ended_in_the_middle_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = asyncio.Event()
+
     async def endless(scene: Scene) -> AsyncGenerator[Step, None]:
+        waits.set()
         await scene.until(lambda: False, "nothing")
         yield scene.step("One", "It begins.", "cluster")
 
@@ -120,7 +123,7 @@ def test_a_story_is_ended_in_the_middle_of_a_step(monkeypatch: pytest.MonkeyPatc
     async def leave() -> None:
         async with guided(1) as (on, guide):
             beginning = asyncio.create_task(guide.begin(on, "endless"))
-            await asyncio.sleep(0.1)
+            await waits.wait()
             await guide.end()
             with pytest.raises(Impossible, match="ended meanwhile"):
                 await beginning
