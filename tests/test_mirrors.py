@@ -81,6 +81,10 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "settings are tried from the request to the log that obeys them",
         "broker/: config_requests described_configs dynamic_config properties",
     ),
+    "broker/test_assembly.py": (
+        "the parts of a broker are handed to each other as parts of a node",
+        "broker/: broker_assembly",
+    ),
     "broker/test_server.py": (
         "what a server is put together of: a socket is needed to see any of it",
         "broker/: app connection services broker_properties",

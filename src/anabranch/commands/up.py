@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -165,16 +166,9 @@ def command(
 
     With --processes a node that dies is reported in one line, and `anabranch nodes start ID` starts it again.
     """
-    from anabranch.broker.config import ConfigError
-    from anabranch.broker.properties_file import properties_of
-    from anabranch.clients.directory_lock import DirectoryInUse
-
     held = read_snapshot(snapshot, data_dir) if snapshot else None
     brokers = brokers or (3 if held is None else len(held.node_ids))
-    if port and not 0 < port <= 65536 - brokers:
-        raise click.UsageError(
-            f"--port {port} leaves no room for {brokers} brokers; write a port up to {65536 - brokers}"
-        )
+    refuse_too_high_ports(port, brokers)
     if processes:
         refuse_with_processes(
             zookeeper,
@@ -188,44 +182,35 @@ def command(
         )
     elif zookeeper:
         raise click.UsageError("--zookeeper goes with --processes; without them ZooKeeper lives in this process")
-    try:
-        properties = properties_of(config_file, config)
-        if processes:
-            assert zookeeper is not None
-            run_processes(
-                brokers=brokers,
-                host=host,
-                port=port,
-                listeners=listeners,
-                data_dir=data_dir,
-                zookeeper=zookeeper,
-                properties=properties,
-                log_level=log_level,
-                metrics_port=metrics_port,
-                kafka=kafka,
-            )
-        else:
-            pace = clock_pace(clock, control)
-            postpone_collection()
-            from anabranch.cluster import Cluster
+    wishes: dict[str, Any] = {"host": host, "port": port, "listeners": listeners, "data_dir": data_dir, "kafka": kafka}
+    with failures_explained():
+        from anabranch.broker.properties_file import properties_of
 
-            cluster = Cluster(
-                brokers,
-                host=host,
-                advertised_host=advertise or "",
-                port=port,
-                listeners=listeners,
-                data_dir=data_dir,
-                properties=properties,
-                racks=(racks or "").split(","),
-                snapshot=held,
-                kafka=kafka,
+        wishes["properties"] = properties_of(config_file, config)
+        if processes:
+            run_processes(
+                brokers=brokers, zookeeper=zookeeper, metrics_port=metrics_port, log_level=log_level, **wishes
             )
-            if rules:
-                follow(cluster, rules)
-            door = control_door(control, control_token, control_journal, frames=control_frames)
-            loop = None if door is None and pace is None else clock_loop()
-            run(lambda: serve(cluster, host, metrics_port, door, pace), log_level=log_level, loop_factory=loop)
+            return
+        pace = clock_pace(clock, control)
+        cluster = new_cluster(
+            brokers, advertised_host=advertise or "", racks=(racks or "").split(","), snapshot=held, **wishes
+        )
+        if rules:
+            follow(cluster, rules)
+        door = control_door(control, control_token, control_journal, frames=control_frames)
+        loop = None if door is None and pace is None else clock_loop()
+        run(lambda: serve(cluster, host, metrics_port, door, pace), log_level=log_level, loop_factory=loop)
+
+
+@contextlib.contextmanager
+def failures_explained() -> Iterator[None]:
+    """What keeps a cluster from starting is one line, and says what to do next."""
+    from anabranch.broker.config import ConfigError
+    from anabranch.clients.directory_lock import DirectoryInUse
+
+    try:
+        yield
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
     except DirectoryInUse as error:
@@ -234,6 +219,22 @@ def command(
         raise click.ClickException(cannot_start(error)) from None
     finally:
         resume_collection()
+
+
+def new_cluster(brokers: int, **wishes: Any) -> Cluster:
+    """A cluster in this process; `wishes` are those of `Cluster`."""
+    postpone_collection()
+    from anabranch.cluster import Cluster
+
+    return Cluster(brokers, **wishes)
+
+
+def refuse_too_high_ports(port: int, brokers: int) -> None:
+    """UsageError if some of the brokers would listen on ports that there are not."""
+    if port and not 0 < port <= 65536 - brokers:
+        raise click.UsageError(
+            f"--port {port} leaves no room for {brokers} brokers; write a port up to {65536 - brokers}"
+        )
 
 
 def refuse_with_processes(zookeeper: str | None, metrics_port: int | None, **options: object) -> None:

@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from anabranch.broker.assembly import assemble_broker
 from anabranch.broker.attachment import Attachment
+from anabranch.broker.broker_assembly import BrokerAssembly
 from anabranch.broker.config import BrokerSettings
 from anabranch.broker.controller_fence import ControllerFence
 from anabranch.broker.controller_link import ControllerLink
@@ -206,10 +206,9 @@ class ReplicaCluster:
             clock_ms=self.clock_ms,
             rng=rng,
             fence=fence,
-            broker=assemble_broker(
-                dynamic,
-                attachment,
-                files=files,
+            broker=BrokerAssembly(
+                dynamic=dynamic,
+                attachment=attachment,
                 metadata=metadata,
                 topic_configs=topic_configs,
                 producer_ids=producer_ids,
@@ -219,7 +218,7 @@ class ReplicaCluster:
                 clock_ms=self.clock_ms,
                 failpoint=self.reached,
                 died=lambda bug: self.bugs.append(str(bug)),
-            ),
+            ).assemble(files),
         )
         server = Server(settings, Dispatcher(services))
         await server.start()
