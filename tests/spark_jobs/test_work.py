@@ -218,3 +218,22 @@ def test_a_line_that_makes_no_sense_ends_the_audit(tmp_path: Path) -> None:
     fine = written(tmp_path / "fine.jsonl", [{"partition": 0, "offset": 0, "topic": one} for one in "ab"])
     with pytest.raises(CannotAudit, match=r"several topics \(a, b\)"):
         work.written_down(replace(WISH, deliveries=(fine,), sent=(fine,), out=tmp_path / "out"))
+
+
+def test_what_several_producers_have_written_down_is_read_in_the_order_of_each_log(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The second file begins before the first one ends; checks that go portion by portion need order."""
+    files = []
+    for producer in range(2):
+        files.append(tmp_path / f"sent-{producer}.jsonl")
+        places = [(number % 2, number // 2 * 2 + producer) for number in range(40)]
+        rows = [
+            {"key": f"k{producer}", "sequence": n, "partition": at, "offset": offset}
+            for n, (at, offset) in enumerate(places)
+        ]
+        files[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
+    wish = work.copied(work.written_down(replace(WISH, out=tmp_path, deliveries=(files[0],), sent=tuple(files))))
+    records, _ = work._finished(spark, wish)
+    read = [(row["partition"], row["offset"]) for row in records.where("topic = 'records'").collect()]
+    assert read == [(at, offset) for at in range(2) for offset in range(40)]
