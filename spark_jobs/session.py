@@ -150,6 +150,9 @@ class AuditSpark:
             "spark.app.name": "anabranch-audit",
             "spark.sql.adaptive.enabled": "false",
             "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+            # A row of a copy is a run of up to a thousand events, 36 KB and its keys: 4096 of them, as Spark reads them
+            # by itself, do not fit into the driver's memory.
+            "spark.sql.parquet.columnarReaderBatchSize": "256",
             # Some workers are told of it and others not: two daemons, then, each with pandas and all that it preloads.
             "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
             "spark.sql.streaming.stateStore.providerClass": STATE_STORE,

@@ -192,6 +192,7 @@ def command(conf: tuple[str, ...], command_config: Path | None, **options: Any) 
 
 def run(wish: Wish) -> int:
     """Run the audit. Returns the exit status."""
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from rich.console import Console
 
@@ -231,6 +232,9 @@ def run(wish: Wish) -> int:
         raise CannotRun(str(error)) from None
     except (PySparkException, OSError) as error:
         raise CannotRun(f"cannot go on: {service.cause(str(error))}") from None
+    except Py4JError:  # the JVM is gone, and cannot be asked why
+        told = "its log says why; if memory was short: --conf spark.driver.memory=2g"
+        raise CannotRun(f"cannot go on: Spark has ended; {wish.out / 'spark.log'}: {told}") from None
 
 
 def stop_without_verdict() -> NoReturn:

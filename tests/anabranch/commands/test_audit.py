@@ -15,7 +15,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from click.testing import CliRunner
+from py4j.protocol import Py4JError
 
+from anabranch.audit import work
+from anabranch.commands.audit import command
 from anabranch.spark_jobs.java import why_missing
 from tests.spark_jobs.live import LiveCluster, deliveries
 
@@ -230,3 +234,17 @@ def test_a_java_that_cannot_run_spark(spawn: Spawn, live: LiveCluster, tmp_path:
         f"Java 17.0.15 of JAVA_HOME: {home} could not run Spark: "
         "java.lang.UnsupportedClassVersionError: Main is of version 65"
     )
+
+
+def test_a_spark_that_has_died_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit status 1 says that something was out of order; a JVM without memory has judged nothing."""
+
+    def die(*_: object) -> None:
+        raise Py4JError("<exception str() failed>")
+
+    monkeypatch.setattr(work, "written_down", die)
+    file = tmp_path / "handed.jsonl"
+    file.write_text('{"key": "k", "sequence": 0, "partition": 0, "offset": 0}\n')
+    ran = CliRunner().invoke(command, ["--deliveries", str(file), "--out", str(tmp_path)])
+    assert ran.exit_code == 2
+    assert f"Spark has ended; {tmp_path / 'spark.log'}" in ran.output
