@@ -29,6 +29,7 @@ NAMES: Final = (
         "handoff",
         "streams",
         "streams_sizes",
+        "stock_groups",
         "audit",
     ),
     "audit_cost",

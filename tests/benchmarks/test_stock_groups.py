@@ -1,0 +1,60 @@
+"""Short runs of stock groups on a topic that grows: what members write down is in order, with gates off it is not."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch.audit import written
+from anabranch.chaos.ledger import Ledger
+from benchmarks.stock_groups import Course, line, play
+
+pytestmark = pytest.mark.processes
+
+
+def rows(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(row) for row in file.read_text().splitlines()]
+
+
+def judged(course: Course, folder: Path) -> tuple[Ledger, int]:
+    """What came of a run, and how many records nobody was handed."""
+    run = play(course, folder)
+    assert (run.total, run.grown, run.killed) == (course.records, course.resizes, course.kills)
+    ledger, stored = Ledger(), Counter[bytes]()
+    for row in rows(folder / "handed.jsonl"):
+        ledger.hand_out(row["key"].encode(), row["sequence"], row["partition"], row["offset"])
+    for file in folder.glob("sent-*.jsonl"):
+        stored.update(row["key"].encode() for row in rows(file))
+    assert stored.total() == course.records
+    return ledger, ledger.missing(stored)
+
+
+LATE = Course(records=80_000, resizes=16, kills=0, late=True)
+"""A group that has much to read hands out children before parents, if nobody holds it back."""
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_keys_keep_their_order_although_a_group_begins_late(protocol: str, tmp_path: Path) -> None:
+    ledger, missing = judged(replace(LATE, protocol=protocol), tmp_path)
+    assert (ledger.found, missing) == (0, 0), ledger.anomalies
+    assert len(ledger.ends) == 20, "every partition was read"
+
+
+def test_with_gates_off_they_do_not(tmp_path: Path) -> None:
+    ledger, _ = judged(replace(LATE, gates=False), tmp_path)
+    assert ledger.found > 0
+
+
+def test_they_keep_it_while_the_topic_grows_and_a_member_dies(tmp_path: Path) -> None:
+    ledger, missing = judged(Course(records=40_000, resizes=4, kills=1), tmp_path)
+    assert (ledger.found, missing) == (0, 0), ledger.anomalies
+
+
+def test_the_audit_reads_these_lines() -> None:
+    (one,) = written.deliveries([written.Lines("file", [line("k", 7, 3, 91, "r0")])])
+    assert (one.key, one.sequence, one.partition, one.offset, one.member) == (b"k", 7, 3, 91, "r0")
