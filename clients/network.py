@@ -36,7 +36,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from anabranch.clients.authentication import NotAuthenticated
 from anabranch.clients.config import NetworkConfig
@@ -51,6 +51,9 @@ from anabranch.protocol.topic_partition import TopicPartition
 __all__ = ["DATA", "GROUP", "JOIN", "MORE_DATA", "POSITIONS", "POSITION_CHANNELS", "Network", "make_rng"]
 
 log = logging.getLogger(__name__)
+
+QUIET_S: Final = 1.0
+"""How long a client looks for its cluster before it says so."""
 
 Result = TypeVar("Result")
 
@@ -81,7 +84,20 @@ class Network:
         """Find a node that answers and learn the cluster from it.
 
         Raises ConnectionError if no node answers in time, and NotAuthenticated at once if one does not let us in.
+        Logs that it waits, once, if that takes longer than a moment.
         """
+        patience = self._loop.call_later(QUIET_S, self._tell_of_waiting)
+        try:
+            await self._find_cluster()
+        finally:
+            patience.cancel()
+        self._plan_refresh(self.config.metadata_max_age_ms)
+
+    def _tell_of_waiting(self) -> None:
+        names = ", ".join(f"{host}:{port}" for host, port in self.config.bootstrap_servers)
+        log.warning("waiting for an answer from %s, up to %g s", names, self.config.bootstrap_timeout_ms / 1000)
+
+    async def _find_cluster(self) -> None:
         deadline = self._loop.time() + self.config.bootstrap_timeout_ms / 1000
         failures = 0
         while True:
@@ -96,7 +112,6 @@ class Network:
                 names = ", ".join(f"{host}:{port}" for host, port in self.config.bootstrap_servers)
                 raise ConnectionError(f"no bootstrap server answers ({names}): {error}") from error
             await asyncio.sleep(wait_s)
-        self._plan_refresh(self.config.metadata_max_age_ms)
 
     async def close(self) -> None:
         """Close every connection; open calls fail with `ConnectionError`. Leaves no task behind."""

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any, Final
 
 from anabranch.log_lines import configure_logs
+from anabranch.open_files import AcceptFailures, raise_limit
 from anabranch.waits import tell_waits
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
@@ -30,8 +31,10 @@ def run(
 ) -> None:
     """Run a command's coroutine until it ends, on asyncio's own loop or another one."""
     configure_logs(log_level)
+    raise_limit()
     with freezing_survivors(), asyncio.Runner(loop_factory=loop_factory) as runner:
         loop = runner.get_loop()
+        loop.set_exception_handler(AcceptFailures())
         if threading.current_thread() is threading.main_thread():
             loop.add_signal_handler(signal.SIGQUIT, _tell_waits, loop)
         loop.call_later(TRIM_FROM_S, _keep_trimming, loop)

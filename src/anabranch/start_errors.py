@@ -17,6 +17,7 @@ ADDRESS_ADVICE: Final = {
     errno.EACCES: "this user may not listen there: ports below 1024 are for root",
     errno.EPERM: "this user may not listen there: ports below 1024 are for root",
 }
+FILES_ADVICE: Final = "this process may open no more files: raise `ulimit -n`, or begin with fewer brokers"
 NAME_ADVICE: Final = "no address is known for that name: write an address of this machine, such as 127.0.0.1"
 PATH_ADVICE: Final = {
     errno.ENOENT: "that folder is not there and cannot be made: name another --data-dir",
@@ -36,6 +37,8 @@ def cannot_start(error: BaseException) -> str:
         return f"cannot start: {error.strerror}; {NAME_ADVICE}"
     if not isinstance(error, OSError) or error.errno is None:
         return f"cannot start: {error}"
+    if error.errno == errno.EMFILE:
+        return f"cannot start: {error.strerror}; {FILES_ADVICE}"
     said = error.strerror or str(error)
     if error.filename is not None:
         said, advice = f"{error.filename}: {said}", PATH_ADVICE.get(error.errno)

@@ -73,3 +73,7 @@ def test_an_error_that_needs_no_advice_speaks_for_itself() -> None:
         "cannot start: /data: Input/output error"
     )
     assert cannot_start(TimeoutError("no ZooKeeper answered")) == "cannot start: no ZooKeeper answered"
+
+
+def test_too_many_open_files_are_the_limits_fault() -> None:
+    assert "raise `ulimit -n`" in cannot_start(OSError(errno.EMFILE, "Too many open files", "data/broker-1/.lock"))

@@ -6,13 +6,16 @@ Method: peers on real sockets that play brokers as a test tells them to.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
 
+from anabranch.clients import network as network_module
 from anabranch.clients.backoff import Backoff
 from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.network import Network
@@ -119,6 +122,25 @@ def heartbeat() -> HeartbeatRequest:
 
 def error_of(response: HeartbeatResponse) -> int:
     return response.error_code
+
+
+async def test_who_looks_for_its_cluster_for_longer_than_a_moment_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(network_module, "QUIET_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        place = nobody.getsockname()[:2]
+    config = NetworkConfig(bootstrap_servers=(place,), bootstrap_timeout_ms=100, retry_backoff=Backoff(1, 5))
+    with caplog.at_level(logging.WARNING), pytest.raises(ConnectionError, match="no bootstrap server answers"):
+        await Network(config, random.Random(1)).start()
+    assert caplog.messages == [f"waiting for an answer from 127.0.0.1:{place[1]}, up to 0.1 s"]
+
+
+async def test_who_is_answered_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        async with connected() as (_, network):
+            assert len(network.metadata.nodes) == 2
+    assert not caplog.messages
 
 
 async def test_bootstrap_learns_the_cluster() -> None:

@@ -20,7 +20,7 @@ url = click.option(
     envvar="ANABRANCH_CONTROL",
     show_envvar=True,
     metavar="URL",
-    help="The control plane, as the ready line names it.",
+    help="The control plane, as the ready line names it; HOST:PORT will do.",
 )
 token = click.option(
     "--control-token", "token", default="", envvar="ANABRANCH_CONTROL_TOKEN", show_envvar=True, help="What it asks for."

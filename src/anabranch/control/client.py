@@ -101,12 +101,12 @@ class ControlClient:
     """Blocking calls to the control plane of `anabranch up --control`.
 
     Args:
-        url: Its root, as the ready line names it: "http://HOST:PORT".
+        url: Its root, as the ready line names it: "http://HOST:PORT", or only "HOST:PORT".
         token: What `--control-token` asks for.
     """
 
     def __init__(self, url: str, token: str = "") -> None:
-        self._url = url.rstrip("/")
+        self._url = (url if "://" in url else f"http://{url}").rstrip("/")
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
 
     @property

@@ -64,3 +64,7 @@ def test_what_is_refused_says_why(control: ControlClient) -> None:
         control.ask("GET", "/v2/nodes")
     with pytest.raises(ConnectionError, match="nobody answers at"):
         ControlClient(f"http://127.0.0.1:{free_port()}").state()
+
+
+def test_an_address_is_enough(control: ControlClient) -> None:
+    assert ControlClient(control._url.removeprefix("http://"), "secret").state()["nodes"]
