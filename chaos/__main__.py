@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import re
 import signal
 import sys
 import time
@@ -17,9 +18,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from anabranch.broker.personas.persona import VERSIONS
 from anabranch.chaos import disk, nodes
 from anabranch.chaos.audited import AuditCompanion, AuditFailed
 from anabranch.chaos.control import SOCKET_NAME
+from anabranch.chaos.members import MemberFailed
 from anabranch.chaos.nodes import FoundNode, NotFound
 from anabranch.chaos.proxy import ANYBODY
 from anabranch.chaos.session import NoSession
@@ -55,6 +58,8 @@ examples:
   python -m anabranch.chaos fill-disk 2 --leave 4096
   python -m anabranch.chaos run --duration 60 --seed 7     everything at once, with a verdict
   python -m anabranch.chaos run --duration 60 --login       the same, and everybody gives a password
+  python -m anabranch.chaos run --duration 60 --kafka 4.1 --member "mine=python examples/members/librdkafka.py consumer"
+                                                           the same, and a group of yours reads and is judged
   python -m anabranch.chaos run --duration 60 --audit out/audited   the same, audited by Spark, twice; with a report
 """
 
@@ -224,11 +229,23 @@ async def run(options: argparse.Namespace) -> int:
         raise NotFound("--login goes without --audit: write down deliveries, and audit them with --command-config")
     seed = options.seed if options.seed is not None else int(time.time_ns() // 1_000_000_000)  # chosen once, and told
     say(f"chaos for {options.duration:g} s, seed {seed}")
-    plan = Plan(duration_s=options.duration, seed=seed, rate=options.rate, pace_s=options.pace)
+    members = dict(options.member)
+    if len(members) < len(options.member):
+        raise NotFound("two groups have one name: give each --member a name of its own")
+    plan = Plan(
+        duration_s=options.duration,
+        seed=seed,
+        rate=options.rate,
+        pace_s=options.pace,
+        members=members,
+        gated=not options.ungated,
+    )
     async with audit_of(options.audit, "orders") as companion:
         if companion is not None:
             plan = replace(plan, audit=companion.audit_topic)
-        verdict = await chaos(plan, say=say, directory=options.directory, companion=companion, login=options.login)
+        verdict = await chaos(
+            plan, say=say, directory=options.directory, companion=companion, login=options.login, kafka=options.kafka
+        )
     for line in (*report(verdict), *(companion.lines() if companion else ())):
         say(line)
     return 0 if verdict.good and (companion is None or companion.good) else 1
@@ -341,6 +358,16 @@ class Commands:
         one.add_argument("--pace", type=float, default=3.0, help="mean seconds between bursts of faults")
         one.add_argument("--directory", type=Path, help="keep data and logs there")
         one.add_argument("--login", action="store_true", help="let clients and nodes give a password")
+        one.add_argument("--kafka", choices=VERSIONS, help="the version of Kafka that brokers show")
+        one.add_argument(
+            "--member",
+            action="append",
+            default=[],
+            type=named_command,
+            metavar="GROUP=COMMAND",
+            help="let two such programs read as a group, killed at times, and judge what they write down",
+        )
+        one.add_argument("--ungated", action="store_true", help="the control: hold no partition back from these groups")
         audited(one)
         one = self._add("marathon", long_run, "millions of records through a hundred resizes and kills, and a verdict")
         one.add_argument("--records", type=int, default=10_000_000)
@@ -359,6 +386,14 @@ def lasting(one: argparse.ArgumentParser) -> argparse.ArgumentParser:
 def audited(one: argparse.ArgumentParser) -> None:
     """Add the options of a run that Spark may audit."""
     one.add_argument("--audit", type=empty, help="let Spark audit the deliveries, and write a report there")
+
+
+def named_command(text: str) -> tuple[str, str]:
+    """A group's name and the command of its members."""
+    name, equals, command = text.partition("=")
+    if not equals or not command.strip() or not re.fullmatch(r"[A-Za-z0-9._-]+", name):
+        raise argparse.ArgumentTypeError(f"{text!r} is not GROUP=COMMAND, such as 'mine=python member.py'")
+    return name, command
 
 
 def empty(text: str) -> Path:
@@ -386,7 +421,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = Commands().parser.parse_args(arguments)
     try:
         status: int = asyncio.run(options.function(options))
-    except (NotFound, NoSession, Refused, disk.TooLarge, AuditFailed, OSError) as error:
+    except (NotFound, NoSession, Refused, disk.TooLarge, AuditFailed, MemberFailed, OSError) as error:
         sys.stderr.write(f"chaos: {error}\n")
         return 2
     except KeyboardInterrupt:

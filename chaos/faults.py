@@ -249,6 +249,12 @@ async def replace_consumer(scene: Scene) -> str | None:
     return f"{reader.identity}"
 
 
+@fault("kill a stock member")
+async def kill_member(scene: Scene) -> str | None:
+    """SIGKILL a member of a group of other projects' consumers; it is started again."""
+    return scene.rng.choice(scene.groups).kill(scene.rng) if scene.groups else None
+
+
 @fault("reset connections")
 async def reset(scene: Scene) -> str | None:
     """Reset all connections to a node, which may come back at once."""

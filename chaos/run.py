@@ -14,8 +14,8 @@ import random
 import statistics
 import tempfile
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +27,7 @@ from anabranch.chaos.cluster import LOGIN, ChaosCluster
 from anabranch.chaos.companion import Companion, moments
 from anabranch.chaos.faults import FAULTS, Fired
 from anabranch.chaos.history import Place
+from anabranch.chaos.members import MemberGroup, write_sent
 from anabranch.chaos.scene import Scene
 from anabranch.clients.security import SecurityArguments
 from anabranch.controller.model import LeaderAndIsr
@@ -39,6 +40,9 @@ log = logging.getLogger(__name__)
 POLL_S: Final = 0.25
 FIRST_COUNT: Final = 3
 COUNTS: Final = (1, 2, 3, 4, 5, 6, 8)
+STEPS_UP: Final = (1, 1, 2, 3)
+"""By how many partitions a topic grows that may only grow."""
+SENT: Final = "sent.jsonl"
 _SEEN: Final = (
     "A1 A2 A3 A4 A5 A6 A7 A9 A11 A17 A19 A20 A21 A22 A23 A24 A25 B1 B2 B3 B4 B9 B12 B13 B15 B16 C1 C6 C15 C16"
 )
@@ -50,6 +54,8 @@ PROPERTIES: Final = {
     "replica.lag.time.max.ms": "5000",
     "request.timeout.ms": "8000",
     "group.min.session.timeout.ms": "3000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.heartbeat.interval.ms": "1000",
     "auto.create.topics.enable": "false",
     "log.segment.bytes": "65536",
 }
@@ -77,6 +83,10 @@ class Plan:
     """How long each step of the convergence after the faults may take."""
     audit: str | None = None
     """The topic in which readers write down their deliveries."""
+    members: Mapping[str, str] = field(default_factory=dict)
+    """Group -> the command of its members (`members`). With any, the topic only grows."""
+    gated: bool = True
+    """Whether coordinators hold children back from these groups. Not in the control."""
 
 
 @dataclass
@@ -89,6 +99,7 @@ class Verdict:
     record: Record
     elapsed_s: float
     restarts: int
+    members: Sequence[MemberGroup] = ()
 
     @property
     def good(self) -> bool:
@@ -121,7 +132,10 @@ class ChaosRun:
         self._operator = Operator(
             servers, self.record, self._chance("operator"), pause_s=plan.resize_every_s, access=access
         )
-        self.scene = Scene(cluster, self._chance("victims"), self._resize, self._readers, set())
+        self._groups = [
+            MemberGroup(name, command, servers, cluster.directory / "members") for name, command in plan.members.items()
+        ]
+        self.scene = Scene(cluster, self._chance("victims"), self._resize, self._readers, set(), self._groups)
         self._begun_s = 0.0
 
     def _chance(self, purpose: str) -> random.Random:
@@ -142,7 +156,9 @@ class ChaosRun:
         self._begun_s = self._now()
         async with Admin(self.cluster.bootstrap_servers, **self.cluster.access) as admin:
             for topic in filter(None, (TOPIC, self.plan.audit)):
-                await admin.create_topics([NewTopic(name=topic, partitions=FIRST_COUNT, replication_factor=3)])
+                configs = {} if self.plan.gated else {"reshard.legacy.consumers": "ignore"}
+                new = NewTopic(name=topic, partitions=FIRST_COUNT, replication_factor=3, configs=configs)
+                await admin.create_topics([new])
                 await admin.wait_for_topic(topic, replicas=3)
         if self._companion is not None:
             await self._companion.begin(self.cluster.bootstrap_servers)
@@ -150,10 +166,13 @@ class ChaosRun:
             readers = [asyncio.create_task(one.run(), name=one.name) for one in self._readers]
             writers = [asyncio.create_task(one.run(), name=one.name) for one in self._writers]
             operator = asyncio.create_task(self._operator.run(self._other_count), name="operator")
+            groups = [(one, one.tasks()) for one in self._groups]
+            members = [task for _, tasks in groups for task in tasks]
             try:
-                await self._watched(self._disturb(), [*readers, *writers, operator])
+                await self._watched(self._disturb(), [*readers, *writers, operator, *members])
                 await self._converge(operator, writers)
             finally:
+                await asyncio.gather(*(one.stop(tasks) for one, tasks in groups))
                 for one in self._readers:
                     one.stopping = True
                     one.replace()
@@ -166,11 +185,12 @@ class ChaosRun:
         await self._collect()
         return Verdict(
             self.plan,
-            [*(f"run: {line}" for line in self.history.failures), *self._judge()],
+            [*(f"run: {line}" for line in self.history.failures), *self._judge(), *self._judge_members()],
             self.fired,
             self.record,
             self._now() - self._begun_s,
             sum(one.restarts for one in self._readers),
+            self._groups,
         )
 
     async def _watched(self, work: Awaitable[None], clients: Iterable[asyncio.Task[None]]) -> None:
@@ -184,8 +204,10 @@ class ChaosRun:
             one.result()
 
     def _other_count(self, count: int) -> int:
-        others = [one for one in COUNTS if one != (count or FIRST_COUNT)]
-        return self._chance(f"count {len(self.record.resizes)}").choice(others)
+        chance, known = self._chance(f"count {len(self.record.resizes)}"), count or FIRST_COUNT
+        if self._groups:
+            return known + chance.choice(STEPS_UP)
+        return chance.choice([one for one in COUNTS if one != known])
 
     async def _resize(self) -> None:
         known = self.record.resizes[-1][2] if self.record.resizes else FIRST_COUNT
@@ -240,6 +262,11 @@ class ChaosRun:
         self.history.complete = await self._until(self._all_delivered, "every record is delivered and committed")
         if not self.history.complete:
             self.history.failures += self._undelivered()
+        for one in self._groups:
+            await self._until(
+                lambda one=one: not one.missing(self.history.sends),  # type: ignore[misc]
+                f"{one.name}: every record is handed out",
+            )
 
     async def _until(self, condition: Callable[[], bool | Awaitable[bool]], what: str) -> bool:
         begun = self._now()
@@ -329,6 +356,12 @@ class ChaosRun:
             for line in check(self.history)
         ]
 
+    def _judge_members(self) -> Iterator[str]:
+        if self._groups:
+            write_sent(self.history.sends, self.cluster.directory / "members" / SENT)
+        for one in self._groups:
+            yield from one.judge(self.history.sends)
+
 
 # --- what is printed
 
@@ -361,6 +394,7 @@ def report(verdict: Verdict) -> Iterator[str]:
         f"{len(history.sends)} records sent, {acked} acknowledged, {len(history.deliveries)} deliveries, "
         f"{len(record.resizes)} resizes, {verdict.restarts} restarts of readers, {verdict.elapsed_s:.0f} s"
     )
+    yield from (one.told() for one in verdict.members)
     if lags:
         middle, most = lags[len(lags) // 2], lags[-1]
         yield f"from send to first delivery: median {middle * 1000:.0f} ms, most {most:.1f} s"
@@ -376,15 +410,17 @@ async def chaos(
     module: str = "anabranch.main",
     companion: Companion | None = None,
     login: bool = False,
+    kafka: str | None = None,
 ) -> Verdict:
     """Start a cluster, run, and end it. The directory, if one is given, stays: logs of nodes lie there.
 
     `module` is what nodes run, which may be a product with a mistake in it. With `login`, clients and nodes have to
-    give a password.
+    give a password. `kafka` is the version of Kafka that brokers show.
     """
     with contextlib.ExitStack() as stack:
         place = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="anabranch-chaos-")))
         access = LOGIN if login else SecurityArguments()
-        cluster = ChaosCluster(place, controller_count=2, properties=PROPERTIES, module=module, access=access)
+        properties = {**PROPERTIES, **({} if kafka is None else {"kafka.version": kafka, "kafka.release": kafka})}
+        cluster = ChaosCluster(place, controller_count=2, properties=properties, module=module, access=access)
         async with cluster:
             return await ChaosRun(plan, cluster, say=say, companion=companion).run()

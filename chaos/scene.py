@@ -16,6 +16,7 @@ from typing import Final
 from anabranch import Admin
 from anabranch.chaos.clients import CLIENT_FAILURES, TOPIC, Reader
 from anabranch.chaos.cluster import ChaosCluster
+from anabranch.chaos.members import MemberGroup
 from anabranch.chaos.session import active_controller
 from anabranch.controller.zk.session import ZkError
 from anabranch.processes import NodeFailed
@@ -37,6 +38,8 @@ class Scene:
     readers: Sequence[Reader]
     busy: set[int]
     """Nodes that a fault has taken."""
+    groups: Sequence[MemberGroup] = ()
+    """Groups of other projects' consumers."""
 
     def free(self, nodes: Sequence[int]) -> list[int]:
         """The nodes that run and that no other fault has taken."""

@@ -1,0 +1,171 @@
+"""Groups of other projects' consumers in a chaos run: any program that writes down what it was handed can be judged.
+
+A member is a command. Its last four words are the brokers' addresses, the topic, the group and a file, to which it
+appends a line of JSON (key, sequence, partition, offset, as `anabranch audit --deliveries` reads them) for each record
+that it is handed, before it commits it. All members of a group append to one file, so its lines stand in the order of
+deliveries. A member that ends is started again, as whoever runs an application would; one that never writes a line is a
+mistake of its command.
+
+Judged is what README's guarantee table promises them: each acknowledged record is handed out, and the first deliveries
+of a key's records come in the order in which they were sent. Only growth keeps that for them, so the topic only grows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from anabranch.chaos.checkers.order import b1_key_order
+from anabranch.chaos.clients import TOPIC
+from anabranch.chaos.history import Delivery, History, Send
+
+SIZE: Final = 2
+AGAIN_S: Final = 0.5
+FRUITLESS: Final = 10
+"""Lives without a single line of anybody in the group, after which the command is given up."""
+END_S: Final = 20.0
+COMPLAINT_CHARS: Final = 400
+
+
+class MemberFailed(RuntimeError):
+    """A member cannot be run, or what it wrote down makes no sense; the message says what to do."""
+
+
+class MemberGroup:
+    """The members of one group, which run one command."""
+
+    def __init__(self, name: str, command: str, servers: str, directory: Path) -> None:
+        """`name` is that of the group and of its files in `directory`."""
+        self.name = name
+        self.file = directory / f"{name}.jsonl"
+        self.log = directory / f"{name}.log"
+        self.killed = 0
+        self.restarts = 0
+        self.deliveries: list[Delivery] = []
+        self._words = [*shlex.split(command), servers, TOPIC, name, str(self.file)]
+        self._running: dict[int, asyncio.subprocess.Process] = {}
+        self._stopping = False
+        self._fruitless = 0
+        self._read_bytes = 0
+        self._handed: set[str] = set()
+
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """Run the members; each task keeps one of them alive, and raises MemberFailed when that is in vain."""
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.file.touch()
+        return [asyncio.create_task(self._keep(number), name=f"{self.name}-{number}") for number in range(SIZE)]
+
+    async def _keep(self, number: int) -> None:
+        while not self._stopping:
+            process = self._running[number] = await self._start()
+            try:
+                await process.wait()
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+            self.restarts += 1
+            self._fruitless = self._fruitless + 1 if self.file.stat().st_size == 0 else 0
+            if self._fruitless >= FRUITLESS and not self._stopping:
+                raise MemberFailed(f"{shlex.join(self._words)} ends each time and writes nothing: {self._complaint()}")
+            await asyncio.sleep(AGAIN_S)
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        with self.log.open("ab") as log_file:
+            try:
+                return await asyncio.create_subprocess_exec(
+                    *self._words, stdin=asyncio.subprocess.DEVNULL, stdout=log_file, stderr=log_file
+                )
+            except OSError as error:
+                raise MemberFailed(f"{self._words[0]} cannot be run: {error}") from None
+
+    def _complaint(self) -> str:
+        return self.log.read_text(errors="replace")[-COMPLAINT_CHARS:].strip() or f"{self.log} is empty"
+
+    def kill(self, rng: random.Random) -> str | None:
+        """SIGKILL one of the members; None if none runs."""
+        alive = [number for number, one in self._running.items() if one.returncode is None]
+        if not alive:
+            return None
+        number = rng.choice(alive)
+        self._running[number].kill()
+        self.killed += 1
+        return f"{self.name}-{number} (pid {self._running[number].pid})"
+
+    async def stop(self, tasks: Iterable[asyncio.Task[None]]) -> None:
+        """End the members, by SIGTERM and after a while by SIGKILL."""
+        self._stopping = True
+        for process in self._running.values():
+            if process.returncode is None:
+                process.terminate()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(END_S):
+                await asyncio.gather(*(one.wait() for one in self._running.values()))
+        for task in tasks:
+            task.cancel()  # which kills who did not end
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.look()
+
+    def look(self) -> None:
+        """Read the lines that were written since the last look."""
+        with self.file.open("rb") as file:
+            file.seek(self._read_bytes)
+            lines = file.read().splitlines(keepends=True)
+        for line in lines:
+            if line.endswith(b"\n"):
+                self._read_bytes += len(line)
+                self._note(line)
+
+    def _note(self, line: bytes) -> None:
+        try:
+            one: dict[str, Any] = json.loads(line)
+            value = f"{one['key']}/{int(one['sequence'])}"
+            place = (TOPIC, int(one["partition"]))
+            offset = int(one["offset"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise MemberFailed(
+                f"{self.file}:{len(self.deliveries) + 1} is not a delivery ({error!r}): {line!r}"
+            ) from None
+        member = str(one.get("member", self.name))
+        self._handed.add(value)
+        self.deliveries.append(
+            Delivery(
+                len(self.deliveries), member, 0, place, offset, one["key"], value, generation=-1, group_generation=-1
+            )
+        )
+
+    def missing(self, sends: Iterable[Send]) -> list[str]:
+        """The acknowledged records that nobody in the group was handed."""
+        self.look()
+        return [one.value for one in sends if one.outcome == "ok" and one.value not in self._handed]
+
+    def judge(self, sends: Sequence[Send]) -> Iterator[str]:
+        """Every violation."""
+        history = History(sends=list(sends), deliveries=self.deliveries)
+        yield from (f"{self.name}: B1 key-order: {line}" for line in b1_key_order(history))
+        lost = self.missing(sends)
+        if lost:
+            yield f"{self.name}: {len(lost)} acknowledged records were handed to nobody, such as {lost[:3]}"
+
+    def told(self) -> str:
+        """One line about the group."""
+        again = len(self.deliveries) - len(self._handed)
+        return (
+            f"{self.name}: {len(self._handed)} records, {again} handed out again, {self.killed} members killed, "
+            f"{max(0, self.restarts - self.killed)} ended by themselves"
+        )
+
+
+def write_sent(sends: Iterable[Send], file: Path) -> None:
+    """Write down what producers were told is stored, for `anabranch audit --deliveries FILE --sent`."""
+    with file.open("w") as lines:
+        for one in sends:
+            if one.outcome == "ok" and one.place is not None:
+                row = {"key": one.key, "sequence": one.sequence, "partition": one.place[1], "offset": one.offset}
+                lines.write(json.dumps(row) + "\n")

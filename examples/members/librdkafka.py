@@ -1,0 +1,65 @@
+"""confluent-kafka as a member of a group that writes down what it is handed, for `anabranch.chaos run --member`.
+
+    python -m anabranch.chaos run --duration 60 --member "librdkafka=python examples/members/librdkafka.py classic"
+
+The group protocol is `classic`, `cooperative` or `consumer`; the other words are added by the run. The sequence of a
+record is what its value says behind the slash.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, Message
+
+KINDS: Final[dict[str, dict[str, Any]]] = {
+    "classic": {"partition.assignment.strategy": "range", "session.timeout.ms": 6000},
+    "cooperative": {"partition.assignment.strategy": "cooperative-sticky", "session.timeout.ms": 6000},
+    "consumer": {"group.protocol": "consumer"},
+}
+
+
+def line_of(record: Message) -> bytes:
+    """What is written down of a record."""
+    key, value = record.key().decode(), record.value().decode()
+    place = {"partition": record.partition(), "offset": record.offset(), "member": str(os.getpid())}
+    return json.dumps({"key": key, "sequence": int(value.rpartition("/")[2]), **place}).encode() + b"\n"
+
+
+def take_again(consumer: Consumer, kind: str) -> None:
+    """Ask anew where to begin: librdkafka does not, once a coordinator that moved has refused it (its issue 5586)."""
+    mine = consumer.assignment()
+    if kind == "classic":
+        consumer.unassign()
+        consumer.assign(mine)
+    else:
+        consumer.incremental_unassign(mine)
+        consumer.incremental_assign(mine)
+
+
+def receive(kind: str, servers: str, topic: str, group: str, path: str) -> None:
+    """Receive until told to end."""
+    ending: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: ending.append(number))
+    common = {"bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "earliest"}
+    often = {"topic.metadata.refresh.interval.ms": 1000, "reconnect.backoff.max.ms": 1000, "log_level": 0}
+    consumer = Consumer({**common, **often, **KINDS[kind], "enable.auto.offset.store": False})
+    consumer.subscribe([topic])
+    lines = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    while not ending:
+        for record in consumer.consume(100, timeout=0.2):
+            error = record.error()
+            if error is None:
+                os.write(lines, line_of(record))
+                consumer.store_offsets(record)  # what is committed from now on was written down
+            elif error.code() == KafkaError.NOT_COORDINATOR:
+                take_again(consumer, kind)
+    consumer.close()
+
+
+if __name__ == "__main__":
+    receive(*sys.argv[1:])
