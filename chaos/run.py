@@ -16,6 +16,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -262,11 +263,11 @@ class ChaosRun:
         self.history.complete = await self._until(self._all_delivered, "every record is delivered and committed")
         if not self.history.complete:
             self.history.failures += self._undelivered()
-        for one in self._groups:
-            await self._until(
-                lambda one=one: not one.missing(self.history.sends),  # type: ignore[misc]
-                f"{one.name}: every record is handed out",
-            )
+        for group in self._groups:
+            await self._until(partial(self._all_handed, group), f"{group.name}: every record is handed out")
+
+    def _all_handed(self, group: MemberGroup) -> bool:
+        return not group.missing(self.history.sends)
 
     async def _until(self, condition: Callable[[], bool | Awaitable[bool]], what: str) -> bool:
         begun = self._now()

@@ -25,7 +25,7 @@ KINDS: Final[dict[str, dict[str, Any]]] = {
 
 def line_of(record: Message) -> bytes:
     """What is written down of a record."""
-    key, value = record.key().decode(), record.value().decode()
+    key, value = (record.key() or b"").decode(), (record.value() or b"").decode()
     place = {"partition": record.partition(), "offset": record.offset(), "member": str(os.getpid())}
     return json.dumps({"key": key, "sequence": int(value.rpartition("/")[2]), **place}).encode() + b"\n"
 
