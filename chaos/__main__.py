@@ -229,6 +229,10 @@ async def run(options: argparse.Namespace) -> int:
         raise NotFound("--login goes without --audit: write down deliveries, and audit them with --command-config")
     seed = options.seed if options.seed is not None else int(time.time_ns() // 1_000_000_000)  # chosen once, and told
     say(f"chaos for {options.duration:g} s, seed {seed}")
+    if options.login and options.member:
+        raise NotFound("--login goes without --member: a member is told no password")
+    if options.ungated and not options.member:
+        raise NotFound("--ungated is about the groups that --member names, and there is none")
     members = dict(options.member)
     if len(members) < len(options.member):
         raise NotFound("two groups have one name: give each --member a name of its own")

@@ -70,9 +70,11 @@ class MemberGroup:
                 if process.returncode is None:
                     process.kill()
                     await process.wait()
+            if self._stopping:
+                return
             self.restarts += 1
             self._fruitless = self._fruitless + 1 if self.file.stat().st_size == 0 else 0
-            if self._fruitless >= FRUITLESS and not self._stopping:
+            if self._fruitless >= FRUITLESS:
                 raise MemberFailed(f"{shlex.join(self._words)} ends each time and writes nothing: {self._complaint()}")
             await asyncio.sleep(AGAIN_S)
 

@@ -8,13 +8,14 @@ record is what its value says behind the slash.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import sys
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 KINDS: Final[dict[str, dict[str, Any]]] = {
     "classic": {"partition.assignment.strategy": "range", "session.timeout.ms": 6000},
@@ -55,7 +56,8 @@ def receive(kind: str, servers: str, topic: str, group: str, path: str) -> None:
             error = record.error()
             if error is None:
                 os.write(lines, line_of(record))
-                consumer.store_offsets(record)  # what is committed from now on was written down
+                with contextlib.suppress(KafkaException):  # taken away meanwhile: whoever has it reads this again
+                    consumer.store_offsets(record)  # what is committed from now on was written down
             elif error.code() == KafkaError.NOT_COORDINATOR:
                 take_again(consumer, kind)
     consumer.close()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.chaos.__main__ import main
 from anabranch.chaos.faults import Fired
 from anabranch.chaos.history import Send
 from anabranch.chaos.members import MemberFailed, MemberGroup
@@ -133,3 +134,24 @@ async def test_stock_groups_keep_the_order_of_keys_while_a_topic_grows(tmp_path:
     assert verdict.record.resizes, table
     for one in verdict.members:
         assert len({delivery.place for delivery in one.deliveries}) > 3, table
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--ungated"], "--ungated is about the groups that --member names"),
+        (["--login", "--member", "mine=true"], "a member is told no password"),
+        (["--member", "mine=true", "--member", "mine=false"], "two groups have one name"),
+    ],
+    ids=["no group", "no password", "one name"],
+)
+def test_what_cannot_be_judged_is_refused(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--duration", "1", *words]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["mine", "mine=", "a b=true", "=true"])
+def test_a_member_is_a_name_and_a_command(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--member", text])
+    assert "is not GROUP=COMMAND" in capsys.readouterr().err
