@@ -50,7 +50,7 @@ class MemberGroup:
         self.deliveries: list[Delivery] = []
         self._words = [*shlex.split(command), servers, TOPIC, name, str(self.file)]
         self._running: dict[int, asyncio.subprocess.Process] = {}
-        self._stopping = False
+        self._stopping = asyncio.Event()
         self._fruitless = 0
         self._read_bytes = 0
         self._handed: set[str] = set()
@@ -62,7 +62,7 @@ class MemberGroup:
         return [asyncio.create_task(self._keep(number), name=f"{self.name}-{number}") for number in range(SIZE)]
 
     async def _keep(self, number: int) -> None:
-        while not self._stopping:
+        while not self._stopping.is_set():
             process = self._running[number] = await self._start()
             try:
                 await process.wait()
@@ -70,7 +70,7 @@ class MemberGroup:
                 if process.returncode is None:
                     process.kill()
                     await process.wait()
-            if self._stopping:
+            if self._stopping.is_set():
                 return
             self.restarts += 1
             self._fruitless = self._fruitless + 1 if self.file.stat().st_size == 0 else 0
@@ -102,7 +102,7 @@ class MemberGroup:
 
     async def stop(self, tasks: Iterable[asyncio.Task[None]]) -> None:
         """End the members, by SIGTERM and after a while by SIGKILL."""
-        self._stopping = True
+        self._stopping.set()
         for process in self._running.values():
             if process.returncode is None:
                 process.terminate()
