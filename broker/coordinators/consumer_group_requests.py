@@ -27,8 +27,7 @@ from anabranch.broker.coordinators.consumer_groups.assignment import to_rows
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.coordinators.consumer_groups.decision import Decision
 from anabranch.broker.coordinators.consumer_groups.heartbeat import HeartbeatAnswer, Sender
-from anabranch.broker.coordinators.consumer_groups.member import JOINING, UNREVOKED
-from anabranch.broker.coordinators.consumer_groups.timers import Timer
+from anabranch.broker.coordinators.consumer_groups.member import JOINING
 from anabranch.broker.coordinators.group_events import Close, Heartbeat, Join, Leave, Sync
 from anabranch.broker.coordinators.members import Member as FormerMember
 from anabranch.broker.coordinators.replicated_journal import CONSUMER_GROUP_ERRORS, GROUP_ERRORS, Journal
@@ -249,13 +248,7 @@ class ConsumerGroupRequests:
         group = slot.group
         if not isinstance(group, ConsumerGroup):
             return
-        limits, now_ms = self._limits(group.group_id), self._clock_ms()
-        for member in group.members.values():
-            classic = member.classic
-            session_ms = limits.session_timeout_ms if classic is None else classic.session_timeout_ms
-            group.timers.set(member.member_id, Timer.SESSION, now_ms + session_ms)
-            if member.state is UNREVOKED and classic is None:
-                group.timers.set(member.member_id, Timer.REBALANCE, now_ms + member.rebalance_timeout_ms)
+        departure.watch_anew(group, self._limits(group.group_id), self._clock_ms())
 
     # --- expressions ---------------------------------------------------------------------------------------------
 

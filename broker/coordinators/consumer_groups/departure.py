@@ -11,7 +11,7 @@ from anabranch.broker.coordinators.consumer_groups import conversion
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.coordinators.consumer_groups.decision import Decision
 from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
-from anabranch.broker.coordinators.consumer_groups.member import Member
+from anabranch.broker.coordinators.consumer_groups.member import UNREVOKED, Member
 from anabranch.broker.coordinators.consumer_groups.timers import Timer
 from anabranch.broker.coordinators.consumer_groups.topics_view import TopicsView
 
@@ -35,3 +35,13 @@ def fence(
     if over:
         remove_members(decision, {member.member_id: member for member, _ in over}.values())
     return decision, over
+
+
+def watch_anew(group: ConsumerGroup, limits: ConsumerGroupLimits, now_ms: int) -> None:
+    """Begin the timers of all members, as a coordinator does that has read the group from the journal."""
+    for member in group.members.values():
+        classic = member.classic
+        session_ms = limits.session_timeout_ms if classic is None else classic.session_timeout_ms
+        group.timers.set(member.member_id, Timer.SESSION, now_ms + session_ms)
+        if member.state is UNREVOKED and classic is None:
+            group.timers.set(member.member_id, Timer.REBALANCE, now_ms + member.rebalance_timeout_ms)

@@ -1,0 +1,1 @@
+"""Scenarios of a group whose broker assigns, and what plays them."""

@@ -1,0 +1,55 @@
+"""Every scenario of a group whose broker assigns comes out as written, and its README lists every phrase."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch.broker.coordinators.consumer_groups import decision, reconciliation
+from anabranch.broker.coordinators.consumer_groups.assignment import NOTHING, Assignment
+from anabranch.broker.coordinators.consumer_groups.member import Member
+from tests.broker.coordinators.consumer_groups.scenarios.stage import FILES, AssigningStage
+from tests.scenario_text import NotUnderstood, pattern, retold, story_of
+
+README = Path(__file__).parent / "scenarios" / "README.md"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_group_does_what_the_scenario_says(path: Path) -> None:
+    text = path.read_text()
+    assert len(story_of(text)) >= 1, "tell first what happens, and why it matters"
+    shown = "python -m tests.broker.coordinators.consumer_groups.scenarios shows it"
+    assert retold(text, AssigningStage()) == text, shown
+
+
+def test_the_readme_lists_every_phrase_and_a_scenario_uses_it() -> None:
+    forms = set(AssigningStage.forms())
+    listed = {line.split("`")[1] for line in README.read_text().splitlines() if line.startswith("| `")}
+    assert forms == listed - {"#", "given ", "> ", "? "}
+    said = [line.partition(" ")[2] for path in FILES for line in path.read_text().splitlines()]
+    unused = {form for form in forms if not any(pattern(form).fullmatch(line) for line in said)}
+    assert not unused, "a phrase that no scenario needs"
+
+
+def test_a_partition_given_on_before_it_was_given_up_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator that takes a member at its word before it said anything changes what scenarios show."""
+
+    def hasty(member: Member, *, owned: Assignment | None, **rest: Any) -> Member:
+        return reconciliation.reconcile(member, owned=owned or NOTHING, **rest)
+
+    monkeypatch.setattr(decision, "reconcile", hasty)
+    texts = {path.stem: path.read_text() for path in FILES}
+    changed = {name: now for name, text in texts.items() if (now := retold(text, AssigningStage())) != text}
+    assert {"second_member_waits", "member_never_gives_up"} <= changed.keys()
+    assert "BOTH" in changed["second_member_waits"]
+
+
+def test_a_line_that_says_nothing_is_an_error() -> None:
+    with pytest.raises(NotUnderstood, match="was told to give nothing up"):
+        retold(
+            "given topic orders has 1 partitions\n> ann joins\n> ann gives up what it was told to\n", AssigningStage()
+        )
+    with pytest.raises(NotUnderstood, match="session_timeout_ms"):
+        retold("given setting session 5\n", AssigningStage())
