@@ -187,7 +187,7 @@ def plan_topic(settings: BrokerSettings, image: ClusterImage, asked: CreatableTo
     configs = {config.name: config.value or "" for config in asked.configs}
     check_topic_properties(settings.kafka_version, configs)
     topic_config(settings, configs)
-    return TopicPlan(asked.name, fresh_topic_id(rng), assignment, configs)
+    return TopicPlan(asked.name, fresh_uuid(rng), assignment, configs)
 
 
 def assignment_of(
@@ -246,7 +246,7 @@ def plan_automatic(settings: BrokerSettings, image: ClusterImage, name: str, rng
             "compression.type": "producer",
             "segment.bytes": str(settings.offsets_topic_segment_bytes),
         }
-    return TopicPlan(name, fresh_topic_id(rng), placed(image, partitions, replicas, rng), configs)
+    return TopicPlan(name, fresh_uuid(rng), placed(image, partitions, replicas, rng), configs)
 
 
 def check_assignment(assignment: Mapping[int, list[int]]) -> None:
@@ -280,7 +280,7 @@ def placed(image: ClusterImage, partitions: int, replicas: int, rng: random.Rand
     return assign_replicas(brokers, partitions, replicas, start_index=start, shift=rng.randrange(max(len(brokers), 1)))
 
 
-def fresh_topic_id(rng: random.Random) -> bytes:
+def fresh_uuid(rng: random.Random) -> bytes:
     """A random (version 4) uuid; never one of the two reserved ones, which have no version bits."""
     drawn = bytearray(rng.randbytes(16))
     drawn[6] = drawn[6] & 0x0F | 0x40

@@ -37,6 +37,7 @@ from anabranch.broker.personas.persona import persona
 from anabranch.broker.personas.property_table import with_defaults_of_persona
 from anabranch.broker.server import Server
 from anabranch.broker.services import Services
+from anabranch.broker.telemetry.client_metrics_configs import FOLDER
 from anabranch.controller.zk.session import ConnectionLoss, NoServerListens, SessionEvent, SessionExpired, ZkError
 from anabranch.protocol.apis.controlled_shutdown import ControlledShutdownRequest
 from anabranch.protocol.errors import ErrorCode
@@ -197,10 +198,12 @@ class Node:
         await self.server.stop(drain_s=0.5 if controlled else 0)
 
     def _connection_gone(self, peer: Peer) -> None:
-        """A client is gone, and with it its share sessions."""
+        """A client is gone, and with it its share sessions, and what it was asked for."""
         broker = self.services.broker
         if broker is not None and broker.shares.built is not None:
             broker.shares.built.connection_gone((peer.host, peer.port))
+        if broker is not None and broker.telemetry is not None:
+            broker.telemetry.gone((peer.host, peer.port))
 
     async def _give_time_to(self, step: Awaitable[None], what: str, seconds: float | None = None) -> None:
         seconds = STEP_S if seconds is None else seconds
@@ -257,6 +260,8 @@ class Node:
             self._watch_quotas(services, services.throttling.quotas)
         if services.broker is not None and services.has_group_configs:
             services.config_changes.on_change("groups", services.broker.group_configs.changed)
+        if services.broker is not None and services.has_client_metrics:
+            services.config_changes.on_change(FOLDER, services.broker.client_metrics.changed)
         return services
 
     def _protect(self) -> Mapping[str, Protection]:
@@ -367,6 +372,8 @@ class Node:
         await services.topic_configs.reload()
         if services.broker is not None and services.has_group_configs:
             await services.broker.group_configs.load()
+        if services.broker is not None and services.has_client_metrics:
+            await services.broker.client_metrics.load()
         if self._quota_watch is not None:
             await self._quota_watch.load()
         if self._credentials is not None:

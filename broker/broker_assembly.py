@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from anabranch.broker.group_configs import GroupConfigs
 from anabranch.broker.on_demand import OnDemand
+from anabranch.broker.personas.persona import persona
 from anabranch.broker.services import BrokerServices
+from anabranch.broker.telemetry.client_metrics_configs import ClientMetricsConfigs
 from anabranch.protocol.internal_topics import SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from anabranch.broker.replication.isr_changes import AskController
     from anabranch.broker.replication.replica_manager import ReplicaManager
     from anabranch.broker.storage.files import Files
+    from anabranch.broker.telemetry.telemetry import Telemetry
     from anabranch.broker.throttling import Throttling
     from anabranch.broker.topic_configs import TopicConfigs
 
@@ -54,6 +57,7 @@ class BrokerAssembly:
         """The parts, each handed those before it."""
         replicas = self._replicas(files)
         group_configs = GroupConfigs(lambda: self.attachment.session)
+        client_metrics = ClientMetricsConfigs(lambda: self.attachment.session)
         transactions = OnDemand(lambda: self._transactions(replicas))
         shares = OnDemand(lambda: self._shares(replicas, group_configs))
 
@@ -70,6 +74,8 @@ class BrokerAssembly:
             transactions=transactions,
             group_configs=group_configs,
             shares=shares,
+            client_metrics=client_metrics,
+            telemetry=self._telemetry(client_metrics, replicas),
             throttling=self._throttling(),
             fetch_sessions=OnDemand(self._fetch_sessions),
         )
@@ -132,6 +138,14 @@ class BrokerAssembly:
             clock_ms=self.clock_ms,
             rng=self.rng,
         )
+
+    def _telemetry(self, client_metrics: ClientMetricsConfigs, replicas: ReplicaManager) -> Telemetry | None:
+        settings = self.dynamic.static
+        if not settings.client_telemetry_enable or not persona(settings.kafka_version).has_client_metrics:
+            return None
+        from anabranch.broker.telemetry.telemetry import Telemetry
+
+        return Telemetry(client_metrics, replicas.inspector.decompressed, self.clock_ms)
 
     def _throttling(self) -> Throttling:
         from anabranch.broker.quotas import ClientQuotas

@@ -25,6 +25,7 @@ auto.create.topics.enable | boolean | = |  |  | Whether a topic that is asked fo
 auto.leader.rebalance.enable | boolean | = |  |  | Whether preferred replicas get their leaderships back.
 broker.id | int | -1 |  |  | The id of this node, unique in the cluster.
 broker.rack | string | - |  |  | Where the node stands; replicas are spread over racks.
+client.telemetry.enable | boolean | = |  |  | Whether a Kafka 4 takes metrics that clients push.
 compression.gzip.level | int | = | -1 or 1..9 | cluster | How hard gzip tries, where the broker compresses.
 compression.lz4.level | int | = | 1..17 | cluster | How hard lz4 tries, where the broker compresses.
 compression.type | string | = | uncompressed, zstd, lz4, snappy, gzip, producer | cluster | The codec of stored batches.
@@ -125,6 +126,7 @@ share.coordinator.state.topic.num.partitions | int | = | 1.. |  | Partitions of 
 share.coordinator.state.topic.replication.factor | short | = | 1.. |  | Replicas of the topic of that state.
 share.coordinator.state.topic.segment.bytes | int | = | 1.. |  | Segment size of the topic of that state.
 socket.request.max.bytes | int | = | 1.. |  | The largest request that is read.
+telemetry.max.bytes | int | = | 1.. |  | The largest push of metrics that is taken from a client.
 transaction.abort.timed.out.transaction.cleanup.interval.ms | int | = | 1.. |  | The pause between looks for late ones.
 transaction.max.timeout.ms | int | = | 1.. |  | The longest transaction that a producer may ask for.
 transaction.partition.verification.enable | boolean | = |  | cluster | Whether leaders ask its coordinator first.

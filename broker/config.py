@@ -180,6 +180,9 @@ class BrokerSettings:
     transaction_state_log_replication_factor: int = 3
     transaction_state_log_min_isr: int = 2
     transaction_state_log_segment_bytes: int = 104857600
+    # telemetry of clients
+    client_telemetry_enable: bool = False
+    telemetry_max_bytes: int = 1048576
     # what clients see
     kafka_version: str = "3.9"
     """Which Kafka the node shows to its clients (D19); no property of Kafka's."""

@@ -22,6 +22,7 @@ from anabranch.broker.personas.persona import persona
 from anabranch.broker.personas.property_table import check_topic_properties
 from anabranch.broker.properties import Changes, ConfigError, ConfigKey, Kind
 from anabranch.broker.rights import demand
+from anabranch.broker.telemetry import client_metrics_configs, subscriptions
 from anabranch.broker.topic_properties import topic_properties
 from anabranch.broker.turns import Turns
 from anabranch.protocol import acls
@@ -87,7 +88,7 @@ async def alter(
     *,
     validate_only: bool,
 ) -> None:
-    """Change the configuration of a topic, a group, a broker, or (name "") all brokers. Raises KafkaError."""
+    """Change the configuration of a topic, a group, a subscription, a broker, or (name "") all brokers. KafkaError."""
     if resource_type == TOPIC:
         entity, check = f"topics/{name}", await _topic_check(services, name)
     elif resource_type == BROKER:
@@ -95,6 +96,8 @@ async def alter(
         entity, check = f"brokers/{name or DEFAULT_ENTITY}", _broker_check(services, per_broker=bool(name))
     elif resource_type == GROUP and services.has_group_configs:
         entity, check = group_configs.entity(name), _group_check(services, name)
+    elif resource_type == CLIENT_METRICS and services.has_client_metrics:
+        entity, check = client_metrics_configs.entity(name), _subscription_check(name)
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
@@ -152,6 +155,8 @@ def keys_of(resource_type: int) -> Mapping[str, ConfigKey]:
     """The properties that a resource of this type may have."""
     if resource_type == GROUP:
         return group_properties.group_properties()
+    if resource_type == CLIENT_METRICS:
+        return {}  # Kafka appends to no list of theirs
     return topic_properties() if resource_type == TOPIC else broker_properties()
 
 
@@ -247,6 +252,12 @@ def _group_check(services: Services, name: str) -> Callable[[Mapping[str, str], 
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
     return lambda _, after: group_properties.check(services.settings, after)
+
+
+def _subscription_check(name: str) -> Callable[[Mapping[str, str], Mapping[str, str]], None]:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+    return lambda _, after: subscriptions.check(after)
 
 
 def _broker_check(services: Services, *, per_broker: bool) -> Callable[[Mapping[str, str], Mapping[str, str]], None]:

@@ -28,6 +28,7 @@ from anabranch.protocol.connection import ServerConnection
 from anabranch.protocol.errors import DecodeError
 
 if TYPE_CHECKING:
+    from anabranch.broker.audiences import Ranges
     from anabranch.broker.dispatch import Dispatcher
     from anabranch.broker.listeners import Listener
     from anabranch.broker.request_memory import RequestMemory
@@ -76,7 +77,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._gate: Gate | None = None
         audiences = server.dispatcher.audiences
         self._core = ServerConnection(
-            audiences.others.accepted, server.frame_bytes_max, server.entries_max, audiences.accepted_of
+            audiences.others.accepted, server.frame_bytes_max, server.entries_max, self._introduced
         )
         if protection is not None and listener.sasl:
             self._gate = protection.gate(self, lambda: server.dispatcher)
@@ -300,6 +301,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._core.release(self._server.frame_bytes_max)
 
     # --- requests and answers
+
+    def _introduced(self, software_name: str, software_version: str) -> Ranges:
+        """The peer has said what it is; returns what is accepted of it."""
+        self.peer = dataclasses.replace(self.peer, software_name=software_name, software_version=software_version)
+        return self._server.dispatcher.audiences.accepted_of(software_name)
 
     async def _answer_all(self) -> None:
         """Process every whole request that has arrived, and wait for what they have to wait for."""

@@ -17,6 +17,7 @@ from anabranch.broker.group_properties import default_of, group_properties
 from anabranch.broker.personas.persona import persona
 from anabranch.broker.personas.property_table import broker_properties_of, topic_properties_of
 from anabranch.broker.properties import Changes, ConfigError, ConfigKey, Kind, text_of
+from anabranch.broker.telemetry.subscriptions import client_metrics_properties
 from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ DYNAMIC_BROKER: Final = 2
 DYNAMIC_DEFAULT_BROKER: Final = 3
 STATIC_BROKER: Final = 4
 DEFAULT: Final = 5
+DYNAMIC_CLIENT_METRICS: Final = 7
 DYNAMIC_GROUP: Final = 8
 
 UNKNOWN_KIND: Final = 0
@@ -89,17 +91,16 @@ def described_topic(brokers: DynamicConfig, overrides: Mapping[str, str]) -> lis
 def described_group(settings: BrokerSettings, given: Mapping[str, str]) -> list[DescribedConfig]:
     """Every property of a group, given what was set for it."""
     return [
-        DescribedConfig(
-            name=name,
-            value=given[name] if name in given else default_of(settings, key),
-            source=DYNAMIC_GROUP if name in given else DEFAULT,
-            kind=key.kind,
-            read_only=False,
-            sensitive=False,
-            synonyms=(Synonym(name, given[name], DYNAMIC_GROUP),) if name in given else (),
-            documentation=key.documentation,
-        )
+        _own_row(key, given.get(name), default_of(settings, key), DYNAMIC_GROUP)
         for name, key in group_properties().items()
+    ]
+
+
+def described_subscription(given: Mapping[str, str]) -> list[DescribedConfig]:
+    """Every property of a subscription to metrics of clients, given what was set for it."""
+    return [
+        _own_row(key, _normal(key, given[name]) if name in given else None, key.default, DYNAMIC_CLIENT_METRICS)
+        for name, key in client_metrics_properties().items()
     ]
 
 
@@ -191,6 +192,20 @@ def only(rows: list[DescribedConfig], names: list[str] | None) -> Iterator[Descr
     """The rows that were asked for by name; all, if no name was given."""
     wanted = set(names or ())
     return (row for row in rows if not wanted or row.name in wanted)
+
+
+def _own_row(key: ConfigKey, text: str | None, default: str | None, source: int) -> DescribedConfig:
+    """A property of something that inherits nothing; `text` is what was set for it."""
+    return DescribedConfig(
+        name=key.name,
+        value=default if text is None else text,
+        source=DEFAULT if text is None else source,
+        kind=key.kind,
+        read_only=False,
+        sensitive=False,
+        synonyms=() if text is None else (Synonym(key.name, text, source),),
+        documentation=key.documentation,
+    )
 
 
 def _broker_row(kafka_version: str, name: str, synonyms: list[Synonym], text: str | None = None) -> DescribedConfig:

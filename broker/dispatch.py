@@ -48,6 +48,12 @@ class Served:
     """Served by nodes without replicas too."""
     long_poll: bool = False
     """Whether it only waits and reads, so that it is dropped together with its connection."""
+    for_telemetry: bool = False
+    """Served only where telemetry is taken."""
+
+    def is_served(self, *, is_broker: bool, telemetry: bool) -> bool:
+        """Whether such a node serves it."""
+        return (is_broker or self.by_controllers) and (telemetry or not self.for_telemetry)
 
     @property
     def api(self) -> Api:
@@ -130,6 +136,8 @@ HANDLERS: Final[tuple[Served, ...]] = (
     Served("AllocateProducerIds", "0", by_controllers=True),
     Served("ConsumerGroupHeartbeat", "0-1"),
     Served("ConsumerGroupDescribe", "0-1"),
+    Served("GetTelemetrySubscriptions", "0", for_telemetry=True),
+    Served("PushTelemetry", "0", for_telemetry=True),
     Served("ListConfigResources", "0-1"),
     Served("DescribeTopicPartitions", "0"),
     Served("ShareGroupHeartbeat", "1"),
@@ -152,11 +160,10 @@ HANDLERS: Final[tuple[Served, ...]] = (
 
 
 @functools.cache
-def audiences(kafka_version: str, is_broker: bool) -> Audiences:
+def audiences(kafka_version: str, is_broker: bool, telemetry: bool = False) -> Audiences:
     """What a node of this persona serves, and to whom."""
-    return Audiences(
-        persona(kafka_version), {row.name: row.versions for row in HANDLERS if is_broker or row.by_controllers}
-    )
+    served = [row for row in HANDLERS if row.is_served(is_broker=is_broker, telemetry=telemetry)]
+    return Audiences(persona(kafka_version), {row.name: row.versions for row in served})
 
 
 class Dispatcher:
@@ -168,7 +175,8 @@ class Dispatcher:
     """Whether others that come later have to stand inside of it."""
 
     def __init__(self, services: Services, rows: tuple[Served, ...] = HANDLERS) -> None:
-        mine = [row for row in rows if services.settings.is_broker or row.by_controllers]
+        is_broker, telemetry = services.settings.is_broker, services.takes_telemetry
+        mine = [row for row in rows if row.is_served(is_broker=is_broker, telemetry=telemetry)]
         self._services = services
         self._rows = {row.api.key: row for row in mine}
         self._handlers: dict[int, Handler] = {}

@@ -159,7 +159,6 @@ ssl.protocol | string | TLSv1.3 |  | broker
 ssl.provider | string | - |  | broker
 ssl.secure.random.implementation | string | - |  | broker
 ssl.trustmanager.algorithm | string | PKIX |  | broker
-telemetry.max.bytes | int | 1048576 | 1..
 transaction.state.log.load.buffer.size | int | 5242880 | 1..
 zookeeper.clientCnxnSocket | string | -
 zookeeper.connect | string | -

@@ -30,6 +30,9 @@ class Peer:
     """The security protocol of that listener."""
     by_token: bool = False
     """Whether it authenticated with a delegation token."""
+    software_name: str = ""
+    """What it has called itself in ApiVersions (KIP-511); nothing says that this is true."""
+    software_version: str = ""
 
     @property
     def acl_host(self) -> str:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from anabranch.broker.producer_ids import ProducerIds
     from anabranch.broker.replication.fetch_sessions import FetchSessionCache
     from anabranch.broker.replication.replica_manager import ReplicaManager
+    from anabranch.broker.telemetry.client_metrics_configs import ClientMetricsConfigs
+    from anabranch.broker.telemetry.telemetry import Telemetry
     from anabranch.broker.throttling import Throttling
     from anabranch.broker.tokens import Tokens
     from anabranch.broker.topic_configs import TopicConfigs
@@ -59,6 +61,10 @@ class BrokerServices:
     """What was set for single groups."""
     shares: OnDemand[Shares]
     """Built when a client first asks for a shared partition, or this broker leads one of `__share_group_state`."""
+    client_metrics: ClientMetricsConfigs
+    """The subscriptions to metrics of clients."""
+    telemetry: Telemetry | None
+    """None where clients push no metrics."""
     throttling: Throttling
     fetch_sessions: OnDemand[FetchSessionCache]
 
@@ -119,6 +125,23 @@ class Services:
         return "group.version" in self.persona.supported_features
 
     @property
+    def has_client_metrics(self) -> bool:
+        """Whether there are subscriptions to metrics of clients: in a Kafka without ZooKeeper (KIP-714)."""
+        return self.persona.has_client_metrics
+
+    @property
+    def takes_telemetry(self) -> bool:
+        """Whether clients push metrics to this node."""
+        return self.broker is not None and self.broker.telemetry is not None
+
+    @property
+    def telemetry(self) -> Telemetry:
+        """What this broker does about metrics that clients push."""
+        found = self._as_broker.telemetry
+        assert found is not None, "its APIs are served only where there is one"
+        return found
+
+    @property
     def session(self) -> ZkSession:
         """The live ZooKeeper session; another one after an expiry."""
         return self.attachment.session
@@ -142,6 +165,11 @@ class Services:
     def transactions(self) -> TransactionCoordinator:
         """The transaction coordinator of this broker."""
         return self._as_broker.transactions.get()
+
+    @property
+    def client_metrics(self) -> ClientMetricsConfigs:
+        """The subscriptions to metrics of clients."""
+        return self._as_broker.client_metrics
 
     @property
     def shares(self) -> Shares:

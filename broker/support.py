@@ -142,7 +142,8 @@ def page() -> str:
             "those of a node that shows 4.1.",
             "",
             "What clients are told of each API, by the version of Kafka that a node shows. Where a Kafka has newer "
-            "versions than are served, both stand there.",
+            "versions than are served, both stand there. GetTelemetrySubscriptions and PushTelemetry are told where "
+            "`client.telemetry.enable` is true, as by a Kafka that has a receiver for metrics of clients.",
             "",
             f"| key | API | {' | '.join(VERSIONS)} | what it does | equal answers | of 4.1 |",
             f"|---:|---|{'---|' * len(VERSIONS)}---|---:|---:|",
@@ -182,8 +183,8 @@ def gaps(version: str) -> list[str]:
 
 
 def told(version: str, row: Served) -> str:
-    """The versions of an API that clients of a broker are told of: "0-11"; empty for none."""
-    span = audiences(version, True).others.told.get(row.api.key)
+    """The versions of an API that clients of a broker are told of that has all switched on: "0-11"; empty for none."""
+    span = audiences(version, True, telemetry=True).others.told.get(row.api.key)
     return "" if span is None else f"{span[0]}-{span[1]}" if span[0] != span[1] else f"{span[0]}"
 
 

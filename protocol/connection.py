@@ -74,9 +74,9 @@ class ServerConnection:
         served: Mapping[int, tuple[int, int]],
         frame_bytes_max: int = FRAME_BYTES_MAX,
         entries_max: int = ENTRIES_MAX,
-        served_to: Callable[[str], Mapping[int, tuple[int, int]]] | None = None,
+        served_to: Callable[[str, str], Mapping[int, tuple[int, int]]] | None = None,
     ) -> None:
-        """`served_to` tells what is served to the software that introduces itself by this name."""
+        """`served_to` tells what is served to the software that introduces itself by this name and version."""
         self._served = served
         self._served_to = served_to
         self._entries_max = entries_max
@@ -164,7 +164,8 @@ class ServerConnection:
         if request.body is None:
             return self._unsupported_version()
         if self._served_to is not None and getattr(response, "error_code", None) == ErrorCode.NONE:
-            self._served = self._served_to(request.body.client_software_name)
+            introduced = request.body
+            self._served = self._served_to(introduced.client_software_name, introduced.client_software_version)
         return response
 
     def _unsupported_version(self) -> Any:

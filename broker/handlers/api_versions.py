@@ -32,7 +32,7 @@ async def api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiV
     if ctx.version >= 3 and not all(_SOFTWARE.fullmatch(name) for name in named):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
     settings = ctx.services.settings
-    served = audiences(settings.kafka_version, settings.is_broker)
+    served = audiences(settings.kafka_version, settings.is_broker, ctx.services.takes_telemetry)
     audience = served.of(request.client_software_name)
     finalized = ctx.services.features.present
     hidden = set() if audience is not served.others or ctx.services.persona.shows_own_apis else set(OURS)

@@ -27,12 +27,14 @@ from anabranch.broker.described_configs import (
     described_default,
     described_group,
     described_lineage,
+    described_subscription,
     described_topic,
     only,
 )
 from anabranch.broker.group_configs import entity
 from anabranch.broker.loggers import levels
 from anabranch.broker.rights import demand
+from anabranch.broker.telemetry import client_metrics_configs
 from anabranch.broker.turns import Turns
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.describe_configs import (
@@ -103,7 +105,9 @@ async def rows_of(ctx: RequestContext, asked: DescribeConfigsResource) -> list[D
         check_logger_broker(services.settings.node_id, name)
         return logger_rows()
     if asked.resource_type == CLIENT_METRICS:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics are not collected here")
+        if not name or not services.has_client_metrics:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        return described_subscription(await read_config(services.session, client_metrics_configs.entity(name)))
     if asked.resource_type == GROUP:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")

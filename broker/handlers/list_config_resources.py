@@ -27,8 +27,6 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from anabranch.broker.services import Services
 
-ENTITIES: Final = {CLIENT_METRICS: "client-metrics", GROUP: "groups"}
-"""Kind of resource -> where its configurations are, below /config."""
 KINDS: Final = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC)
 
 
@@ -56,9 +54,11 @@ async def names_of(services: Services, kind: int) -> Iterable[str]:
     image = services.metadata.image
     if kind == TOPIC:
         return sorted(image.topics)
+    if kind == CLIENT_METRICS:
+        return services.client_metrics.names
     if kind in (BROKER, BROKER_LOGGER):
         return [str(broker) for broker in sorted(image.brokers)]
     try:
-        return sorted(map(unquote, await persistently(lambda: services.session.children(paths.config(ENTITIES[kind])))))
+        return sorted(map(unquote, await persistently(lambda: services.session.children(paths.config("groups")))))
     except NoNode:
         return []

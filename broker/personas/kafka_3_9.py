@@ -73,6 +73,7 @@ ConsumerGroupDescribe 0
 
 NEW_IN_KAFKA_4: Final = frozenset(
     (
+        "client.telemetry.enable",
         "group.share.max.share.sessions",
         "share.coordinator.snapshot.update.records.per.snapshot",
         "share.coordinator.state.topic.min.isr",

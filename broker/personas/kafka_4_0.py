@@ -62,7 +62,8 @@ RemoveRaftVoter 0
 
 GONE: Final = frozenset(
     (
-        *("auto.include.jmx.reporter", "broker.id.generation.enable", "control.plane.listener.name"),
+        *("auto.include.jmx.reporter", "broker.id.generation.enable", "client.telemetry.enable"),
+        "control.plane.listener.name",
         *("controlled.shutdown.max.retries", "controlled.shutdown.retry.backoff.ms", "delegation.token.master.key"),
         *("eligible.leader.replicas.enable", "inter.broker.protocol.version", "leader.imbalance.per.broker.percentage"),
         *("log.message.downconversion.enable", "log.message.format.version", "log.message.timestamp.difference.max.ms"),
@@ -104,6 +105,7 @@ PERSONA: Final = Persona(
     answers_like_a_quorum=True,
     converts_messages=False,
     groups_have_configs=True,
+    has_client_metrics=True,
     updates_features_together=True,
     gone_properties=GONE | {NEW_IN_4_1},
     gone_topic_properties=frozenset(

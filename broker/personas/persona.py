@@ -39,6 +39,8 @@ class Persona:
     """Whether old consumers are told that they cannot read what would have to be converted for them."""
     groups_have_configs: bool = False
     """Whether a group has a configuration, which one may describe and alter."""
+    has_client_metrics: bool = False
+    """Whether there are subscriptions to metrics of clients (KIP-714)."""
     updates_features_together: bool = False
     """Whether one update of a feature that is refused spoils the others of its request (KIP-1022)."""
     gone_properties: frozenset[str] = frozenset()

@@ -6,7 +6,8 @@ anew, goes through a worker thread, one batch of the whole node at a time, which
 others have their turn after each step. The connection's next request waits meanwhile, as it does for acks, so order is
 kept. What was found goes along to the append, which decides as if it had looked itself.
 
-Message sets are converted in the same thread if they are long: there is no format in which they could be stored.
+Message sets are converted in the same thread if they are long: there is no format in which they could be stored. What
+clients send compressed that is no batch (their metrics) is unpacked there, too.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from anabranch.protocol.records.batch import (
     read_header,
     record_count_of,
 )
-from anabranch.protocol.records.compression import Compression, content_max
+from anabranch.protocol.records.compression import Compression, content_max, decompress
 from anabranch.protocol.records.walk import STEP_RECORDS
 
 if TYPE_CHECKING:
@@ -123,6 +124,13 @@ class Inspector:
             return
         async with self._turn:
             yield await self._in_thread(content_of, records, header, settings)
+
+    async def decompressed(self, codec: int, content: Buffer, limit_bytes: int) -> bytes:
+        """What is compressed so, and is no batch. Raises DecodeError."""
+        if len(content) <= PACKED_AT_ONCE_BYTES and content_max(codec, content) <= AT_ONCE_BYTES:
+            return decompress(codec, content, limit_bytes)
+        async with self._turn:
+            return await self._in_thread(decompress, codec, content, limit_bytes)
 
     async def converted(self, records: Buffer, settings: LogSettings) -> Buffer:
         """The batch in place of a message set; empty if not one message is whole. Raises KafkaError."""

@@ -22,4 +22,4 @@ class GetTelemetrySubscriptionsResponse:
     telemetry_max_bytes: Int32
     delta_temporality: Boolean
     requested_metrics: list[Text]
-    """What their names begin with: nothing asked for is an empty list, everything an empty text in it."""
+    """What their names begin with: nothing asked for is an empty list, everything `*`, or an empty text, in it."""

@@ -97,7 +97,7 @@ def test_replicas_by_hand() -> None:
 
 
 def test_topic_ids_are_random_uuids() -> None:
-    ids = {admin.fresh_topic_id(random.Random(seed)) for seed in range(50)}
+    ids = {admin.fresh_uuid(random.Random(seed)) for seed in range(50)}
     assert len(ids) == 50
     assert all(one[6] >> 4 == 4 and one[8] >> 6 == 2 for one in ids)
 

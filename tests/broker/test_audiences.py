@@ -43,6 +43,14 @@ def test_who_says_what_it_is_hears_of_the_apis_that_are_ours() -> None:
         assert mine.of(NODE_SOFTWARE) is mine.nodes
 
 
+def test_telemetry_is_told_of_where_it_is_taken_and_kafka_has_it() -> None:
+    keys = {BY_NAME[name].key for name in ("GetTelemetrySubscriptions", "PushTelemetry")}
+    for version in VERSIONS:
+        assert not keys & audiences(version, True).others.told.keys()
+        assert (keys <= audiences(version, True, telemetry=True).others.told.keys()) is (version >= "4")
+        assert not keys & audiences(version, False, telemetry=True).others.told.keys(), "no broker"
+
+
 def test_nodes_say_the_same_to_each_other_whatever_they_look_like() -> None:
     assert len({tuple(sorted(audiences(version, True).nodes.accepted.items())) for version in VERSIONS}) == 1
 

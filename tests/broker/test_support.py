@@ -51,7 +51,8 @@ async def test_a_node_tells_what_the_page_says(version: str) -> None:
         if row[column] != "-":
             first, _, last = row[column].partition(" ")[0].partition("-")
             listed[int(row[0])] = (int(first), int(last or first))
-    async with Cluster(brokers=1, kafka=version) as cluster, asyncio.timeout(60):
+    telemetry = {"client.telemetry.enable": "true"}
+    async with Cluster(brokers=1, kafka=version, properties=telemetry) as cluster, asyncio.timeout(60):
         (node,) = cluster.nodes.values()
         connection = await Connection.open("127.0.0.1", node.port, client_id="test", software_name="a-client")
         request = ApiVersionsRequest(client_software_name="a-client", client_software_version="1")

@@ -121,10 +121,6 @@ KNOWN_OF_KAFKA_4: Final[tuple[Known, ...]] = (
         "there are no share groups: for their keys there is no coordinator, also for a key that is none",
     ),
     Known(
-        r"DescribeConfigs\.(client_metrics #1|what_is_not_there #12) .*",
-        "the metrics of clients have no configuration",
-    ),
-    Known(
         r"DescribeConfigs\.the_cluster_default #1 .*configs\[zookeeper.connect\]",
         "Kafka keeps what it does not know for all brokers, and tells it; ours keeps it and does not",
     ),

@@ -19,6 +19,7 @@ from anabranch.lifetime import Startable
 from anabranch.processes import free_ports, known_brokers
 from anabranch.spark_jobs import java
 from anabranch.zookeeper import dying_with_us
+from tests.differential import telemetry_receiver
 from tests.differential.kafka_server import JVM_OPTIONS, READY_TIMEOUT_S
 
 VARIABLE: Final = "ANABRANCH_KAFKA_4_JARS"
@@ -42,9 +43,14 @@ def why_absent() -> str | None:
 class KraftCluster(Startable):
     """Nodes 1..n of Apache Kafka 4; `async with` starts and stops them."""
 
-    def __init__(self, brokers: int = 1, *, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, brokers: int = 1, *, properties: Mapping[str, str] | None = None, telemetry: bool = False
+    ) -> None:
         self._ids = range(1, brokers + 1)
         self._properties = {name: text for name, text in (properties or {}).items() if "zookeeper" not in name}
+        if telemetry:
+            self._properties["metric.reporters"] = telemetry_receiver.SOURCE.stem
+        self._telemetry = telemetry
         self._directory = tempfile.TemporaryDirectory(prefix="kraft-", ignore_cleanup_errors=True)
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._ports: dict[int, int] = {}
@@ -59,6 +65,8 @@ class KraftCluster(Startable):
         ports = free_ports("127.0.0.1", 2 * len(self._ids))
         self._ports = dict(zip(self._ids, ports, strict=False))
         quorum = dict(zip(self._ids, ports[len(self._ids) :], strict=True))
+        if self._telemetry:
+            telemetry_receiver.build(os.environ[VARIABLE], Path(self._directory.name))
         for node_id in self._ids:
             await self._start(node_id, quorum)
         async with asyncio.timeout(READY_TIMEOUT_S):
@@ -97,7 +105,7 @@ class KraftCluster(Startable):
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         logging.write_text(LOGGING)
         program = [java.find().command, *JVM_OPTIONS, f"-Dlog4j2.configurationFile={logging}"]
-        program += ["-cp", f"{os.environ[VARIABLE]}/*"]
+        program += ["-cp", f"{os.environ[VARIABLE]}/*:{directory}"]
         with self._log_path(node_id).open("ab") as output:
             sinks = {"stdin": asyncio.subprocess.DEVNULL, "stdout": output, "stderr": output}
             words = ["kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", str(config)]

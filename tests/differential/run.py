@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 from collections.abc import Sequence
+from typing import Final
 
 import tests.differential.corpus  # noqa: F401  # fills CASES
 from anabranch.broker.config import BrokerSettings, property_name
 from anabranch.processes import ProcessCluster
+from tests.differential import telemetry_receiver
 from tests.differential.case import CASES, Answer, Case
 from tests.differential.compare import Comparison, compare
 from tests.differential.kafka_server import KafkaCluster
 from tests.differential.kraft_server import KraftCluster
 from tests.differential.replay import CLUSTER, replay
+
+log: Final = logging.getLogger(__name__)
 
 
 def selected(names: Sequence[str]) -> list[Case]:
@@ -24,29 +29,43 @@ def selected(names: Sequence[str]) -> list[Case]:
 async def compared(cases: Sequence[Case], kafka: str = "3.9") -> Comparison:
     """Replay on both, at the same time; clusters are shared by the cases that want the same number of brokers."""
     cases = [case for case in cases if case.versions_of(kafka)]
+    if reason := telemetry_receiver.why_absent():
+        log.warning("TELEMETRY IS NOT COMPARED: %s", reason)
+        cases = [case for case in cases if not takes_telemetry(case)]
     theirs_all: list[Answer] = []
     ours: list[Answer] = []
-    for brokers in sorted({case.brokers for case in cases}):
-        part = [case for case in cases if case.brokers == brokers]
+    for brokers, telemetry in sorted({(case.brokers, takes_telemetry(case)) for case in cases}):
+        part = [case for case in cases if (case.brokers, takes_telemetry(case)) == (brokers, telemetry)]
         theirs, own = await asyncio.gather(
-            answers_of_kafka(part, brokers, kafka), answers_of_ours(part, brokers, kafka)
+            answers_of_kafka(part, brokers, kafka, telemetry=telemetry),
+            answers_of_ours(part, brokers, kafka, telemetry=telemetry),
         )
         theirs_all += theirs
         ours += own
     return compare(theirs_all, ours)
 
 
-async def answers_of_kafka(cases: Sequence[Case], brokers: int, kafka: str) -> list[Answer]:
+def takes_telemetry(case: Case) -> bool:
+    """Whether it is for clusters that take metrics of clients."""
+    return case.api in telemetry_receiver.APIS
+
+
+async def answers_of_kafka(cases: Sequence[Case], brokers: int, kafka: str, *, telemetry: bool) -> list[Answer]:
     """What Kafka answers."""
-    cluster = (KafkaCluster if kafka < "4" else KraftCluster)(brokers, properties=CLUSTER)
+    if kafka < "4":
+        cluster: KafkaCluster | KraftCluster = KafkaCluster(brokers, properties=CLUSTER)
+    else:
+        cluster = KraftCluster(brokers, properties=CLUSTER, telemetry=telemetry)
     async with cluster:
         return await replay(cases, cluster.addresses, "Kafka", kafka)
 
 
-async def answers_of_ours(cases: Sequence[Case], brokers: int, kafka: str) -> list[Answer]:
+async def answers_of_ours(cases: Sequence[Case], brokers: int, kafka: str, *, telemetry: bool) -> list[Answer]:
     """What Anabranch answers."""
     known = {property_name(field.name) for field in dataclasses.fields(BrokerSettings)}
     properties = {name: value for name, value in CLUSTER.items() if name in known}
+    if telemetry:
+        properties["client.telemetry.enable"] = "true"
     shown = dict.fromkeys(range(1, brokers + 1), kafka)
     async with ProcessCluster(brokers, properties=properties, log_level="warning", kafka=shown) as cluster:
         addresses = {node.node_id: (node.host, node.port) for node in cluster.brokers}

@@ -20,8 +20,6 @@ from tests.differential.run import compared
 from tests.differential.shares import table
 
 SHARE_LEAST = 0.95
-DECLARED_ONLY = {"GetTelemetrySubscriptions", "PushTelemetry"}
-"""Not served."""
 marked = [pytest.mark.kafka_jars, pytest.mark.zookeeper, pytest.mark.processes]
 
 
@@ -88,4 +86,4 @@ def test_every_api_of_kafka_is_in_the_corpus() -> None:
 
     kafkas = {api.name for api in APIS if api.key < 2530}
     missing = {name for name in kafkas - {case.api for case in CASES} if "Share" not in name}
-    assert missing == DECLARED_ONLY  # and the APIs of share groups have no cases yet
+    assert not missing  # but the APIs of share groups, which have no cases yet

@@ -60,7 +60,10 @@ REFUSALS = {
 }
 T, G, C, X = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID
 NAMES = {T: "t", G: "g", C: CLUSTER_NAME, X: "x"}
-NOTHING = {"SaslHandshake", "ApiVersions", "SaslAuthenticate", "DescribeCluster", "Metadata", "Envelope"}
+NOTHING = {
+    *("SaslHandshake", "ApiVersions", "SaslAuthenticate", "DescribeCluster", "Metadata", "Envelope"),
+    *("GetTelemetrySubscriptions", "PushTelemetry"),
+}
 """What may be asked by all: Metadata leaves out what is hidden, and has tests of its own."""
 TOKENS = {"CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken"}
 """There are none, so there is nothing to protect."""
@@ -178,10 +181,11 @@ ROWS = [
          "permission_type": 1}]),
     row("DescribeConfigs", "DESCRIBE_CONFIGS T", resources=[{"resource_type": 2, "resource_name": "t"}]),
     row("DescribeConfigs", "DESCRIBE_CONFIGS C", resources=[{"resource_type": 4, "resource_name": "1"}]),
+    row("DescribeConfigs", "DESCRIBE_CONFIGS C", resources=[{"resource_type": 16, "resource_name": "s"}]),
     *(
-        row(api, needs, resources=[{"resource_type": kind, "resource_name": name}], validate_only=True)
+        row(api, f"ALTER_CONFIGS {on}", resources=[{"resource_type": kind, "resource_name": name}], validate_only=True)
         for api in ("AlterConfigs", "IncrementalAlterConfigs")
-        for needs, kind, name in (("ALTER_CONFIGS T", 2, "t"), ("ALTER_CONFIGS C", 4, "1"))
+        for on, kind, name in (("T", 2, "t"), ("C", 4, "1"), ("C", 16, "s"))
     ),
     row("AlterReplicaLogDirs", "ALTER C", dirs=[{"path": "/nowhere", "topics": [{"name": "t", "partitions": [0]}]}]),
     row("DescribeLogDirs", "DESCRIBE C"),

@@ -13,7 +13,7 @@ from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.batch import HEADER_BYTES, iter_batches
 from anabranch.protocol.records.batch_builder import BatchBuilder
-from anabranch.protocol.records.compression import Compression
+from anabranch.protocol.records.compression import Compression, compress
 from anabranch.protocol.records.message_set import Message, build_message, build_wrapper
 from anabranch.protocol.records.record import iter_records
 from tests.broker.replication.replica_cluster import (
@@ -132,6 +132,21 @@ async def test_a_batch_that_swells(compression: str) -> None:
         row = await cluster.produce(1, batch_of(bytes(65 << 20), 1, compression))
         assert row.error_code == ErrorCode.MESSAGE_TOO_LARGE
         assert "send smaller batches" in (row.error_message or "")
+
+
+async def test_what_is_no_batch_is_unpacked_at_once_if_it_cannot_be_much() -> None:
+    async with replica_cluster(1) as cluster:
+        inspector = cluster[1].replicas.inspector
+        at_once = inspector.decompressed(Compression.ZSTD, compress(Compression.ZSTD, bytes(1 << 17)), 1 << 20)
+        with pytest.raises(StopIteration) as done:
+            at_once.send(None)
+        assert done.value.value == bytes(1 << 17)
+        much = asyncio.create_task(
+            inspector.decompressed(Compression.ZSTD, compress(Compression.ZSTD, bytes(8 << 20)), 16 << 20)
+        )
+        await asyncio.sleep(0)
+        assert inspector.busy and not much.done(), "the loop goes on meanwhile"
+        assert await much == bytes(8 << 20)
 
 
 async def test_the_leader_may_be_another_one_afterwards() -> None:

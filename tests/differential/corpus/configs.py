@@ -120,7 +120,7 @@ async def not_replaced(run: Run) -> None:
     await run.ask(set_all(TOPIC, run.name("none"), retention_ms="1000"))
     await run.ask(set_all(TOPIC, "", retention_ms="1000"))
     await run.ask(set_all(TOPIC, "not a name", retention_ms="1000"))
-    for kind in (0, 1, 3, BROKER_LOGGER, GROUP, 99):
+    for kind in (0, 1, 3, BROKER_LOGGER, CLIENT_METRICS, GROUP, 99):
         await run.ask(set_all(kind, name, retention_ms="1000"))
     await run.ask(AlterConfigsRequest(resources=[], validate_only=False))
 
@@ -254,6 +254,49 @@ async def of_loggers_refused(run: Run) -> None:
     await run.ask(change(BROKER_LOGGER, "1", (SET, "root", "NEVER")))
     await run.ask(change(BROKER_LOGGER, "1", (DELETE, "root", None)))
     await run.ask(change(BROKER_LOGGER, "1", (APPEND, "root", "INFO")))
+
+
+@case("IncrementalAlterConfigs", kafka="4.0")
+async def of_client_metrics(run: Run) -> None:
+    name = run.name()
+    seen = describe(CLIENT_METRICS, name, synonyms=True, documentation=True)
+    await run.ask(seen)
+    await run.ask(change(CLIENT_METRICS, name, (SET, "interval.ms", "1000"), validate_only=True))
+    await run.ask(change(CLIENT_METRICS, name, (SET, "interval.ms", "1000"), (SET, "metrics", "a.,b.")))
+    await run.until(seen, lambda answer: any(one.value == "1000" for one in answer.results[0].configs))
+    await run.ask(describe(CLIENT_METRICS, name, "interval.ms", "no.such.config"))
+    await run.ask(change(CLIENT_METRICS, name, (SET, "match", "client_id=a.*, client_source_port = [0-9]+")))
+    await run.until(seen, lambda answer: any("a.*" in (one.value or "") for one in answer.results[0].configs))
+    await run.ask(change(CLIENT_METRICS, name, *((DELETE, key, None) for key in ("interval.ms", "metrics", "match"))))
+    await run.until(seen, lambda answer: all(one.value != "1000" for one in answer.results[0].configs))
+
+
+@case("IncrementalAlterConfigs", kafka="4.0")
+async def of_client_metrics_refused(run: Run) -> None:
+    name = run.name()
+    for step in (
+        (SET, "no.such.config", "1"),
+        (SET, "interval.ms", "soon"),
+        (SET, "interval.ms", "99"),
+        (SET, "interval.ms", "3600001"),
+        (SET, "interval.ms", None),
+        (SET, "match", "client_id"),
+        (SET, "match", "client_id=a=b"),
+        (SET, "match", "client_id="),
+        (SET, "match", "colour=red"),
+        (SET, "match", "client_id=["),
+        (APPEND, "metrics", "c."),
+        (SUBTRACT, "metrics", "c."),
+        (APPEND, "interval.ms", "1"),
+        (APPEND, "no.such.config", "1"),
+        (DELETE, "no.such.config", None),
+        (SET, "metrics", "a.,a."),
+        (SET, "metrics", ""),
+        (SET, "match", ""),
+    ):
+        await run.ask(change(CLIENT_METRICS, name, step))
+    await run.ask(change(CLIENT_METRICS, "", (SET, "metrics", "*")))
+    await run.ask(describe(CLIENT_METRICS, ""))
 
 
 TOPIC_CONFIGS = """

@@ -1,0 +1,54 @@
+"""GetTelemetrySubscriptions: which of its metrics a client is to push, and how often (KIP-714).
+
+Version 0. A client that has no id yet is given one. It asks once per interval, and whenever a push of it was refused
+because it was asked for something else by then.
+"""
+
+from __future__ import annotations
+
+from anabranch.broker.admin import fresh_uuid
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.telemetry.instances import COMPRESSIONS
+from anabranch.broker.telemetry.subscriptions import Client
+from anabranch.controller.zk.znodes import uuid_to_text
+from anabranch.protocol.apis.get_telemetry_subscriptions import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+)
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.wire import ZERO_UUID
+
+UNKNOWN = "unknown"
+
+
+@handles(GetTelemetrySubscriptionsRequest, versions="0")
+async def get_telemetry_subscriptions(
+    ctx: RequestContext, request: GetTelemetrySubscriptionsRequest
+) -> GetTelemetrySubscriptionsResponse:
+    """Say what is wanted of the client."""
+    telemetry = ctx.services.telemetry
+    own_id = request.client_instance_id
+    client_instance_id = fresh_uuid(ctx.services.rng) if own_id == ZERO_UUID else own_id
+    instance = telemetry.get(client_instance_id, client_of(ctx, client_instance_id))
+    return GetTelemetrySubscriptionsResponse(
+        error_code=ErrorCode.NONE,
+        client_instance_id=client_instance_id,
+        subscription_id=instance.subscription_id,
+        accepted_compression_types=list(COMPRESSIONS),
+        push_interval_ms=instance.wanted.interval_ms,
+        telemetry_max_bytes=ctx.services.settings.telemetry_max_bytes,
+        delta_temporality=True,
+        requested_metrics=list(instance.wanted.metrics),
+    )
+
+
+def client_of(ctx: RequestContext, client_instance_id: bytes) -> Client:
+    """Who has sent a request, as subscriptions see it."""
+    return Client(
+        client_instance_id=uuid_to_text(client_instance_id),
+        client_id=ctx.client_id,
+        software_name=ctx.peer.software_name or UNKNOWN,
+        software_version=ctx.peer.software_version or UNKNOWN,
+        host=ctx.peer.host,
+        port=ctx.peer.port,
+    )

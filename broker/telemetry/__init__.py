@@ -1,0 +1,1 @@
+"""Metrics that clients push: who is asked for which, and what a broker takes (KIP-714)."""

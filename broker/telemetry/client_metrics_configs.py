@@ -1,0 +1,84 @@
+"""Subscriptions to metrics of clients: /config/client-metrics, read under each session, taken up when it changes.
+
+What stands there is not refused here: another writer may have validated less than `config_requests`. One that cannot be
+understood wants nothing, and the log tells of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, unquote
+
+from anabranch.broker.config_changes import read_config
+from anabranch.broker.telemetry.subscriptions import Subscription, subscription
+from anabranch.controller.candidacy import persistently
+from anabranch.controller.zk import paths
+from anabranch.controller.zk.session import NoNode
+from anabranch.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from anabranch.controller.zk.session import ZkSession
+
+log: Final = logging.getLogger(__name__)
+
+FOLDER: Final = "client-metrics"
+
+
+def entity(name: str) -> str:
+    """Where a subscription is, below /config."""
+    return f"{FOLDER}/{quote(name, safe='')}"
+
+
+class ClientMetricsConfigs:
+    """All subscriptions, by name."""
+
+    def __init__(self, session: Callable[[], ZkSession]) -> None:
+        self._session = session
+        self._given: dict[str, Mapping[str, str]] = {}
+        self._listeners: list[Callable[[Sequence[Subscription]], None]] = []
+
+    @property
+    def names(self) -> list[str]:
+        """Those that say anything."""
+        return sorted(self._given)
+
+    def of(self, name: str) -> Mapping[str, str]:
+        """What was set for a subscription."""
+        return self._given.get(name, {})
+
+    def on_change(self, listener: Callable[[Sequence[Subscription]], None]) -> None:
+        """Call `listener(subscriptions)` each time that one has changed."""
+        self._listeners.append(listener)
+
+    async def load(self) -> None:
+        """Read all of them: changes may have gone unnoticed."""
+        session, before = self._session(), self._given
+        try:
+            names = await persistently(lambda: session.children(paths.config(FOLDER)))
+        except NoNode:
+            names = []
+        read = {unquote(name): await read_config(session, f"{FOLDER}/{name}") for name in names}
+        self._given = {name: given for name, given in read.items() if given}
+        if self._given != before:
+            self._tell()
+
+    async def changed(self, name: str) -> None:
+        """A subscription was written."""
+        given = await read_config(self._session(), f"{FOLDER}/{name}")
+        if given:
+            self._given[unquote(name)] = given
+        else:
+            self._given.pop(unquote(name), None)
+        self._tell()
+
+    def _tell(self) -> None:
+        subscriptions = []
+        for name, given in self._given.items():
+            try:
+                subscriptions.append(subscription(given))
+            except KafkaError as error:
+                log.error("the subscription %s to metrics of clients is left out: %s", name, error)
+        for listener in self._listeners:
+            listener(subscriptions)

@@ -1,0 +1,175 @@
+"""The clients that push to a broker: what each was asked for, when it may come again, and how what it sends is refused.
+
+A client asks what is wanted of it, and pushes that at most once per interval; its first push may come at any time, and
+so may its last one. What it is asked for is found anew when a subscription has changed, and it is as new then: its next
+push has an id that is not known any more, and it may ask at once. A client that is silent for three intervals, or is
+gone, is forgotten; it says who it is when it comes again. Pure: takes the time, returns what to answer or raises
+KafkaError. Source: `ClientMetricsManager` and `ClientMetricsInstance` of Kafka 4.1 (KIP-714).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from anabranch.broker.telemetry.subscriptions import Client, Subscription, Wanted, wanted
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.records.compression import Compression
+from anabranch.protocol.values import value
+from anabranch.protocol.wire import ZERO_UUID
+
+CLIENTS_MAX: Final = 16_384
+"""Of more, those are forgotten that were silent for longest."""
+FORGOTTEN_LEAST_MS: Final = 60_000
+INTERVALS_OF_SILENCE: Final = 3
+COMPRESSIONS: Final = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY)
+"""What clients are told of, the best first. Without compression they may push, too."""
+RESERVED: Final = frozenset({ZERO_UUID, bytes(15) + b"\1"})
+MAY_ASK_AGAIN: Final = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+"""Refusals after which a client has to ask at once."""
+Connection = tuple[str, int]
+
+
+@value
+class Push:
+    """What a client sends."""
+
+    client_instance_id: bytes
+    subscription_id: int
+    terminating: bool
+    compression: int
+    metrics: bytes
+    """OTLP's MetricsData, compressed."""
+
+
+class Instance:
+    """One client that pushes."""
+
+    __slots__ = (
+        *("client", "connection", "failed_with", "got_at_ms", "pushed_at_ms", "pushes", "seen_at_ms"),
+        *("subscription_id", "terminating", "version", "wanted"),
+    )
+
+    def __init__(self, client: Client, wanted: Wanted, subscription_id: int, version: int) -> None:
+        self.client = client
+        self.wanted = wanted
+        self.subscription_id = subscription_id
+        self.version = version
+        """How often subscriptions had changed when this was found out."""
+        self.got_at_ms: int | None = None
+        """When it was told last what is wanted."""
+        self.pushed_at_ms: int | None = None
+        """When it has pushed last at a time when it might."""
+        self.pushes = 0
+        """How many pushes were taken."""
+        self.seen_at_ms = 0
+        self.terminating = False
+        """Whether it has said that it comes no more."""
+        self.failed_with = ErrorCode.NONE
+
+    @property
+    def forgotten_at_ms(self) -> int:
+        """When it is forgotten, if it stays silent."""
+        return self.seen_at_ms + max(FORGOTTEN_LEAST_MS, INTERVALS_OF_SILENCE * self.wanted.interval_ms)
+
+    def may_get(self, now_ms: int) -> bool:
+        """Whether an interval has passed since it was here; if so, it is here now."""
+        last_ms = max((one for one in (self.got_at_ms, self.pushed_at_ms) if one is not None), default=None)
+        if last_ms is not None and now_ms - last_ms < self.wanted.interval_ms:
+            return False
+        self.got_at_ms = now_ms
+        return True
+
+    def may_push(self, now_ms: int) -> bool:
+        """Whether it is its first push, or an interval has passed; if so, it pushes now."""
+        if self.pushed_at_ms is not None and now_ms - self.pushed_at_ms < self.wanted.interval_ms:
+            return False
+        self.pushed_at_ms = now_ms
+        return True
+
+    def taken(self) -> None:
+        """What it has pushed is good."""
+        self.failed_with = ErrorCode.NONE
+        self.pushes += 1
+
+    def refused(self, code: ErrorCode) -> None:
+        """What it has pushed is not."""
+        self.failed_with = code
+
+
+class Instances:
+    """The clients of one broker, by the ids that they were given."""
+
+    def __init__(self, clients_max: int = CLIENTS_MAX) -> None:
+        self._clients_max = clients_max
+        self._known: OrderedDict[bytes, Instance] = OrderedDict()
+        """Those that were silent for longest come first."""
+        self._by_connection: dict[Connection, bytes] = {}
+        self._subscriptions: Sequence[Subscription] = ()
+        self._version = 0
+
+    def subscribe(self, subscriptions: Sequence[Subscription]) -> None:
+        """From now on these are the subscriptions."""
+        self._subscriptions = subscriptions
+        self._version += 1
+
+    def get(self, client_instance_id: bytes, client: Client, now_ms: int) -> Instance:
+        """What a client is asked for. THROTTLING_QUOTA_EXCEEDED if it comes too early."""
+        instance = self._instance(client_instance_id, client, now_ms)
+        if not instance.may_get(now_ms) and instance.failed_with not in MAY_ASK_AGAIN:
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"{client.client_id} asks before its time")
+        instance.failed_with = ErrorCode.NONE
+        return instance
+
+    def push(self, push: Push, client: Client, now_ms: int, bytes_max: int) -> Instance:
+        """A client sends this: who it is, or KafkaError. Whether it was `taken` shows when it is uncompressed."""
+        if push.client_instance_id in RESERVED:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{client.client_instance_id} is no id of a client")
+        instance = self._instance(push.client_instance_id, client, now_ms)
+        try:
+            _check(instance, push, now_ms, bytes_max)
+        except KafkaError as error:
+            instance.refused(error.code)
+            raise
+        finally:
+            instance.terminating = push.terminating
+        return instance
+
+    def gone(self, connection: Connection) -> None:
+        """A connection is gone, and with it the client that has come by it."""
+        client_instance_id = self._by_connection.pop(connection, None)
+        if client_instance_id is not None:
+            self._known.pop(client_instance_id, None)
+
+    def all(self, now_ms: int) -> Iterator[Instance]:
+        """Every client that is not forgotten."""
+        return (one for one in self._known.values() if now_ms < one.forgotten_at_ms)
+
+    def _instance(self, client_instance_id: bytes, client: Client, now_ms: int) -> Instance:
+        instance = self._known.get(client_instance_id)
+        if instance is None or instance.version < self._version or now_ms >= instance.forgotten_at_ms:
+            asked = wanted(self._subscriptions, client)
+            instance = Instance(client, asked, asked.id_for(client_instance_id), self._version)
+            self._known[client_instance_id] = instance
+            self._by_connection[client.host, client.port] = client_instance_id
+            if len(self._known) > self._clients_max:
+                self._known.popitem(last=False)
+        self._known.move_to_end(client_instance_id)
+        instance.seen_at_ms = now_ms
+        return instance
+
+
+def _check(instance: Instance, push: Push, now_ms: int, bytes_max: int) -> None:
+    """Raise what a push is refused with, of several reasons the first."""
+    name = instance.client.client_id
+    if instance.terminating:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} pushes after its last push")
+    if not instance.may_push(now_ms) and not push.terminating:
+        raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"{name} pushes before its time")
+    if push.subscription_id != instance.subscription_id:
+        raise KafkaError(ErrorCode.UNKNOWN_SUBSCRIPTION_ID, f"{name} was asked for something else")
+    if push.compression not in Compression.__members__.values():
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{push.compression} is no compression")
+    if len(push.metrics) > bytes_max:
+        raise KafkaError(ErrorCode.TELEMETRY_TOO_LARGE, f"{len(push.metrics)} bytes, and {bytes_max} are the most")

@@ -1,0 +1,152 @@
+"""Subscriptions: which metrics are wanted of which clients, and how often. They are Kafka's CLIENT_METRICS resources.
+
+Several may be about one client: it is asked for all their metrics, as often as the most impatient of them wants. What
+that comes to has an id, by which broker and client notice that something has changed. Expressions are RE2's, which take
+time that grows with the length of the text alone, where Kafka takes Java's. Pure. Source: `ClientMetricsConfigs` and
+`ClientMetricsManager.computeSubscriptionId` of Kafka 4.1 (KIP-714).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from anabranch.broker.coordinators.consumer_groups.regular_expressions import matcher
+from anabranch.broker.properties import ConfigError, ConfigKey, table
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.records.crc32c import crc32c
+from anabranch.protocol.values import value
+
+INTERVAL: Final = "interval.ms"
+METRICS: Final = "metrics"
+MATCH: Final = "match"
+INTERVAL_DEFAULT_MS: Final = 300_000
+INTERVAL_LEAST_MS: Final = 100
+INTERVAL_MOST_MS: Final = 3_600_000
+EVERYTHING: Final = "*"
+_TABLE: Final = f"""
+{INTERVAL} | int | {INTERVAL_DEFAULT_MS} |  |  | How often a client pushes.
+{MATCH} | list |  |  |  | Which clients: NAME=EXPRESSION of each thing that has to match; all, if there is none.
+{METRICS} | list |  |  |  | What the names of the wanted metrics begin with; * is every metric.
+"""
+_SEPARATOR: Final = re.compile(r"\s*,\s*")
+
+
+@value
+class Client:
+    """A client as subscriptions see it."""
+
+    client_instance_id: str
+    """As Kafka writes such ids: 22 letters of base64."""
+    client_id: str
+    software_name: str
+    software_version: str
+    host: str
+    port: int
+
+    def said(self, name: str) -> str:
+        """What an expression for `name` is held against."""
+        return _MATCHED[name](self)
+
+
+_MATCHED: Final[Mapping[str, Callable[[Client], str]]] = {
+    "client_id": lambda client: client.client_id,
+    "client_instance_id": lambda client: client.client_instance_id,
+    "client_software_name": lambda client: client.software_name,
+    "client_software_version": lambda client: client.software_version,
+    "client_source_address": lambda client: client.host,
+    "client_source_port": lambda client: str(client.port),
+}
+
+
+@value
+class Subscription:
+    """One CLIENT_METRICS resource."""
+
+    metrics: tuple[str, ...]
+    interval_ms: int
+    match: Mapping[str, Callable[[str], bool]]
+
+    def means(self, client: Client) -> bool:
+        """Whether it is about this client."""
+        return all(matches(client.said(name)) for name, matches in self.match.items())
+
+
+@value
+class Wanted:
+    """What one client is asked for."""
+
+    metrics: tuple[str, ...]
+    interval_ms: int
+
+    def id_for(self, client_instance_id: bytes) -> int:
+        """The subscription's id: another one for each client, and for each thing that is wanted."""
+        text = f"[{', '.join(self.metrics)}]{self.interval_ms}"
+        number = crc32c(text.encode()) ^ _java_hash(client_instance_id)
+        return number - (1 << 32) if number >> 31 else number
+
+
+def wanted(subscriptions: Iterable[Subscription], client: Client) -> Wanted:
+    """What these ask of a client, all together."""
+    metrics: set[str] = set()
+    interval_ms = INTERVAL_DEFAULT_MS
+    for one in subscriptions:
+        if one.means(client):
+            metrics |= set(one.metrics)
+            interval_ms = min(interval_ms, one.interval_ms)
+    return Wanted((EVERYTHING,) if EVERYTHING in metrics else tuple(sorted(metrics)), interval_ms)
+
+
+@functools.cache
+def client_metrics_properties() -> Mapping[str, ConfigKey]:
+    """Every property that a subscription may have, by name."""
+    return table(_TABLE, lambda _: None)
+
+
+def subscription(given: Mapping[str, str]) -> Subscription:
+    """What these properties say. KafkaError: INVALID_REQUEST or INVALID_CONFIG, as Kafka has it."""
+    keys = client_metrics_properties()
+    strange = next((name for name in given if name not in keys), None)
+    if strange is not None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {strange}")
+    try:
+        interval_ms = int(keys[INTERVAL].parse(given.get(INTERVAL, str(INTERVAL_DEFAULT_MS))))
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    if not INTERVAL_LEAST_MS <= interval_ms <= INTERVAL_MOST_MS:
+        message = f"{INTERVAL}={interval_ms} must be between {INTERVAL_LEAST_MS} and {INTERVAL_MOST_MS}, an hour"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    match = dict(map(_criterion, _parts(given.get(MATCH, ""))))
+    return Subscription(tuple(_parts(given.get(METRICS, ""))), interval_ms, match)
+
+
+def check(given: Mapping[str, str]) -> None:
+    """Raise what a subscription with these properties is refused with."""
+    subscription(given)
+
+
+def _parts(text: str) -> list[str]:
+    """The parts of a list, as Kafka takes it apart."""
+    return _SEPARATOR.split(text.strip()) if text.strip() else []
+
+
+def _criterion(text: str) -> tuple[str, Callable[[str], bool]]:
+    parts = text.rstrip("=").split("=")
+    name = parts[0].strip()
+    if len(parts) != 2 or name not in _MATCHED:
+        known = ", ".join(_MATCHED)
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {text!r}; write NAME=EXPRESSION with {known}"
+        )
+    try:
+        return name, matcher(parts[1].strip())
+    except KafkaError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {error}") from None
+
+
+def _java_hash(uuid: bytes) -> int:
+    """The hash of Java's UUID, as 32 bits."""
+    folded = int.from_bytes(uuid[:8]) ^ int.from_bytes(uuid[8:])
+    return (folded >> 32) ^ (folded & 0xFFFFFFFF)

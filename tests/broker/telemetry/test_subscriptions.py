@@ -1,0 +1,98 @@
+"""What subscriptions may say, whom they mean, and what they come to for one client."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from anabranch.broker.telemetry.subscriptions import (
+    INTERVAL_DEFAULT_MS,
+    Client,
+    Subscription,
+    Wanted,
+    check,
+    subscription,
+    wanted,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+CLIENT = Client(
+    client_instance_id="AAECAwQFBgcICQoLDA0ODw",
+    client_id="shop-1",
+    software_name="librdkafka",
+    software_version="2.6.1",
+    host="10.0.0.7",
+    port=50_000,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "code"),
+    [
+        ("interval", "1000", ErrorCode.INVALID_REQUEST),
+        ("interval.ms", "soon", ErrorCode.INVALID_CONFIG),
+        ("interval.ms", "99", ErrorCode.INVALID_REQUEST),
+        ("interval.ms", "3600001", ErrorCode.INVALID_REQUEST),
+        ("interval.ms", "100", None),
+        ("interval.ms", "3600000", None),
+        ("match", "client_id", ErrorCode.INVALID_CONFIG),
+        ("match", "client_id=", ErrorCode.INVALID_CONFIG),
+        ("match", "client_id=a=b", ErrorCode.INVALID_CONFIG),
+        ("match", "colour=red", ErrorCode.INVALID_CONFIG),
+        ("match", "client_id=[", ErrorCode.INVALID_CONFIG),
+        ("match", "client_id=a,,client_source_port=1", ErrorCode.INVALID_CONFIG),
+        ("match", "", None),
+        ("match", "client_id=a , client_source_port = 1", None),
+        ("metrics", "a.,a.", None),
+    ],
+)
+def test_what_may_be_said(name: str, text: str, code: ErrorCode | None) -> None:
+    """The codes are those of Kafka 4.1 (tests/differential compares them)."""
+    if code is None:
+        check({name: text})
+        return
+    with pytest.raises(KafkaError) as refused:
+        check({name: text})
+    assert refused.value.code is code
+
+
+@pytest.mark.parametrize(
+    ("match", "means"),
+    [
+        ("", True),
+        ("client_id=shop-.*", True),
+        ("client_id=shop", False),
+        ("client_id=shop-1, client_software_name=apache-kafka-java", False),
+        ("client_software_name=librdkafka,client_software_version=2\\.6.*", True),
+        ("client_source_address=10\\..*,client_source_port=5[0-9]+", True),
+        ("client_instance_id=AAEC.*", True),
+        ("client_id=nobody,client_id=shop-1", True),
+    ],
+)
+def test_whom_one_means(match: str, means: bool) -> None:
+    assert subscription({"match": match}).means(CLIENT) is means
+
+
+def test_an_expression_that_others_take_for_ever_to_match_is_bounded_in_time() -> None:
+    client = dataclasses.replace(CLIENT, client_id="a" * 30_000 + "b")
+    assert not subscription({"match": "client_id=(a+)+c"}).means(client)
+
+
+def test_a_client_is_asked_for_all_that_is_wanted_as_often_as_the_most_impatient_wants() -> None:
+    said = [
+        subscription({"metrics": "b., a.", "interval.ms": "2000"}),
+        subscription({"metrics": "a.,c.", "interval.ms": "1000"}),
+        subscription({"metrics": "d.", "interval.ms": "100", "match": "client_id=other"}),
+    ]
+    assert wanted(said, CLIENT) == Wanted(("a.", "b.", "c."), 1000)
+    assert wanted([*said, subscription({"metrics": "*"})], CLIENT) == Wanted(("*",), 1000)
+    assert wanted([], CLIENT) == Wanted((), INTERVAL_DEFAULT_MS)
+    assert wanted([Subscription((), 3_600_000, {})], CLIENT).interval_ms == INTERVAL_DEFAULT_MS, "as in Kafka"
+
+
+def test_ids_are_those_of_kafka() -> None:
+    """They were noted from Kafka 4.1.1; where several metrics are wanted, Kafka goes by the order of a hash map."""
+    assert Wanted((), 300_000).id_for(bytes(range(16))) == -725132322
+    assert Wanted(("org.apache.kafka.producer.",), 200_000).id_for(bytes(range(16))) == 865627704
+    assert Wanted(("*",), 100).id_for(b"\xff" * 8 + bytes(8)) == 899611809

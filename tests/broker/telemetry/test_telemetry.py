@@ -1,0 +1,170 @@
+"""Telemetry over the wire: as a client asks and pushes, and as receivers get it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from anabranch.broker.telemetry.instances import Push
+from anabranch.broker.telemetry.subscriptions import Client
+from anabranch.broker.telemetry.telemetry import UNCOMPRESSED_BYTES_MAX
+from anabranch.clients.connection import SOFTWARE_VERSION, Connection
+from anabranch.cluster import Cluster
+from anabranch.controller.zk.znodes import uuid_to_text
+from anabranch.protocol.apis.api_versions import ApiVersionsRequest
+from anabranch.protocol.apis.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
+from anabranch.protocol.apis.push_telemetry import PushTelemetryRequest
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.records.compression import Compression, compress
+from anabranch.protocol.wire import ZERO_UUID
+from tests.broker.replication.replica_cluster import until
+from tests.broker.telemetry.subscribing import subscribe
+
+TELEMETRY = {"client.telemetry.enable": "true"}
+Received = list[tuple[Client, Push, bytes]]
+
+
+@contextlib.asynccontextmanager
+async def taking(**properties: str) -> AsyncIterator[tuple[Cluster, Received]]:
+    """A cluster that takes telemetry, and what it has taken."""
+    async with (
+        asyncio.timeout(60),
+        Cluster(1, kafka="4.1", properties=TELEMETRY | {k.replace("_", "."): v for k, v in properties.items()}) as one,
+    ):
+        received: Received = []
+        one.nodes[1].services.telemetry.receivers.append(lambda *push: received.append(push))
+        yield one, received
+
+
+@contextlib.asynccontextmanager
+async def client_of(cluster: Cluster, name: str = "rdkafka") -> AsyncIterator[Connection]:
+    connection = await Connection.open(*cluster.address(1), client_id="shop", software_name=name)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def get(client: Connection, uuid: bytes = ZERO_UUID) -> Any:
+    return await client.call(GetTelemetrySubscriptionsRequest(client_instance_id=uuid))
+
+
+def push_of(told: Any, metrics: bytes = b"OTLP", codec: int = 0) -> PushTelemetryRequest:
+    return PushTelemetryRequest(
+        client_instance_id=told.client_instance_id,
+        subscription_id=told.subscription_id,
+        terminating=False,
+        compression_type=codec,
+        metrics=metrics,
+    )
+
+
+async def test_a_client_gets_an_id_and_pushes_what_is_wanted_of_it() -> None:
+    async with taking(telemetry_max_bytes="500000") as (cluster, received), client_of(cluster) as client:
+        await subscribe(cluster, "all", metrics="*", interval_ms="100", match="client_software_name=rdkafka")
+        told = await get(client)
+        assert (told.error_code, told.push_interval_ms, told.requested_metrics) == (0, 100, ["*"])
+        assert (told.telemetry_max_bytes, told.delta_temporality) == (500_000, True)
+        assert told.accepted_compression_types == [4, 3, 1, 2]
+        assert told.client_instance_id != ZERO_UUID and told.client_instance_id[6] >> 4 == 4, "a random uuid"
+        pushed = await client.call(push_of(told, compress(Compression.ZSTD, b"OTLP"), Compression.ZSTD))
+        assert pushed.error_code == 0
+        ((who, push, metrics),) = received
+        assert (who.client_id, who.software_name, metrics) == ("shop", "rdkafka", b"OTLP")
+        assert who.client_instance_id == uuid_to_text(told.client_instance_id)
+        assert (push.compression, push.terminating) == (Compression.ZSTD, False)
+        (known,) = cluster.nodes[1].services.telemetry.clients()
+        assert (known.pushes, known.client) == (1, who)
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+async def test_every_codec_is_taken_whole(codec: Compression) -> None:
+    metrics = bytes(3 << 20)  # so much that it is unpacked in the thread
+    async with taking(telemetry_max_bytes=str(4 << 20)) as (cluster, received), client_of(cluster) as client:
+        await subscribe(cluster, "all", metrics="*", interval_ms="100")
+        told = await get(client)
+        assert (await client.call(push_of(told, compress(codec, metrics), codec))).error_code == 0
+        assert [one for *_, one in received] == [metrics]
+
+
+async def test_nothing_to_say_is_a_push_and_reaches_nobody() -> None:
+    async with taking() as (cluster, received), client_of(cluster) as client:
+        told = await get(client)
+        assert (await client.call(push_of(told, b"", Compression.ZSTD))).error_code == 0
+        (known,) = cluster.nodes[1].services.telemetry.clients()
+        assert (known.pushes, received) == (1, [])
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        b"no zstd",
+        compress(Compression.ZSTD, b"OTLP")[:-1],
+        compress(Compression.ZSTD, bytes(UNCOMPRESSED_BYTES_MAX + 1)),
+    ],
+    ids=["nonsense", "cut off", "a small push that becomes a large one"],
+)
+async def test_what_does_not_decompress_is_refused(metrics: bytes) -> None:
+    async with taking() as (cluster, received), client_of(cluster) as client:
+        told = await get(client)
+        assert (await client.call(push_of(told, metrics, Compression.ZSTD))).error_code == ErrorCode.INVALID_RECORD
+        (known,) = cluster.nodes[1].services.telemetry.clients()
+        assert (known.pushes, known.failed_with, received) == (0, ErrorCode.INVALID_RECORD, [])
+
+
+async def test_who_is_meant_is_judged_by_what_a_client_calls_itself() -> None:
+    async with taking() as (cluster, _):
+        await subscribe(
+            cluster,
+            "one",
+            metrics="m.",
+            match=f"client_software_name=rdkafka,client_software_version={SOFTWARE_VERSION}",
+        )
+        async with client_of(cluster, "apache-kafka-java") as other, client_of(cluster) as client:
+            assert (await get(other)).requested_metrics == []
+            assert (await get(client)).requested_metrics == ["m."]
+
+
+async def test_what_is_wanted_changes_and_survives_a_session() -> None:
+    async with taking() as (cluster, received), client_of(cluster) as client:
+        await subscribe(cluster, "one", metrics="m.", interval_ms="100")
+        told = await get(client)
+        await subscribe(cluster, "one", metrics="n.")
+        refused = await client.call(push_of(told))
+        assert (refused.error_code, received) == (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, [])
+        again = await get(client, told.client_instance_id)
+        assert (again.requested_metrics, again.client_instance_id) == (["n."], told.client_instance_id)
+        node, sessions = cluster.nodes[1], cluster.zookeeper
+        sessions.expire(node.session)  # type: ignore[arg-type]
+        assert await node.ready(30_000)
+        await subscribe(cluster, "two", metrics="o.")
+        assert (await get(client)).requested_metrics == ["n.", "o."]
+        await subscribe(cluster, "one")
+        assert (await get(client)).requested_metrics == ["o."], "who says nothing any more wants nothing"
+
+
+async def test_a_client_that_is_gone_is_forgotten() -> None:
+    async with taking() as (cluster, _):
+        telemetry = cluster.nodes[1].services.telemetry
+        async with client_of(cluster) as client:
+            await get(client)
+            assert len(list(telemetry.clients())) == 1
+        await until(lambda: not list(telemetry.clients()))
+
+
+@pytest.mark.parametrize(("kafka", "properties"), [("4.1", {}), ("3.9", TELEMETRY)])
+async def test_where_it_is_not_taken_nobody_is_told_of_it(kafka: str, properties: dict[str, str]) -> None:
+    async with (
+        asyncio.timeout(60),
+        Cluster(1, kafka=kafka, properties=properties) as cluster,
+        client_of(cluster) as client,
+    ):
+        hello = ApiVersionsRequest(client_software_name="rdkafka", client_software_version="1")
+        assert not {71, 72} & {one.api_key for one in (await client.call(hello)).api_keys}
+        assert not cluster.nodes[1].services.takes_telemetry
+        with pytest.raises(Exception, match="GetTelemetrySubscriptions"):
+            await get(client)

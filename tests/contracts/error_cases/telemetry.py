@@ -1,0 +1,70 @@
+"""What clients are refused that push metrics (KIP-714)."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from anabranch.protocol.apis.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
+from anabranch.protocol.apis.push_telemetry import PushTelemetryRequest
+from anabranch.protocol.errors import ErrorCode
+from tests.contracts.error_codes import World, case
+
+ON = {"kafka_version": "4.1", "client_telemetry_enable": "true", "telemetry_max_bytes": "100"}
+
+
+async def push(world: World, *, unknown: int = 0, metrics: bytes = b"OTLP", codec: int = 0) -> Any:
+    """Push as a new client does, for a subscription that is this far from the one that it was told of."""
+    at = min(world.cluster.nodes)
+    client = uuid.uuid5(uuid.NAMESPACE_URL, world.fresh()).bytes
+    told = await world.call(GetTelemetrySubscriptionsRequest(client_instance_id=client), at=at)
+    request = PushTelemetryRequest(
+        client_instance_id=client,
+        subscription_id=told.subscription_id ^ unknown,
+        terminating=False,
+        compression_type=codec,
+        metrics=metrics,
+    )
+    return await world.call(request, at=at)
+
+
+@case(ErrorCode.UNKNOWN_SUBSCRIPTION_ID, **ON)
+async def push_for_another_subscription(world: World) -> Any:
+    """PushTelemetry for what the client is not asked for, or not any more."""
+    return await push(world, unknown=1)
+
+
+@case(ErrorCode.TELEMETRY_TOO_LARGE, **ON)
+async def push_too_much(world: World) -> Any:
+    """PushTelemetry of more than telemetry.max.bytes."""
+    return await push(world, metrics=bytes(101))
+
+
+@case(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, **ON)
+async def push_in_no_compression(world: World) -> Any:
+    """PushTelemetry in a compression that there is not."""
+    return await push(world, codec=9)
+
+
+@case(ErrorCode.INVALID_RECORD, **ON)
+async def push_what_does_not_decompress(world: World) -> Any:
+    """PushTelemetry of bytes that are not in the compression that they are said to be in."""
+    return await push(world, codec=4)
+
+
+@case(ErrorCode.THROTTLING_QUOTA_EXCEEDED, **ON)
+async def ask_before_the_time(world: World) -> Any:
+    """GetTelemetrySubscriptions twice within one interval."""
+    at, client = min(world.cluster.nodes), uuid.uuid5(uuid.NAMESPACE_URL, world.fresh()).bytes
+    for _ in range(2):
+        answer = await world.call(GetTelemetrySubscriptionsRequest(client_instance_id=client), at=at)
+    return answer
+
+
+@case(ErrorCode.INVALID_REQUEST, **ON)
+async def push_as_nobody(world: World) -> Any:
+    """PushTelemetry of a client that has no id."""
+    request = PushTelemetryRequest(
+        client_instance_id=bytes(16), subscription_id=0, terminating=False, compression_type=0, metrics=b""
+    )
+    return await world.call(request, at=min(world.cluster.nodes))
