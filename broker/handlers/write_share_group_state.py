@@ -6,7 +6,7 @@ Versions 0 to 1. Source: Kafka's `ShareCoordinatorService`.
 from __future__ import annotations
 
 from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.coordinators.shares.share_partition import RecordState, StateBatch
+from anabranch.broker.coordinators.shares.in_flight import RecordState, StateBatch
 from anabranch.broker.coordinators.shares.share_state import ShareKey
 from anabranch.broker.handlers.share_state_rows import answered
 from anabranch.protocol.apis.write_share_group_state import (

@@ -38,6 +38,7 @@ PERSONA: Final = dataclasses.replace(
     kafka_4_1.PERSONA,
     version="4.2",
     ranges=RANGES,
+    isolates_failing_records=True,
     new_properties=kafka_4_1.PERSONA.new_properties.rstrip() + NEW,
     new_defaults={
         **kafka_4_1.PERSONA.new_defaults,

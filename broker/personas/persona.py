@@ -37,6 +37,8 @@ class Persona:
     from Kafka with ZooKeeper: other codes for some mistakes, and what is named twice is answered once."""
     converts_messages: bool = True
     """Whether old consumers are told that they cannot read what would have to be converted for them."""
+    isolates_failing_records: bool = False
+    """Whether records of a share group that were delivered often come with few others, and for the last time alone."""
     groups_have_configs: bool = False
     """Whether a group has a configuration, which one may describe and alter."""
     has_client_metrics: bool = False

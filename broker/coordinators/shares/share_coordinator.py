@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.broker.coordinators.background import Background
 from anabranch.broker.coordinators.leadership import Leadership
 from anabranch.broker.coordinators.replicated_journal import Journal, Put, Settle
-from anabranch.broker.coordinators.shares.share_partition import StateBatch
+from anabranch.broker.coordinators.shares.in_flight import StateBatch
 from anabranch.broker.coordinators.shares.share_state import (
     SNAPSHOT,
     UPDATE,

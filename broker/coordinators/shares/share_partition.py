@@ -6,36 +6,35 @@ acquired is locked until it is acknowledged or its time is over; then it is avai
 deliveries. What has to outlive this broker is returned as a list of `StateBatch`: it holds once it is stored
 (`complete`), or it did not happen (`roll_back`), and what it is about is nobody's until then.
 
+A record that nobody can deal with would take with it those that are always delivered together with it. So where
+failing records are isolated, those delivered often come in smaller and smaller parts of the batch in which they came
+first, with nothing behind them, and for the last time alone.
+
 Invariant: an offset is held by at most one member at a time, and one that is acknowledged or archived is never handed
-out again. No clock and no I/O. Source: KIP-932; Kafka's `SharePartition` and `InFlightState`.
+out again. No clock and no I/O. Source: KIP-932; Kafka's `SharePartition` (`acquire`, `acquireSubsetBatchRecords`) and
+`InFlightState`.
 """
 
 from __future__ import annotations
 
 import bisect
 import enum
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from anabranch.broker.coordinators.shares.in_flight import (
+    NOBODY,
+    Acquired,
+    InFlight,
+    RecordState,
+    StateBatch,
+    changes_of,
+)
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.values import value
 
-NOBODY: Final = ""
-
-
-class RecordState(enum.IntEnum):
-    """The fate of an offset, as the share coordinator stores it; `ACQUIRED` is never stored."""
-
-    AVAILABLE = 0
-    ACQUIRED = 1
-    ACKNOWLEDGED = 2
-    ARCHIVED = 4
-
-    @property
-    def terminal(self) -> bool:
-        """Whether nothing happens to the record any more."""
-        return self in (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
+NEVER: Final = 2**31 - 1
 
 
 class AcknowledgeType(enum.IntEnum):
@@ -46,15 +45,6 @@ class AcknowledgeType(enum.IntEnum):
     RELEASE = 2
     REJECT = 3
     RENEW = 4
-
-
-@value
-class Acquired:
-    """Offsets handed to a member, both inclusive."""
-
-    first: int
-    last: int
-    delivery_count: int
 
 
 @value
@@ -78,60 +68,36 @@ class Acknowledgement:
                 first = offset + 1
 
 
-@value
-class StateBatch:
-    """The fate of offsets, both inclusive, as it is stored."""
-
-    first: int
-    last: int
-    state: RecordState
-    delivery_count: int
-
-
-@dataclass(slots=True, eq=False)
-class InFlight:
-    """A stretch of offsets of one fate."""
-
-    first: int
-    last: int
-    state: RecordState
-    delivery_count: int
-    member: str = NOBODY
-    locked_until_ms: int = 0
-    becomes: RecordState | None = None
-    """What it will be once that is stored; until then nobody may touch it."""
-
-    def __repr__(self) -> str:
-        held = f" by {self.member} until {self.locked_until_ms}" if self.member else ""
-        becoming = f", becomes {self.becomes.name.lower()}" if self.becomes is not None else ""
-        return f"{self.first}-{self.last} {self.state.name.lower()} x{self.delivery_count}{held}{becoming}"
-
-    def cut(self, first: int) -> InFlight:
-        """Cut off what begins at `first`."""
-        rest = InFlight(
-            first, self.last, self.state, self.delivery_count, self.member, self.locked_until_ms, self.becomes
-        )
-        self.last = first - 1
-        return rest
-
-
 class SharePartition:
     """One partition as one group shares it, on the partition's leader."""
 
     def __init__(
-        self, start_offset: int, batches: Iterable[StateBatch] = (), *, delivery_limit: int, max_locks: int
+        self,
+        start_offset: int,
+        batches: Iterable[StateBatch] = (),
+        *,
+        delivery_limit: int,
+        max_locks: int,
+        isolates: bool = False,
     ) -> None:
-        """`batches`: what was stored of offsets from `start_offset` on. Offsets between them were never handed out."""
+        """`batches`: what was stored of offsets from `start_offset` on. Offsets between them were never handed out.
+
+        `isolates`: whether records that were delivered often are handed out with few others.
+        """
         self.delivery_limit = delivery_limit
         self.max_locks = max_locks
+        self._often = max(2, -(-delivery_limit // 2)) if isolates else NEVER
+        """So many deliveries are many."""
+        self._alone = delivery_limit - 1 if isolates and delivery_limit > 2 else NEVER
+        """After so many the next one is the last."""
         self._start = start_offset
         self._flights: list[InFlight] = []
         for one in sorted(batches, key=lambda batch: batch.first):
             first = max(one.first, self.end_offset + 1)
             if first > self.end_offset + 1:
-                self._flights.append(InFlight(self.end_offset + 1, first - 1, RecordState.AVAILABLE, 0))
+                self._append(self.end_offset + 1, first - 1, RecordState.AVAILABLE)
             if one.last >= first:
-                self._flights.append(InFlight(first, one.last, one.state, one.delivery_count))
+                self._append(first, one.last, one.state, one.delivery_count)
         self._advance()
 
     def __repr__(self) -> str:
@@ -150,7 +116,7 @@ class SharePartition:
     @property
     def next_fetch_offset(self) -> int:
         """Where to read for whoever comes next."""
-        return next((one.first for one in self._flights if _free(one)), self.end_offset + 1)
+        return next((one.first for one in self._flights if one.free), self.end_offset + 1)
 
     @property
     def full(self) -> bool:
@@ -160,7 +126,7 @@ class SharePartition:
     @property
     def next_lock_end_ms(self) -> int | None:
         """When `expire` has something to do, at the earliest."""
-        return min((one.locked_until_ms for one in self._flights if _held(one)), default=None)
+        return min((one.locked_until_ms for one in self._flights if one.held), default=None)
 
     def flights(self) -> Sequence[InFlight]:
         """What is in flight, in order."""
@@ -180,54 +146,81 @@ class SharePartition:
     ) -> list[Acquired]:
         """Lock available offsets of the batches that were read, given as (first, last), for a member.
 
-        No more than `max_records`, but to the end of the stretch or batch in which they end unless `strict`. What lies
-        between the batches is not there any more, so it is archived.
+        No more than `max_records`, but to the end of the batch in which they end unless `strict`. What lies between the
+        batches is not there any more, so it is archived.
         """
         if not batches:
             return []
         self._archive_gaps(batches)
         acquired: list[Acquired] = []
-        left = max_records
-        for one in self._between(batches[0][0], batches[-1][1]):
-            if left <= 0:
-                break
-            if not _free(one):
-                continue
-            if strict and one.last - one.first + 1 > left:
-                self._flights.insert(self._index(one.first) + 1, one.cut(one.first + left))
+        for one in self._chosen(batches, max_records, batch_size, strict):
             one.state, one.member, one.locked_until_ms = RecordState.ACQUIRED, member, locked_until_ms
             one.delivery_count += 1
-            left -= one.last - one.first + 1
             acquired.append(Acquired(one.first, one.last, one.delivery_count))
-        room = self.max_locks - (self.end_offset - self._start + 1)
-        for first, last in self._chunks(batches, min(left, room), batch_size, strict):
-            self._flights.append(InFlight(first, last, RecordState.ACQUIRED, 1, member, locked_until_ms))
-            acquired.append(Acquired(first, last, 1))
         return acquired
 
-    def _chunks(
-        self, batches: Sequence[tuple[int, int]], limit: int, batch_size: int, strict: bool
-    ) -> Iterator[tuple[int, int]]:
-        """New offsets to hand out: whole batches, together while there are fewer than `batch_size` offsets."""
-        begun: int | None = None
-        last = self.end_offset
-        for base, end in batches:
-            first = max(base, last + 1)
-            if end < first:
-                continue
-            if limit <= 0:
-                break
-            if strict:
-                end = min(end, first + limit - 1)
-            limit -= end - first + 1
-            if begun is None:
-                begun = first
-            last = end
-            if last - begun + 1 >= batch_size:
-                yield begun, last
-                begun = None
-        if begun is not None:
-            yield begun, last
+    def _chosen(
+        self, batches: Sequence[tuple[int, int]], left: int, batch_size: int, strict: bool
+    ) -> Iterator[InFlight]:
+        """What is handed out: what has come back, batch by batch, then what is new."""
+        free = [one for one in self._between(batches[0][0], batches[-1][1]) if one.free]
+        for number, (batch, group) in enumerate(itertools.groupby(free, key=lambda one: one.batch)):
+            together = list(group)
+            if any(one.delivery_count >= self._often for one in together):
+                if not number:
+                    yield from self._few(batch, together, left if strict else NEVER)
+                return
+            if together[0].delivery_count == 0:
+                together = [part for one in together for part in self._parts(one, batches, left, batch_size, strict)]
+            for one in together:
+                if left <= 0 and (strict or one is together[0]):
+                    return
+                one = self._head(one, left) if strict else one
+                left -= one.count
+                yield one
+        limit = min(left, self.max_locks - (self.end_offset - self._start + 1))
+        for first, last in list(_chunks(batches, self.end_offset + 1, batches[-1][1], limit, batch_size, strict)):
+            yield self._append(first, last, RecordState.AVAILABLE)
+
+    def _parts(
+        self, never: InFlight, batches: Sequence[tuple[int, int]], limit: int, batch_size: int, strict: bool
+    ) -> Iterator[InFlight]:
+        """Stretches of offsets that were passed over and never handed out, as those that are new."""
+        for first, last in list(_chunks(batches, never.first, never.last, limit, batch_size, strict)):
+            for one in self._between(first, last):
+                one.batch = first, last
+                yield one
+
+    def _few(self, batch: tuple[int, int], free: Iterable[InFlight], limit: int) -> Iterator[InFlight]:
+        """Those of a batch that are handed out together although one of them was delivered often.
+
+        The first such one halves the batch, once more for each further delivery; what comes before it counts, and
+        where that is as much already nothing is held back, as in Kafka.
+        """
+        taken, few = 0, NEVER
+        for one in free:
+            is_last = one.delivery_count == self._alone
+            if is_last and taken:
+                return
+            if few == NEVER and one.delivery_count >= self._often:
+                few = max(1, (batch[1] - batch[0] + 1) >> (one.delivery_count - self._often + 1))
+                few = few if few > taken else NEVER - 1
+            head = self._head(one, 1 if is_last else min(few, limit) - taken)
+            taken += head.last - head.first + 1
+            yield head
+            if is_last or taken >= min(few, limit):
+                return
+
+    def _head(self, one: InFlight, count: int) -> InFlight:
+        """The stretch, cut so that it has no more than so many offsets."""
+        if one.last - one.first + 1 > count:
+            self._flights.insert(self._index(one.first) + 1, one.cut(one.first + count))
+        return one
+
+    def _append(self, first: int, last: int, state: RecordState, delivery_count: int = 0) -> InFlight:
+        """What was handed out together before the last leader's end is not known: its batch is what has one fate."""
+        self._flights.append(InFlight(first, last, state, delivery_count, (first, last)))
+        return self._flights[-1]
 
     def _archive_gaps(self, batches: Sequence[tuple[int, int]]) -> None:
         """No batch holds these offsets any more (compaction, deletion): nobody can be given them."""
@@ -235,10 +228,10 @@ class SharePartition:
         for base, last in batches:
             if base > there:
                 for one in self._between(there, base - 1):
-                    if _free(one):
+                    if one.free:
                         one.state = RecordState.ARCHIVED
                 if base > self.end_offset + 1:
-                    self._flights.append(InFlight(self.end_offset + 1, base - 1, RecordState.ARCHIVED, 0))
+                    self._append(self.end_offset + 1, base - 1, RecordState.ARCHIVED)
             there = max(there, last + 1)
         self._advance()
 
@@ -248,7 +241,7 @@ class SharePartition:
             Acquired(max(flight.first, one.first), min(flight.last, one.last), one.delivery_count)
             for one in acquired
             for flight in self._overlapping(one.first, one.last)
-            if _held(flight)
+            if flight.held
         ]
 
     def archive(self, first: int, last: int) -> None:
@@ -271,7 +264,7 @@ class SharePartition:
         for first, last, _ in runs:
             if last > self.end_offset:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"offset {last} was never handed out")
-            held = [one for one in self._overlapping(first, last) if not (_held(one) and one.member == member)]
+            held = [one for one in self._overlapping(first, last) if not (one.held and one.member == member)]
             if held:
                 raise KafkaError(ErrorCode.INVALID_RECORD_STATE, f"{member} does not hold {held[0]}")
         changed: list[InFlight] = []
@@ -282,7 +275,7 @@ class SharePartition:
                 else:
                     one.becomes = self._fate(one, type_)
                     changed.append(one)
-        return _batches(changed)
+        return changes_of(changed)
 
     def _fate(self, one: InFlight, type_: AcknowledgeType) -> RecordState:
         if type_ is AcknowledgeType.ACCEPT:
@@ -293,16 +286,16 @@ class SharePartition:
 
     def release(self, member: str) -> list[StateBatch]:
         """A member is gone: what it holds is available again, or was delivered too often."""
-        return self._let_go([one for one in self._flights if _held(one) and one.member == member])
+        return self._let_go([one for one in self._flights if one.held and one.member == member])
 
     def expire(self, now_ms: int) -> list[StateBatch]:
         """The same of all whose time is over."""
-        return self._let_go([one for one in self._flights if _held(one) and one.locked_until_ms <= now_ms])
+        return self._let_go([one for one in self._flights if one.held and one.locked_until_ms <= now_ms])
 
     def _let_go(self, held: list[InFlight]) -> list[StateBatch]:
         for one in held:
             one.becomes = self._fate(one, AcknowledgeType.RELEASE)
-        return _batches(held)
+        return changes_of(held)
 
     def complete(self, batches: Iterable[StateBatch]) -> None:
         """The change is stored: it holds."""
@@ -340,7 +333,7 @@ class SharePartition:
             if one.becomes is None:
                 one.state, one.member = RecordState.ARCHIVED, NOBODY
         if offset > self.end_offset + 1:
-            self._flights.append(InFlight(self.end_offset + 1, offset - 1, RecordState.ARCHIVED, 0))
+            self._append(self.end_offset + 1, offset - 1, RecordState.ARCHIVED)
         self._advance()
 
     def _advance(self) -> None:
@@ -377,23 +370,27 @@ class SharePartition:
         return list(self._overlapping(first, last))
 
 
-def _free(one: InFlight) -> bool:
-    return one.state is RecordState.AVAILABLE
-
-
-def _held(one: InFlight) -> bool:
-    return one.state is RecordState.ACQUIRED and one.becomes is None
-
-
-def _batches(stretches: Iterable[InFlight]) -> list[StateBatch]:
-    """What is about to change, with neighbours of one fate together."""
-    batches: list[StateBatch] = []
-    for one in sorted(stretches, key=lambda stretch: stretch.first):
-        assert one.becomes is not None
-        last = batches[-1] if batches else None
-        fate = (one.becomes, one.delivery_count)
-        if last is not None and last.last + 1 == one.first and (last.state, last.delivery_count) == fate:
-            batches[-1] = StateBatch(last.first, one.last, *fate)
-        else:
-            batches.append(StateBatch(one.first, one.last, *fate))
-    return batches
+def _chunks(
+    batches: Sequence[tuple[int, int]], begin: int, end: int, limit: int, batch_size: int, strict: bool
+) -> Iterator[tuple[int, int]]:
+    """Offsets from `begin` to `end` to hand out for the first time: whole batches of the log, together while there are
+    fewer than `batch_size` offsets."""
+    begun: int | None = None
+    done = begin - 1
+    for base, last in batches:
+        first, last = max(base, done + 1), min(last, end)
+        if last < first:
+            continue
+        if limit <= 0:
+            break
+        if strict:
+            last = min(last, first + limit - 1)
+        limit -= last - first + 1
+        if begun is None:
+            begun = first
+        done = last
+        if done - begun + 1 >= batch_size:
+            yield begun, done
+            begun = None
+    if begun is not None:
+        yield begun, done

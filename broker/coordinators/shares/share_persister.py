@@ -11,8 +11,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from anabranch.broker.coordinators.shares.in_flight import RecordState, StateBatch
 from anabranch.broker.coordinators.shares.share_coordinator import name_of
-from anabranch.broker.coordinators.shares.share_partition import RecordState, StateBatch
 from anabranch.broker.coordinators.shares.share_state import ShareKey, ShareState
 from anabranch.broker.peer_connections import PeerConnections
 from anabranch.clients.backoff import Backoff

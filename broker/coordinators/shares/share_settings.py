@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from anabranch.broker.group_properties import BY_DURATION, ISOLATION, LATEST, RESET, duration_ms, effective
+from anabranch.broker.personas.persona import persona
 from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ class ShareSettings:
     """That long ago, with `by_duration`."""
     read_committed: bool = False
     delivery_limit: int = 5
+    isolates_failing: bool = False
+    """Whether records that were delivered often come with few others, and for the last time alone."""
     max_locks: int = 2000
     lock_duration_ms: int = 30000
     session_timeout_ms: int = 45000
@@ -37,6 +40,7 @@ def settings_of(broker: BrokerSettings, given: Mapping[str, str]) -> ShareSettin
         offset_reset_ms=duration_ms(reset) if reset.startswith(BY_DURATION) else None,
         read_committed=given.get(ISOLATION) == "read_committed",
         delivery_limit=broker.group_share_delivery_count_limit,
+        isolates_failing=persona(broker.kafka_version).isolates_failing_records,
         max_locks=broker.group_share_partition_max_record_locks,
         lock_duration_ms=effective(broker, given, "share.record.lock.duration.ms"),
         session_timeout_ms=effective(broker, given, "share.session.timeout.ms"),

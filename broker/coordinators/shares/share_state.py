@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from anabranch.broker.coordinators.shares.share_partition import RecordState, StateBatch
+from anabranch.broker.coordinators.shares.in_flight import RecordState, StateBatch
 from anabranch.protocol import codec
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.values import value

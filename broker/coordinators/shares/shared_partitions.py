@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.coordinators.background import Alarm, Background
-from anabranch.broker.coordinators.shares.share_partition import Acknowledgement, Acquired, SharePartition, StateBatch
+from anabranch.broker.coordinators.shares.in_flight import Acquired, StateBatch
+from anabranch.broker.coordinators.shares.share_partition import Acknowledgement, SharePartition
 from anabranch.broker.coordinators.shares.share_settings import ShareSettings
 from anabranch.broker.coordinators.shares.share_state import FRESH, ShareKey
 from anabranch.broker.group_properties import EARLIEST
@@ -149,7 +150,11 @@ class SharedPartitions:
             if start == FRESH:
                 start = await self._begin(key, partition, stored.state_epoch, settings)
             shared = SharePartition(
-                start, stored.batches, delivery_limit=settings.delivery_limit, max_locks=settings.max_locks
+                start,
+                stored.batches,
+                delivery_limit=settings.delivery_limit,
+                max_locks=settings.max_locks,
+                isolates=settings.isolates_failing,
             )
             shared.move_start(partition.log.log_start_offset)
         except KafkaError as error:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from anabranch.broker.coordinators.shares.in_flight import RecordState, StateBatch
 from anabranch.broker.coordinators.shares.share_coordinator import name_of
-from anabranch.broker.coordinators.shares.share_partition import RecordState, StateBatch
 from anabranch.broker.coordinators.shares.share_persister import SharePersister
 from anabranch.broker.coordinators.shares.share_state import FRESH, ShareKey
 from anabranch.broker.handlers.find_coordinator import create_internal_topic

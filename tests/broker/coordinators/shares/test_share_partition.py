@@ -12,14 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.broker.coordinators.shares.share_partition import (
-    Acknowledgement,
-    AcknowledgeType,
-    Acquired,
-    RecordState,
-    SharePartition,
-    StateBatch,
-)
+from anabranch.broker.coordinators.shares.in_flight import Acquired, RecordState, StateBatch
+from anabranch.broker.coordinators.shares.share_partition import Acknowledgement, AcknowledgeType, SharePartition
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 LIMIT = 3
@@ -31,8 +25,15 @@ ACCEPT, RELEASE, REJECT, RENEW = (
 )
 
 
-def shared(start: int = 0, batches: list[StateBatch] | None = None, max_locks: int = 100) -> SharePartition:
-    return SharePartition(start, batches or [], delivery_limit=LIMIT, max_locks=max_locks)
+def shared(
+    start: int = 0,
+    batches: list[StateBatch] | None = None,
+    max_locks: int = 100,
+    *,
+    limit: int = LIMIT,
+    isolates: bool = False,
+) -> SharePartition:
+    return SharePartition(start, batches or [], delivery_limit=limit, max_locks=max_locks, isolates=isolates)
 
 
 def acquire(
@@ -222,6 +223,75 @@ def test_what_was_stored_is_taken_up_with_its_holes() -> None:
     assert shared(10, [StateBatch(10, 11, RecordState.ARCHIVED, 1)]).start_offset == 12
 
 
+def test_offsets_that_were_passed_over_come_batch_by_batch_as_new_ones_do() -> None:
+    one = shared(0, [StateBatch(90, 99, RecordState.ACKNOWLEDGED, 1)], max_locks=200)
+    batches = [(at, at + 9) for at in range(0, 120, 10)]
+    assert acquire(one, "a", batches, 15) == [Acquired(0, 19, 1)]
+    assert acquire(one, "a", batches, 15, strict=True) == [Acquired(20, 34, 1)]
+    assert acquire(one, "a", batches, 61) == [Acquired(35, 89, 1), Acquired(100, 109, 1)]
+
+
+def delivered(one: SharePartition, batches: list[tuple[int, int]], times: int) -> None:
+    """Hand everything out so often, and take it back."""
+    for _ in range(times):
+        acquire(one, "a", batches)
+        one.complete(one.release("a"))
+
+
+@pytest.mark.parametrize(
+    ("limit", "sizes"),
+    [(2, [500, 500]), (3, [500, 500, 1]), (5, [500, 500, 500, 250, 1]), (6, [500, 500, 500, 250, 125, 1])],
+)
+def test_what_fails_again_and_again_comes_in_smaller_parts_and_then_alone(limit: int, sizes: list[int]) -> None:
+    one, batches = shared(max_locks=1000, limit=limit, isolates=True), [(0, 499)]
+    for count, size in enumerate(sizes, 1):
+        assert acquire(one, "a", batches) == [Acquired(0, size - 1, count)]
+        one.complete(one.release("a"))
+    assert one.start_offset == sizes[-1], "only what came alone is given up"
+
+
+def test_without_isolation_all_of_a_batch_is_given_up_together() -> None:
+    one = shared()
+    delivered(one, [(0, 9)], LIMIT)
+    assert one.start_offset == 10
+
+
+def test_nothing_comes_behind_what_failed_often_and_it_does_not_come_behind_anything() -> None:
+    one = shared(limit=5, isolates=True)
+    acquire(one, "a", [(0, 3)])
+    one.complete(one.release("a"))
+    acquire(one, "b", [(0, 3)])
+    acquire(one, "a", [(4, 7)])
+    one.complete(one.release("a"))
+    delivered(one, [(4, 7)], 2)
+    one.complete(one.release("b"))
+    batches = [(0, 3), (4, 7), (8, 11)]
+    assert acquire(one, "a", batches) == [Acquired(0, 3, 3)]
+    assert acquire(one, "b", batches) == [Acquired(4, 5, 4)]
+    assert acquire(one, "b", batches) == [Acquired(6, 7, 4)]
+    assert acquire(one, "b", batches) == [Acquired(8, 11, 1)]
+
+
+def test_the_last_delivery_does_not_come_behind_others_of_its_batch() -> None:
+    one = shared(limit=5, isolates=True)
+    acquire(one, "a", [(0, 7)])
+    done(one, "a", 2, 7, RELEASE)
+    for _ in range(3):
+        acquire(one, "b", [(2, 7)])
+        one.complete(one.release("b"))
+    one.complete(one.release("a"))
+    told = [acquire(one, "b", [(0, 7)], strict=strict) for strict in (False, True, False)]
+    assert told == [[Acquired(0, 1, 2)], [Acquired(2, 2, 5)], [Acquired(3, 3, 5)]]
+    one = shared(0, [StateBatch(0, 1, RecordState.AVAILABLE, 3), StateBatch(2, 2, RecordState.AVAILABLE, 4)], limit=5)
+    assert acquire(one, "a", [(0, 2)]) == [Acquired(0, 1, 4), Acquired(2, 2, 5)], "Kafka 4.1"
+
+
+def test_a_strict_request_gets_no_record_too_many_of_what_failed_often() -> None:
+    one = shared(limit=5, isolates=True)
+    delivered(one, [(0, 7)], 3)
+    assert acquire(one, "a", [(0, 7)], 3, strict=True) == [Acquired(0, 2, 4)]
+
+
 @dataclass
 class Offset:
     """One offset, as the model knows it."""
@@ -242,15 +312,19 @@ STEPS = st.lists(
 )
 
 
-@given(steps=STEPS, width=st.integers(1, 5))
-def test_as_a_model_that_knows_each_offset(steps: list[tuple[str, str, int, int]], width: int) -> None:
-    one = shared(max_locks=20)
+@given(steps=STEPS, width=st.integers(1, 5), isolates=st.booleans())
+def test_as_a_model_that_knows_each_offset(steps: list[tuple[str, str, int, int]], width: int, isolates: bool) -> None:
+    one = shared(max_locks=20, isolates=isolates)
     model: dict[int, Offset] = {}
     for what, member, back, count in steps:
         if what in ("acquire", "strict"):
             begin = one.next_fetch_offset // width * width
             batches = [(at, at + width - 1) for at in range(begin, begin + 3 * width, width)]
-            for got in acquire(one, member, batches, count, strict=what == "strict"):
+            some = acquire(one, member, batches, count, strict=what == "strict")
+            last_times = [got for got in some if got.delivery_count == LIMIT]
+            assert not isolates or not last_times or [got.last - got.first for got in some] == [0]
+            assert what != "strict" or sum(got.last - got.first + 1 for got in some) <= count
+            for got in some:
                 for offset in range(got.first, got.last + 1):
                     known = model.setdefault(offset, Offset(RecordState.AVAILABLE))
                     assert known.state is RecordState.AVAILABLE, f"{offset} was {known}"

@@ -20,3 +20,8 @@ def test_what_was_set_counts() -> None:
     found = settings_of(BrokerSettings(), given)
     assert (found.offset_reset, found.offset_reset_ms) == ("by_duration:", 60_000)
     assert (found.read_committed, found.lock_duration_ms) == (True, 15_000)
+
+
+def test_failing_records_are_isolated_from_kafka_4_2_on() -> None:
+    versions = ("4.1", "4.2")
+    assert [settings_of(BrokerSettings(kafka_version=one), {}).isolates_failing for one in versions] == [False, True]

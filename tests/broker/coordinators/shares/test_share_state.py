@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.broker.coordinators.shares.share_partition import RecordState, StateBatch
+from anabranch.broker.coordinators.shares.in_flight import RecordState, StateBatch
 from anabranch.broker.coordinators.shares.share_state import (
     SNAPSHOT,
     UNCHANGED,

@@ -90,7 +90,7 @@ async def test_what_was_said_outlives_the_leader_and_what_was_held_comes_again()
         await send(cluster, 4)
         await a.fetch(leader)
         assert await a.acknowledge(0, 3, ACCEPT, RELEASE, REJECT, RELEASE, broker=leader) == (0, 0)
-        assert (await a.fetch(leader, max_records=1)).acquired == [(1, 1, 2)]
+        assert (await a.fetch(leader, max_records=1, share_acquire_mode=1)).acquired == [(1, 1, 2)]
         await cluster.nodes.pop(leader).stop()
         a.session_epoch = 0
         while True:
@@ -134,6 +134,23 @@ async def test_one_record_too_many_only_where_that_is_allowed() -> None:
         await send(cluster, 3)
         assert (await a.fetch(max_records=2, share_acquire_mode=1)).acquired == [(0, 1, 1)]
         assert (await a.fetch(max_records=2, share_acquire_mode=1)).acquired == [(2, 2, 1)]
+
+
+async def test_a_record_that_nobody_can_deal_with_is_isolated() -> None:
+    """As Kafka 4.2 does it: half of its batch at the fourth delivery, alone at the fifth and last one."""
+    async with sharing() as cluster, members(cluster, "a") as (a,):
+        await begun(a)
+        await send(cluster, 8)
+        told = []
+        for _ in range(3):
+            told.append((await a.fetch()).acquired)
+            assert await a.acknowledge(0, 7, RELEASE) == (0, 0)
+        assert told == [[(0, 7, 1)], [(0, 7, 2)], [(0, 7, 3)]]
+        assert (await a.fetch()).acquired == [(0, 3, 4)]
+        assert await a.acknowledge(0, 3, RELEASE) == (0, 0)
+        assert [(await a.fetch()).acquired for _ in range(5)] == [[(n, n, 5)] for n in range(4)] + [[(4, 7, 4)]]
+        assert await a.acknowledge(0, 7, ACCEPT, RELEASE, ACCEPT, ACCEPT, ACCEPT, ACCEPT, ACCEPT, ACCEPT) == (0, 0)
+        assert (await a.fetch()).acquired == [], "the record that failed is archived, and no other"
 
 
 def leader_of(cluster: object) -> int:
