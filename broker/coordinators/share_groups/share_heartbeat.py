@@ -141,13 +141,14 @@ def _stay(decision: ShareDecision, request: ShareGroupHeartbeatRequest, sender: 
         after = dataclasses.replace(after, epoch=epoch, previous_epoch=after.epoch, assigned=target)
         key = records.ShareGroupCurrentMemberAssignmentKey(group_id=group.group_id, member_id=member_id)
         decision.write(key, after.current())
+    is_full = joins or request.subscribed_topic_names is not None  # its sender has lost an answer, or heard none yet
     due_ms = decision.now_ms + decision.settings.session_timeout_ms
     decision.then.append(lambda: group.timers.set(member_id, Timer.SESSION, due_ms))
     decision.answer = HeartbeatAnswer(
         member_id=member_id,
         epoch=after.epoch,
         interval_ms=decision.settings.heartbeat_interval_ms,
-        assignment=target if joins or target != before.assigned else None,
+        assignment=target if is_full or target != before.assigned else None,
     )
 
 

@@ -200,10 +200,19 @@ class ShareCoordinator:
         return self._known(key)[1] or ShareState()
 
     def _known(self, key: ShareKey) -> tuple[ShareShard, ShareState | None]:
-        if self._metadata.topic_name(key.topic_id) is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no topic has this id")
+        """Where a state is kept, and the state if there is one.
+
+        What is kept is told whatever this broker knows of topics: one that has just started knows of none, and leaders
+        would take it that the group is over. Raises NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
+        UNKNOWN_TOPIC_OR_PARTITION.
+        """
         shard = self._leadership.shard_of(name_of(key))
-        return shard, shard.states.get(key)
+        state = shard.states.get(key)
+        if state is None and self._metadata.topic_name(key.topic_id) is None:
+            if not self._metadata.image.complete:
+                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "this broker has not heard of any topic yet")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no topic has this id")
+        return shard, state
 
     async def _update(
         self,

@@ -106,9 +106,12 @@ class ShareState:
             raise KafkaError(ErrorCode.FENCED_STATE_EPOCH, f"state epoch {state_epoch} < {self.state_epoch}")
 
     def take(self, start_offset: int, batches: Iterable[StateBatch], complete_count: int, leader_epoch: int) -> None:
-        """Take in what has changed."""
-        if start_offset != UNCHANGED:
-            self.start_offset = start_offset
+        """Take in what has changed.
+
+        The start never goes back. A leader that has got no answer to a change believes that it did not happen; where it
+        did, what it tells next begins further down. (In Kafka the start goes back then.)
+        """
+        self.start_offset = max(self.start_offset, start_offset)
         self.delivery_complete_count = complete_count
         self.leader_epoch = max(self.leader_epoch, leader_epoch)
         self.batches = combined(self.batches, batches, self.start_offset)

@@ -128,6 +128,8 @@ def test_who_is_not_where_the_group_believes_it_to_be_is_fenced(driver: Driver) 
     epoch = driver.beat("a", 1).epoch
     assert driver.refused("a", epoch + 1) is ErrorCode.FENCED_MEMBER_EPOCH
     assert driver.beat("a", epoch - 1).epoch == epoch, "its last answer was lost"
+    assert driver.beat("a", epoch - 1).assignment is None
+    assert driver.beat("a", epoch - 1, ["t"]).assignment == partitions(t=(0, 1)), "a full heartbeat asks for everything"
     driver.beat("b")
     driver.beat("c")
     epoch = driver.beat("a", epoch).epoch

@@ -17,6 +17,7 @@ from anabranch.broker.coordinators.shares.share_coordinator import name_of
 from anabranch.broker.coordinators.shares.share_persister import SharePersister
 from anabranch.broker.coordinators.shares.share_state import FRESH, ShareKey
 from anabranch.broker.handlers.find_coordinator import create_internal_topic
+from anabranch.broker.metadata_cache import ClusterImage
 from anabranch.cluster import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import SHARE_STATE_TOPIC
@@ -70,6 +71,20 @@ async def test_what_is_written_is_read_and_who_is_late_is_fenced() -> None:
         assert (standing.start_offset, standing.delivery_complete_count, standing.leader_epoch) == (0, 5, 6)
         await persister.delete(key)
         assert (await persister.read(key, 0)).state_epoch == 0
+
+
+async def test_a_coordinator_that_has_not_heard_of_topics_yet_keeps_what_it_keeps() -> None:
+    async with keeping() as (cluster, persister, key):
+        (node,) = cluster.nodes.values()
+        keeper, metadata = node.services.shares.coordinator, node.services.metadata
+        heard, metadata.image = metadata.image, ClusterImage()
+        change = {"state_epoch": 3, "leader_epoch": 5, "start_offset": 5, "batches": [], "complete_count": 0}
+        await keeper.write(key, **change)
+        with pytest.raises(KafkaError) as refused:
+            await keeper.write(ShareKey("other", key.topic_id, 0), **change)
+        assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "it cannot know"
+        metadata.image = heard
+        assert (await persister.read(key, 5)).start_offset == 5
 
 
 async def test_snapshots_take_the_place_of_what_was_before_them() -> None:

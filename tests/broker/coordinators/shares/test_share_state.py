@@ -59,6 +59,13 @@ def test_records_say_it_again(said: list[StateBatch]) -> None:
         assert getattr(again, name) == getattr(state, name), name
 
 
+def test_the_start_does_not_go_back_for_a_leader_that_had_no_answer() -> None:
+    state = ShareState(leader_epoch=4, start_offset=3)
+    state.take(5, [], 0, 4)  # it was stored, and the leader was not told
+    state.take(4, [StateBatch(4, 4, RecordState.AVAILABLE, 1), StateBatch(7, 7, RecordState.ACKNOWLEDGED, 1)], 1, 4)
+    assert (state.start_offset, state.batches) == (5, [StateBatch(7, 7, RecordState.ACKNOWLEDGED, 1)])
+
+
 def test_keys_tell_both_kinds_apart_and_leave_others_alone() -> None:
     assert decode_key(encode_key(KEY, SNAPSHOT)) == (KEY, SNAPSHOT)
     assert decode_key(encode_key(KEY, UPDATE)) == (KEY, UPDATE)
