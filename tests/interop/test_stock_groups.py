@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from anabranch import Admin, Producer
+from anabranch.clients.group_admin import describe_group
 from anabranch.spark_jobs.java import why_missing
 from tests.interop.clients import CLIENTS, COOPERATIVE, Client
 from tests.interop.driving import Driver
@@ -49,7 +50,7 @@ def variants() -> Iterator[object]:
         for how in ("eager", "cooperative", "consumer"):
             if how == "cooperative" and COOPERATIVE in client.lacks:
                 continue
-            if how == "consumer" and client.name not in ("confluent-kafka", "java"):
+            if how == "consumer" and client.name not in ("confluent-kafka", "java", "franz-go"):
                 continue
             small = client.name in ("confluent-kafka", "aiokafka") and how == "eager"
             if (WHOLE and client.name not in ("kcat", "kafkajs")) or small:
@@ -69,6 +70,12 @@ async def send(servers: str, topic: str, number: int) -> None:
 async def grow(servers: str, topic: str, count: int) -> None:
     async with Admin(servers) as admin:
         await admin.create_partitions(topic, count)
+
+
+async def assigned_by(servers: str, group: str) -> str:
+    """The assignor; `uniform` is one that only brokers have."""
+    async with Admin(servers) as admin:
+        return (await describe_group(admin.network, group)).protocol
 
 
 def member(client: Client, how: str, servers: str, topic: str, group: str) -> Driver:
@@ -126,6 +133,7 @@ def test_keys_keep_their_order_while_the_topic_grows(anabranch: Any, client: Cli
         for name in ("a", "b"):
             members.start(name, member(client, how, servers, topic, "readers"))
         members.until_handed(1)
+        assert (asyncio.run(assigned_by(servers, "readers")) == "uniform") == (how == "consumer")
         asyncio.run(grow(servers, topic, 4))
         asyncio.run(send(servers, topic, 1))
         if WHOLE and how != "consumer":  # a session of those lasts 45 s

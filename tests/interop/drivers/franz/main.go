@@ -32,6 +32,7 @@ type arguments struct {
 	Assignor        string
 	Instance        string
 	Isolation       string
+	Protocol        string
 	Count           int
 	First           int
 	PaceMs          int    `json:"pace_ms"`
@@ -166,6 +167,9 @@ func consume() {
 	}
 	if asked.Instance != "" {
 		options = append(options, kgo.InstanceID(asked.Instance))
+	}
+	if asked.Protocol == "consumer" {
+		options = append(options, kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer()))
 	}
 	if asked.Isolation == "read_committed" {
 		options = append(options, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
