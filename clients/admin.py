@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -29,6 +29,7 @@ from anabranch.clients.replica_admin import (
 )
 from anabranch.clients.security import SecurityArguments
 from anabranch.clients.security_config import make_security
+from anabranch.clients.shrinking import check_shrink
 from anabranch.clients.token_admin import DelegationToken, create_token, describe_tokens, expire_token, renew_token
 from anabranch.clients.user_admin import ITERATIONS, delete_user, describe_users, set_password
 from anabranch.protocol.acls import Acl, AclFilter, ResourcePattern
@@ -238,21 +239,38 @@ class Admin:
         Args:
             topic: The topic's name.
             count: How many partitions it is to have, 1 or more.
-            allow_shrink: Without it, a smaller count than now is refused, as Kafka does.
+            allow_shrink: Without it, a smaller count than now is refused, as Kafka does. With it, it still is while
+                groups of other clients read the topic whose order of keys is kept for them, which no merge can, unless
+                the topic has `reshard.legacy.consumers.shrink=warn`.
             validate_only: Let the cluster check the request and change nothing.
 
         Raises:
             KafkaError: INVALID_PARTITIONS for the count that it has already, or one that it cannot have;
-                REASSIGNMENT_IN_PROGRESS while its replicas move; REQUEST_TIMED_OUT when publishing takes longer than
-                the request timeout: the resize goes on, `wait_for_generation` waits for it.
+                REASSIGNMENT_IN_PROGRESS while its replicas move; POLICY_VIOLATION for a topic that may not shrink now;
+                REQUEST_TIMED_OUT when publishing takes longer than the request timeout: the resize goes on,
+                `wait_for_generation` waits for it.
         """
-        wanted = CreatePartitionsTopic(name=topic, count=count, assignments=None, allow_shrink=allow_shrink)
+        wanted = CreatePartitionsTopic(name=topic, count=count, assignments=None)
+        try:
+            await self._resize(wanted, validate_only)
+        except KafkaError as refused:
+            if not allow_shrink or refused.code is not ErrorCode.INVALID_PARTITIONS:
+                raise
+        else:
+            return
+        shrunk = replace(wanted, allow_shrink=True)
+        await self._resize(shrunk, validate_only=True)  # the controller alone knows whether it would be fewer
+        await check_shrink(self.network, await self.describe_topic(topic))
+        if not validate_only:
+            await self._resize(shrunk, validate_only=False)
+
+    async def _resize(self, wanted: CreatePartitionsTopic, validate_only: bool) -> None:
         request = CreatePartitionsRequest(topics=[wanted], timeout_ms=self._timeout_ms, validate_only=validate_only)
         attempts = _Attempts()
         response: CreatePartitionsResponse = await self._change(
             request, lambda answer: _not_controller(answer.results), attempts
         )
-        if attempts.outcome_unknown and (await self.describe_topic(topic)).live == tuple(range(count)):
+        if attempts.outcome_unknown and (await self.describe_topic(wanted.name)).live == tuple(range(wanted.count)):
             return
         _raise_refusals(response.results)
 

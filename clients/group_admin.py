@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from anabranch.clients.network import Network
+from anabranch.protocol.apis.consumer_group_describe import Assignment as BrokersAssignment
 from anabranch.protocol.apis.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -71,14 +72,15 @@ async def list_groups(network: Network) -> dict[str, str]:
     """The consumer groups of the cluster: group id -> state, as Kafka writes it: "Stable", "Empty" ..."""
 
     async def of(node_id: int) -> ListGroupsResponse:
-        async def once() -> ListGroupsResponse:
-            response: ListGroupsResponse = await network.call(node_id, ListGroupsRequest())
-            _check(response.error_code, f"node {node_id}")
-            return response
+        response: ListGroupsResponse = await network.call(node_id, ListGroupsRequest())
+        _check(response.error_code, f"node {node_id}")
+        return response
 
-        return await network.retry(once)
+    async def once() -> list[ListGroupsResponse]:
+        await network.refresh()
+        return await asyncio.gather(*(of(node_id) for node_id in network.metadata.nodes))
 
-    answers = await asyncio.gather(*(of(node_id) for node_id in network.metadata.nodes))
+    answers = await network.retry(once)  # all anew: the groups of a broker that died are at others then
     return {
         row.group_id: row.group_state
         for answer in answers
@@ -103,7 +105,7 @@ async def describe_group(network: Network, group_id: str) -> Group:
             one.client_id,
             one.client_host,
             _assigned(one.member_assignment),
-            _subscribed(one.member_metadata),
+            _subscribed(one.member_metadata or one.subscription),
             one.holds_gates,
         )
         for one in row.members
@@ -135,7 +137,8 @@ async def _describe_by_broker(network: Network, group_id: str) -> Group:
                 for topic in one.assignment.topic_partitions
                 for index in topic.partitions
             ),
-            tuple(one.subscribed_topic_names),
+            tuple(dict.fromkeys([*one.subscribed_topic_names, *_topics(one.target_assignment)])),
+            one.holds_gates,
         )
         for one in row.members
     )
@@ -181,6 +184,10 @@ async def delete_group(network: Network, group_id: str) -> None:
         group_id, DeleteGroupsRequest(groups_names=[group_id]), lambda answer: answer.results[0].error_code
     )
     _check(response.results[0].error_code, group_id)
+
+
+def _topics(assignment: BrokersAssignment) -> list[str]:
+    return [topic.topic_name for topic in assignment.topic_partitions]
 
 
 def _withheld(topics: Sequence[WithheldTopic]) -> dict[TopicPartition, str]:

@@ -41,6 +41,8 @@ class Member:
     target_assignment: Assignment
     member_type: Int8 = since(1, absent=-1)
     """0: of the classic protocol, 1: of this one; -1: not known."""
+    holds_gates: Boolean = tagged(2547, since=0, absent=False)
+    """Whether the member keeps the order of keys across resizes itself."""
 
 
 @message

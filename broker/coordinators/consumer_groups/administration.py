@@ -107,6 +107,7 @@ def _described(group: ConsumerGroup, member: Member, topics: TopicsView) -> api.
         assignment=_named(member.assigned, topics),
         target_assignment=_named(group.target(member.member_id), topics),
         member_type=CONSUMER if member.classic is None else CLASSIC,
+        holds_gates=member.holds_gates,
     )
 
 

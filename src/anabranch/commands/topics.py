@@ -198,23 +198,21 @@ def alter(name: str, partitions: int, dry_run: bool, bootstrap: str, timeout_s: 
 
     async def act(admin: Admin) -> None:
         from anabranch import stock_groups, stock_producers
+        from anabranch.clients import shrinking
         from anabranch.resizing import plan_lines
         from anabranch.streams_groups import streams_lines
 
         topic = await admin.describe_topic(name)
         for line in plan_lines(topic, partitions):
             click.echo(line)
-        names = {*stock_producers.PROPERTIES, *stock_groups.PROPERTIES}
+        names = {*stock_producers.PROPERTIES, *shrinking.PROPERTIES}
         configs = await admin.describe_configs(name, names=sorted(names))
-        lines, refusal = await stock_groups.plan(admin, topic, partitions, configs)
         for line in (
             *stock_producers.stock_lines(topic, partitions, configs),
-            *lines,
+            *await stock_groups.plan(admin, topic, partitions, configs),
             *await streams_lines(admin, name),
         ):
             click.echo(line)
-        if refusal:
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, refusal)
         await admin.create_partitions(name, partitions, allow_shrink=True, validate_only=dry_run)
         click.echo("nothing was changed" if dry_run else f"{name} has {partitions} partitions")
 

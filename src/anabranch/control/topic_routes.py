@@ -16,7 +16,6 @@ from anabranch.protocol.linear_hashing import parent
 from anabranch.protocol.records.batch import iter_batches
 from anabranch.protocol.records.record import iter_records
 from anabranch.record_lines import parsed, to_value
-from anabranch.stock_groups import check_shrink
 
 if TYPE_CHECKING:
     from anabranch.broker.metadata_cache import TopicImage
@@ -53,7 +52,6 @@ async def resize_topic(on: Controlled, asked: Asked) -> Any:
     if isinstance(count, bool) or not isinstance(count, int):
         raise ValueError(f"partitions is a number, not {count!r}")
     async with on.admin() as admin:
-        await check_shrink(admin, topic.name, count)
         await admin.create_partitions(topic.name, count, allow_shrink=True)
     return state.topic_row(on.cluster, _topic(on, asked))
 
