@@ -27,6 +27,7 @@ NAMES: Final = (
         "scale",
         "beside_idle",
         "handoff",
+        "opening",
         "streams",
         "streams_sizes",
         "stock_groups",

@@ -13,6 +13,7 @@ from benchmarks import (
     consume,
     inspection,
     latency,
+    opening,
     proxy,
     request_path,
     scale,
@@ -49,6 +50,14 @@ def test_a_dictionary_of_topics_makes_assignments_smaller() -> None:
     assert figure.met, figure
     old, new = (streams_sizes.measured(version, 500, 10) for version in (4, 11))
     assert old.total > new.total, "though it says more"
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("name", ["classic, cooperative-sticky", "KIP-848"])
+def test_a_stock_group_is_assigned_children_after_the_last_commit(name: str) -> None:
+    with running("anabranch", *opening.BROKERS) as peer:
+        taken_ms = opening.openings_ms(peer.bootstrap, name, 2)
+    assert len(taken_ms) == 2 and min(taken_ms) > 0
 
 
 @pytest.mark.processes
