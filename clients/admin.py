@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from anabranch.clients.acl_admin import create_acls, delete_acls, describe_acls
 from anabranch.clients.config import NetworkConfig, parse_servers
-from anabranch.clients.config_admin import alter_configs, describe_configs
+from anabranch.clients.config_admin import alter_configs, describe_configs, list_client_metrics
 from anabranch.clients.metadata import ClusterMetadata, Node, Topic
 from anabranch.clients.network import Network
 from anabranch.clients.replica_admin import (
@@ -327,40 +327,50 @@ class Admin:
     # configurations
 
     async def describe_configs(
-        self, topic: str | None = None, *, broker: int | None = None, names: Sequence[str] | None = None
+        self,
+        topic: str | None = None,
+        *,
+        broker: int | None = None,
+        client_metrics: str | None = None,
+        names: Sequence[str] | None = None,
     ) -> dict[str, ConfigEntry]:
-        """Read the settings of a topic or a broker.
+        """Read the settings of a topic, a broker, or a subscription to metrics of clients.
 
         Args:
-            topic: The topic's name, or None for a broker's settings.
+            topic: The topic's name.
             broker: The broker's id; -1 (`config_admin.ALL_BROKERS`) for the values of all that have none of their own.
+            client_metrics: The subscription's name.
             names: The settings' names; None for all.
 
         Returns:
             Name -> value and where it comes from.
 
         Raises:
-            ValueError: Neither a topic nor a broker is named, or both are.
+            ValueError: None of these is named, or several are.
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST for a broker that does not exist.
         """
-        return await describe_configs(self.network, topic, broker, names)
+        return await describe_configs(self.network, topic, broker, names, client_metrics)
 
     async def alter_configs(
         self,
         topic: str | None = None,
         *,
         broker: int | None = None,
+        client_metrics: str | None = None,
         changes: Mapping[str, str] | None = None,
         unset: Iterable[str] = (),
         append: Mapping[str, str] | None = None,
         subtract: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Change single settings of a topic or a broker; the others stay. Nodes take them up while they run.
+        """Change single settings of a topic, a broker, or a subscription to metrics of clients; the others stay.
+
+        Nodes take them up while they run. A subscription begins with its first setting and ends with its last.
 
         Args:
-            topic: The topic's name, or None for a broker's settings.
+            topic: The topic's name.
             broker: The broker's id; -1 (`config_admin.ALL_BROKERS`) for all brokers.
+            client_metrics: The subscription's name; its settings are metrics, interval.ms and match.
             changes: Name -> new value.
             unset: Names of settings that go back to their default.
             append: Name -> values to be added to a setting that is a list, with commas between them.
@@ -368,7 +378,7 @@ class Admin:
             validate_only: Let the cluster check the changes and make none.
 
         Raises:
-            ValueError: Neither a topic nor a broker is named, or both are.
+            ValueError: None of these is named, or several are.
             KafkaError: INVALID_CONFIG for a setting that does not exist, or a value that it cannot have;
                 INVALID_REQUEST for one that only a restart can change.
         """
@@ -376,12 +386,24 @@ class Admin:
             self.network,
             topic,
             broker,
+            client_metrics=client_metrics,
             changes=changes or {},
             unset=unset,
             append=append or {},
             subtract=subtract or {},
             validate_only=validate_only,
         )
+
+    async def list_client_metrics(self) -> list[str]:
+        """List the subscriptions to metrics of clients.
+
+        Returns:
+            Their names, for `describe_configs` and `alter_configs`.
+
+        Raises:
+            KafkaError: The cluster's Kafka has none.
+        """
+        return await list_client_metrics(self.network)
 
     # replicas
 

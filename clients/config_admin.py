@@ -22,10 +22,12 @@ from anabranch.protocol.apis.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from anabranch.protocol.apis.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 TOPIC: Final = 2
 BROKER: Final = 4
+CLIENT_METRICS: Final = 16
 SET, DELETE, APPEND, SUBTRACT = range(4)
 ALL_BROKERS: Final = -1
 """In place of a broker's id: the settings of all brokers that have no value of their own."""
@@ -33,7 +35,8 @@ ALL_BROKERS: Final = -1
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigEntry:
-    """One setting. `source` is Kafka's number: 1 topic, 2 this broker, 3 all brokers, 4 start of the broker, 5 default.
+    """One setting. `source` is Kafka's number: 1 topic, 2 this broker, 3 all brokers, 4 start of the broker, 5 default,
+    7 subscription to metrics of clients.
 
     `synonyms` are the places that name a value, (name, value, source) each, the one that counts first.
     """
@@ -47,20 +50,26 @@ class ConfigEntry:
     documentation: str = ""
 
 
-def resource_of(topic: str | None, broker: int | None) -> tuple[int, str]:
-    """Kafka's (resource type, resource name) of a topic or a broker. Raises ValueError unless one of them is named."""
-    if (topic is None) == (broker is None):
-        raise ValueError("name a topic or a broker")
+def resource_of(topic: str | None, broker: int | None, client_metrics: str | None = None) -> tuple[int, str]:
+    """Kafka's (resource type, resource name) of what is named. Raises ValueError unless one thing is."""
+    if sum(one is not None for one in (topic, broker, client_metrics)) != 1:
+        raise ValueError("name a topic, a broker, or a subscription to metrics of clients")
     if topic is not None:
         return TOPIC, topic
+    if client_metrics is not None:
+        return CLIENT_METRICS, client_metrics
     return BROKER, "" if broker == ALL_BROKERS else str(broker)
 
 
 async def describe_configs(
-    network: Network, topic: str | None, broker: int | None, names: Sequence[str] | None = None
+    network: Network,
+    topic: str | None,
+    broker: int | None,
+    names: Sequence[str] | None = None,
+    client_metrics: str | None = None,
 ) -> dict[str, ConfigEntry]:
-    """Setting name -> entry, of a topic or a broker: the settings in `names`, or all. Raises KafkaError, ValueError."""
-    kind, name = resource_of(topic, broker)
+    """Setting name -> entry, of what is named: the settings in `names`, or all. Raises KafkaError, ValueError."""
+    kind, name = resource_of(topic, broker, client_metrics)
     keys = None if names is None else list(names)
     resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
     request = DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
@@ -86,22 +95,32 @@ async def alter_configs(
     topic: str | None,
     broker: int | None,
     *,
+    client_metrics: str | None = None,
     changes: Mapping[str, str],
     unset: Iterable[str],
     append: Mapping[str, str],
     subtract: Mapping[str, str],
     validate_only: bool,
 ) -> None:
-    """Change single settings of a topic, a broker, or all brokers; the others stay. Raises KafkaError, ValueError."""
+    """Change single settings of what is named; the others stay. Raises KafkaError, ValueError."""
     rows = [AlterableConfig(name=name, config_operation=DELETE, value=None) for name in unset]
     for operation, values in ((SET, changes), (APPEND, append), (SUBTRACT, subtract)):
         rows += [AlterableConfig(name=name, config_operation=operation, value=text) for name, text in values.items()]
-    kind, name = resource_of(topic, broker)
+    kind, name = resource_of(topic, broker, client_metrics)
     resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=rows)
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
     response: IncrementalAlterConfigsResponse = await _ask(network, request, broker)
     (result,) = response.responses
     _check(result, name)
+
+
+async def list_client_metrics(network: Network) -> list[str]:
+    """The names of the subscriptions to metrics of clients. Raises KafkaError."""
+    request = ListConfigResourcesRequest(resource_types=[CLIENT_METRICS])
+    response: ListConfigResourcesResponse = await _ask(network, request, None)
+    if response.error_code != ErrorCode.NONE:
+        raise KafkaError(ErrorCode(response.error_code), "subscriptions to metrics of clients")
+    return [one.resource_name for one in response.config_resources]
 
 
 async def _ask(network: Network, request: Any, broker: int | None) -> Any:

@@ -23,7 +23,7 @@ Unpack = Callable[[int, bytes, int], Awaitable[bytes]]
 """Takes a compression, what is compressed so, and how much may come out at most. Raises DecodeError."""
 
 Receiver = Callable[[Client, Push, bytes], None]
-"""Takes a client, its push, and the metrics in it: OTLP's MetricsData, uncompressed."""
+"""Takes a client, its push, and the metrics in it: OTLP's MetricsData, uncompressed; empty if it had nothing to say."""
 
 
 class Telemetry:
@@ -31,7 +31,7 @@ class Telemetry:
 
     def __init__(self, configs: ClientMetricsConfigs, unpack: Unpack, clock_ms: Callable[[], int]) -> None:
         self.receivers: list[Receiver] = []
-        """Called with each push that was taken and has something in it."""
+        """Called with each push that was taken."""
         self._unpack = unpack
         self._clock_ms = clock_ms
         self._instances = Instances()
@@ -45,15 +45,16 @@ class Telemetry:
     async def push(self, push: Push, client: Client, bytes_max: int) -> None:
         """Take what a client sends. Raises KafkaError: of what cannot be uncompressed INVALID_RECORD, as Kafka does."""
         instance = self._instances.push(push, client, self._clock_ms(), bytes_max)
-        if push.metrics:
-            try:
-                metrics = await self._unpack(push.compression, push.metrics, UNCOMPRESSED_BYTES_MAX)
-            except DecodeError as error:
-                instance.refused(ErrorCode.INVALID_RECORD)
-                raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from None
-            for receive in self.receivers:
-                receive(client, push, metrics)
+        try:
+            unpacked = (
+                await self._unpack(push.compression, push.metrics, UNCOMPRESSED_BYTES_MAX) if push.metrics else b""
+            )
+        except DecodeError as error:
+            instance.refused(ErrorCode.INVALID_RECORD)
+            raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from None
         instance.taken()
+        for receive in self.receivers:
+            receive(client, push, unpacked)
 
     def clients(self) -> Iterator[Instance]:
         """Those that have come lately."""

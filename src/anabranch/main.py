@@ -20,6 +20,10 @@ COMMANDS: Final = {
     "clock": ("anabranch.commands.clock", "The time in a cluster of `up --control`: move it on, stop it."),
     "state": ("anabranch.commands.state", "What a cluster of `up --control` holds: reset it, keep it, go back to it."),
     "journal": ("anabranch.commands.journal", "What clients asked a cluster of `up --control-journal`, and got."),
+    "telemetry": (
+        "anabranch.commands.telemetry",
+        "Whether clients push metrics, and which; what they are asked for.",
+    ),
     "replay": (
         "anabranch.commands.replay",
         "Send what clients have sent to another cluster; what it answers otherwise.",

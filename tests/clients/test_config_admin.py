@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from anabranch import NewTopic
+from anabranch import Admin, NewTopic
 from anabranch.clients.config_admin import ALL_BROKERS
+from anabranch.cluster import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.clients.test_admin import cluster_and_admin
 
@@ -43,5 +44,23 @@ async def test_brokers_are_changed_alone_and_together() -> None:
         with pytest.raises(KafkaError) as refused:
             await admin.alter_configs(broker=1, changes={"num.partitions": "3"})
         assert refused.value.code == ErrorCode.INVALID_REQUEST
-        with pytest.raises(ValueError, match="name a topic or a broker"):
+        with pytest.raises(ValueError, match="name a topic, a broker, or a subscription"):
             await admin.describe_configs()
+
+
+async def test_subscriptions_to_metrics_of_clients_begin_and_end() -> None:
+    async with Cluster(1, kafka="4.1") as cluster, Admin(cluster.bootstrap_servers) as admin:
+        await admin.alter_configs(client_metrics="all", changes={"metrics": "*", "interval.ms": "1000"})
+        while await admin.list_client_metrics() != ["all"]:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        told = await admin.describe_configs(client_metrics="all")
+        assert {name: (one.value, one.source) for name, one in told.items()} == {
+            "interval.ms": ("1000", 7),
+            "match": ("", 5),
+            "metrics": ("*", 7),
+        }
+        await admin.alter_configs(client_metrics="all", unset=["metrics", "interval.ms"])
+        while await admin.list_client_metrics():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        with pytest.raises(ValueError, match="name a topic, a broker, or a subscription"):
+            await admin.alter_configs("t", client_metrics="all", changes={})

@@ -243,5 +243,7 @@ def connected(url: str, token: str) -> Iterator[ControlClient]:
         yield ControlClient(url, token)
     except ControlError as error:
         raise click.ClickException(str(error)) from None
+    except BrokenPipeError:
+        raise  # whoever reads our output has had enough of it
     except ConnectionError as error:
         raise click.ClickException(f"{error}; start the cluster with `anabranch up --control HOST:PORT`") from None

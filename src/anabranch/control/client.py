@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from anabranch.control.fault_client import FaultsClient
     from anabranch.control.journal_client import JournalClient
     from anabranch.control.snapshots_client import SnapshotsClient
+    from anabranch.control.telemetry_client import TelemetryClient
     from anabranch.control.tour_client import TourClient
 
 PATIENCE_S: Final = 60.0
@@ -141,6 +142,13 @@ class ControlClient:
         from anabranch.control.snapshots_client import SnapshotsClient
 
         return SnapshotsClient(self.ask)
+
+    @property
+    def telemetry(self) -> TelemetryClient:
+        """What clients push of their own metrics: `telemetry.wait_for("shop")`, `telemetry.metrics("shop")`."""
+        from anabranch.control.telemetry_client import TelemetryClient
+
+        return TelemetryClient(self.ask)
 
     @property
     def tour(self) -> TourClient:

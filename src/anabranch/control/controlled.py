@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from anabranch.control.actions import Actions
     from anabranch.control.events import Events
     from anabranch.control.states import States
+    from anabranch.control.telemetry import ClientTelemetry
     from anabranch.dashboard.feed import Feed
     from anabranch.faults.faults import Faults
     from anabranch.journal.journal import Journal
@@ -63,6 +64,8 @@ class Controlled:
     clock: ClusterClock | None = None
     """The cluster's, if it has a time of its own."""
     states: States | None = None
+    telemetry: ClientTelemetry | None = None
+    """What clients push of their own metrics."""
     feed: Feed | None = None
     """What the dashboard is sent; there is one as soon as somebody has asked for anything."""
     guide: Teller | None = None

@@ -24,6 +24,7 @@ from anabranch.control.actions import Actions
 from anabranch.control.controlled import Controlled
 from anabranch.control.events import Events
 from anabranch.control.states import States
+from anabranch.control.telemetry import ClientTelemetry
 
 if TYPE_CHECKING:
     from anabranch.cluster import Cluster
@@ -81,11 +82,14 @@ class ControlDoor:
         events = Events()
         cluster.on_node(events.watch)
         cluster.on_anew(events.forget)
+        telemetry = ClientTelemetry(cluster, events)
+        cluster.on_node(telemetry.watch)
+        cluster.on_anew(telemetry.forget)
         actions, journal = Actions(cluster, events), self._journal(cluster)
         if journal is not None:
             journal.knows(lambda: events.after(0))
         states = States(cluster, actions, events, journal, clock, self._fork)
-        controlled = Controlled(cluster, actions, events, journal, clock, states)
+        controlled = Controlled(cluster, actions, events, journal, clock, states, telemetry)
         if cluster.has_rules:
             _ = controlled.faults  # whose hits are events
         async with self.opened(controlled):

@@ -19,6 +19,7 @@ from anabranch.control.journal_routes import JOURNAL_ROUTES
 from anabranch.control.route import WAIT_S, Asked, GaveUp, Route, timeout_s
 from anabranch.control.sight_routes import SIGHT_ROUTES
 from anabranch.control.state_routes import STATE_ROUTES
+from anabranch.control.telemetry_routes import TELEMETRY_ROUTES
 from anabranch.control.topic_routes import TOPIC_ROUTES
 from anabranch.control.tour_routes import TOUR_ROUTES
 from anabranch.control.waiting import WORDS, condition, wait
@@ -208,4 +209,5 @@ ROUTES: Final[tuple[Route, ...]] = (
     *CLOCK_ROUTES,
     *FAULT_ROUTES,
     *JOURNAL_ROUTES,
+    *TELEMETRY_ROUTES,
 )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from anabranch.control.fault_client import FaultsClient
     from anabranch.control.journal_client import JournalClient
     from anabranch.control.snapshots_client import SnapshotsClient
+    from anabranch.control.telemetry_client import TelemetryClient
     from anabranch.testing.blocking_admin import BlockingAdmin
 
 SHOWN: Final = 30
@@ -91,6 +92,11 @@ class RunningCluster:
     def snapshots(self) -> SnapshotsClient:
         """Its states that are kept by name: `snapshots.take("seeded")`, `snapshots.restore("seeded")`."""
         return self.control.snapshots
+
+    @property
+    def telemetry(self) -> TelemetryClient:
+        """What clients push of their own metrics, if brokers take them: `telemetry.wait_for("shop")`."""
+        return self.control.telemetry
 
     def reset(self) -> None:
         """Have it be as after its start: same ports, no topics, groups or rules; clients' connections are closed."""

@@ -11,6 +11,7 @@ from anabranch.cluster import Cluster
 from anabranch.control.actions import Actions
 from anabranch.control.controlled import Controlled
 from anabranch.control.events import Events
+from anabranch.control.telemetry import ClientTelemetry
 
 
 @asynccontextmanager
@@ -19,7 +20,9 @@ async def controlled(brokers: int = 3, **options: Any) -> AsyncIterator[Controll
     async with Cluster(brokers, seed=1, **options) as cluster:
         events = Events()
         cluster.on_node(events.watch)
-        yield Controlled(cluster, Actions(cluster, events), events)
+        telemetry = ClientTelemetry(cluster, events)
+        cluster.on_node(telemetry.watch)
+        yield Controlled(cluster, Actions(cluster, events), events, telemetry=telemetry)
 
 
 async def with_topic(on: Controlled, name: str = "t", partitions: int = 2) -> None:

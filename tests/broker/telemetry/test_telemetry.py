@@ -5,26 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
 from anabranch.broker.telemetry.instances import Push
 from anabranch.broker.telemetry.subscriptions import Client
 from anabranch.broker.telemetry.telemetry import UNCOMPRESSED_BYTES_MAX
-from anabranch.clients.connection import SOFTWARE_VERSION, Connection
+from anabranch.clients.connection import SOFTWARE_VERSION
 from anabranch.cluster import Cluster
 from anabranch.controller.zk.znodes import uuid_to_text
 from anabranch.protocol.apis.api_versions import ApiVersionsRequest
-from anabranch.protocol.apis.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
-from anabranch.protocol.apis.push_telemetry import PushTelemetryRequest
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.compression import Compression, compress
 from anabranch.protocol.wire import ZERO_UUID
 from tests.broker.replication.replica_cluster import until
+from tests.broker.telemetry.pushing import TELEMETRY, client_of, get, push_of
 from tests.broker.telemetry.subscribing import subscribe
 
-TELEMETRY = {"client.telemetry.enable": "true"}
 Received = list[tuple[Client, Push, bytes]]
 
 
@@ -38,29 +35,6 @@ async def taking(**properties: str) -> AsyncIterator[tuple[Cluster, Received]]:
         received: Received = []
         one.nodes[1].services.telemetry.receivers.append(lambda *push: received.append(push))
         yield one, received
-
-
-@contextlib.asynccontextmanager
-async def client_of(cluster: Cluster, name: str = "rdkafka") -> AsyncIterator[Connection]:
-    connection = await Connection.open(*cluster.address(1), client_id="shop", software_name=name)
-    try:
-        yield connection
-    finally:
-        await connection.close()
-
-
-async def get(client: Connection, uuid: bytes = ZERO_UUID) -> Any:
-    return await client.call(GetTelemetrySubscriptionsRequest(client_instance_id=uuid))
-
-
-def push_of(told: Any, metrics: bytes = b"OTLP", codec: int = 0) -> PushTelemetryRequest:
-    return PushTelemetryRequest(
-        client_instance_id=told.client_instance_id,
-        subscription_id=told.subscription_id,
-        terminating=False,
-        compression_type=codec,
-        metrics=metrics,
-    )
 
 
 async def test_a_client_gets_an_id_and_pushes_what_is_wanted_of_it() -> None:
@@ -91,12 +65,12 @@ async def test_every_codec_is_taken_whole(codec: Compression) -> None:
         assert [one for *_, one in received] == [metrics]
 
 
-async def test_nothing_to_say_is_a_push_and_reaches_nobody() -> None:
+async def test_nothing_to_say_is_a_push_too() -> None:
     async with taking() as (cluster, received), client_of(cluster) as client:
         told = await get(client)
         assert (await client.call(push_of(told, b"", Compression.ZSTD))).error_code == 0
         (known,) = cluster.nodes[1].services.telemetry.clients()
-        assert (known.pushes, received) == (1, [])
+        assert (known.pushes, [one for *_, one in received]) == (1, [b""])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,103 @@
+"""Metrics as clients push them, OTLP's MetricsData, as rows for a program. The one module that knows opentelemetry.
+
+A row is one data point. What is said of all metrics of a push, such as the client's rack, stands among the attributes
+of each. A push of a mebibyte, which is more than clients have to say, becomes fifty in memory at worst: larger ones are
+not read. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+    from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
+
+Row = dict[str, Any]
+READ_BYTES_MAX: Final = 1 << 20
+POINTS_MAX: Final = 5000
+KINDS: Final = {
+    "gauge": "gauge",
+    "sum": "sum",
+    "histogram": "histogram",
+    "exponential_histogram": "exponential histogram",
+    "summary": "summary",
+}
+TEMPORALITIES: Final = (None, "delta", "cumulative")
+
+
+def why_unread(content: bytes) -> str:
+    """Why these are not shown, and what to do about that; empty if they are."""
+    try:
+        from opentelemetry.proto.metrics.v1 import metrics_pb2  # noqa: F401
+    except ImportError:
+        return "to see them: pip install 'anabranch[telemetry]'"
+    if len(content) > READ_BYTES_MAX:
+        return f"{len(content)} bytes, and up to {READ_BYTES_MAX} are read; save them to a file"
+    return ""
+
+
+def points(content: bytes, points_max: int = POINTS_MAX) -> list[Row]:
+    """The data points, so many at most. ValueError if this is not OTLP."""
+    return list(islice(_points(_parsed(content)), points_max))
+
+
+def _parsed(content: bytes) -> MetricsData:
+    from google.protobuf.message import DecodeError
+    from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+
+    try:
+        data: MetricsData = MetricsData.FromString(content)
+    except DecodeError as error:
+        raise ValueError(f"these are no metrics of OTLP: {error}") from None
+    return data
+
+
+def _points(data: MetricsData) -> Iterator[Row]:
+    for resource in data.resource_metrics:
+        of_all = _attributes(resource.resource.attributes)
+        for scope in resource.scope_metrics:
+            for metric in scope.metrics:
+                yield from _points_of(metric, of_all)
+
+
+def _points_of(metric: Metric, of_all: Row) -> Iterator[Row]:
+    kind = metric.WhichOneof("data")
+    if kind is None:
+        return
+    data = getattr(metric, kind)
+    temporality = getattr(data, "aggregation_temporality", 0)
+    said = {
+        "name": metric.name,
+        "unit": metric.unit,
+        "kind": KINDS[kind],
+        "temporality": TEMPORALITIES[temporality] if temporality < len(TEMPORALITIES) else None,
+    }
+    for point in data.data_points:
+        yield {**said, **_measured(point), "attributes": of_all | _attributes(point.attributes)}
+
+
+def _measured(point: Any) -> Row:
+    """What one data point says: a `value`, or what a distribution has in place of it, and of which time."""
+    spans = {"from_ns": point.start_time_unix_nano, "until_ns": point.time_unix_nano}
+    if "as_double" in point.DESCRIPTOR.fields_by_name:
+        which = point.WhichOneof("value")
+        return {"value": None if which is None else getattr(point, which), **spans}
+    return {"value": None, "count": point.count, "sum": point.sum, **spans}
+
+
+def _attributes(pairs: Iterable[KeyValue]) -> Row:
+    return {one.key: _value(one.value) for one in pairs}
+
+
+def _value(said: AnyValue) -> Any:
+    which = said.WhichOneof("value")
+    if which is None:
+        return None
+    if which == "array_value":
+        return [_value(one) for one in said.array_value.values]
+    if which == "kvlist_value":
+        return _attributes(said.kvlist_value.values)
+    return said.bytes_value.hex() if which == "bytes_value" else getattr(said, which)

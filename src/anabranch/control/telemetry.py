@@ -1,0 +1,205 @@
+"""What clients push of their own metrics (KIP-714), for who asks whether a client of theirs sends any.
+
+Brokers know who asks them what is wanted, for as long as it is connected. Kept here is what came last of each client,
+also when it is gone: many push a last time and end. It is the last push alone, of `CLIENTS_MAX` clients and `BYTES_MAX`
+bytes at most; of more, those are forgotten that have pushed longest ago. A client's first push and its last one are
+events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.records.compression import Compression
+
+if TYPE_CHECKING:
+    from anabranch.broker.app import Node
+    from anabranch.broker.telemetry.instances import Instance, Push
+    from anabranch.broker.telemetry.subscriptions import Client
+    from anabranch.cluster import Cluster
+    from anabranch.control.events import Events
+
+Row = dict[str, Any]
+CLIENTS_MAX: Final = 1000
+BYTES_MAX: Final = 64 << 20
+"""No less than one push can have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """What a client has pushed last."""
+
+    client: Client
+    node_id: int
+    pushes: int
+    """How often it has pushed, this one included."""
+    at_s: float
+    compression: Compression
+    compressed_bytes: int
+    terminating: bool
+    metrics: bytes
+    """OTLP's MetricsData."""
+
+    def row(self) -> Row:
+        """For a program."""
+        return {
+            "at": round(self.at_s, 6),
+            "bytes": len(self.metrics),
+            "compressed_bytes": self.compressed_bytes,
+            "compression": self.compression.name.lower(),
+        }
+
+
+class ClientTelemetry:
+    """The clients of one cluster that push, or have asked whether they should."""
+
+    def __init__(
+        self, cluster: Cluster, events: Events, *, clients_max: int = CLIENTS_MAX, bytes_max: int = BYTES_MAX
+    ) -> None:
+        self._cluster = cluster
+        self._events = events
+        self._clients_max = clients_max
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._pushed: OrderedDict[str, Pushed] = OrderedDict()
+        """By client instance id; those that have pushed longest ago come first."""
+        self._news: asyncio.Future[None] | None = None
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether some broker takes metrics of clients."""
+        return any(node.services.takes_telemetry for node in self._cluster.nodes.values())
+
+    def watch(self, node: Node) -> None:
+        """Take up what a node is pushed from now on."""
+        if node.services.takes_telemetry:
+            node.services.telemetry.receivers.append(functools.partial(self._take, node.settings.node_id))
+
+    def forget(self) -> None:
+        """The cluster begins anew."""
+        self._pushed.clear()
+        self._bytes = 0
+
+    def rows(self, client: str | None = None) -> list[Row]:
+        """Those that have asked or pushed, or of them those with this client id or client instance id."""
+        asked = dict(self._asked())
+        known = {one.client_instance_id: one for one in self._clients(asked)}
+        chosen = [one for one in known.values() if client in (None, one.client_id, one.client_instance_id)]
+        return [
+            _row(one, asked.get(one.client_instance_id), self._pushed.get(one.client_instance_id))
+            for one in sorted(chosen, key=lambda one: (one.client_id, one.client_instance_id))
+        ]
+
+    def last(self, client: str) -> Pushed | None:
+        """What came last of a client with this client id or client instance id."""
+        about = (one for one in reversed(self._pushed.values()) if client in _names(one.client))
+        return next(about, None)
+
+    def metrics_of(self, client_instance_id: str) -> bytes:
+        """What one client has pushed last; empty if it is nothing."""
+        pushed = self._pushed.get(client_instance_id)
+        return b"" if pushed is None else pushed.metrics
+
+    async def wait_for(self, client: str, pushes: int, timeout_s: float, *, terminated: bool = False) -> list[Row]:
+        """Wait until a client has pushed so often; TimeoutError says what is missing."""
+        missing = functools.partial(self._missing, client, pushes, terminated=terminated)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while missing():
+                    self._news = self._news or asyncio.get_running_loop().create_future()
+                    await asyncio.shield(self._news)
+        except TimeoutError:
+            raise TimeoutError(f"after {timeout_s:g} s {missing()}") from None
+        return self.rows(client)
+
+    def _take(self, node_id: int, client: Client, push: Push, metrics: bytes) -> None:
+        before = self._pushed.pop(client.client_instance_id, None)
+        self._bytes += len(metrics) - (0 if before is None else len(before.metrics))
+        self._pushed[client.client_instance_id] = Pushed(
+            client=client,
+            node_id=node_id,
+            pushes=1 if before is None else before.pushes + 1,
+            at_s=asyncio.get_running_loop().time(),
+            compression=Compression(push.compression),
+            compressed_bytes=len(push.metrics),
+            terminating=push.terminating,
+            metrics=metrics,
+        )
+        while len(self._pushed) > self._clients_max or self._bytes > self._bytes_max:
+            _, oldest = self._pushed.popitem(last=False)
+            self._bytes -= len(oldest.metrics)
+        for kind, happened in (("telemetry began", before is None), ("telemetry ended", push.terminating)):
+            if happened:
+                self._events.tell(
+                    kind, node=node_id, client=client.client_id, instance=client.client_instance_id, bytes=len(metrics)
+                )
+        if self._news is not None:
+            self._news.set_result(None)
+            self._news = None
+
+    def _asked(self) -> Iterator[tuple[str, tuple[int, Instance]]]:
+        """Client instance id -> where it has asked, those that have asked last come last."""
+        found = [
+            (node_id, one)
+            for node_id, node in self._cluster.nodes.items()
+            if node.services.takes_telemetry
+            for one in node.services.telemetry.clients()
+        ]
+        for node_id, one in sorted(found, key=lambda row: row[1].seen_at_ms):
+            yield one.client.client_instance_id, (node_id, one)
+
+    def _clients(self, asked: dict[str, tuple[int, Instance]]) -> Iterator[Client]:
+        yield from (one.client for one in self._pushed.values())
+        yield from (one.client for _, one in asked.values())
+
+    def _missing(self, client: str, pushes: int, *, terminated: bool) -> str:
+        """What a wait is still for, in one line; empty if nothing."""
+        rows = self.rows(client)
+        if not rows:
+            return f"no client {client!r} has asked what to push"
+        count = sum(row["pushes"] for row in rows)
+        if count < pushes:
+            return f"{client} has pushed {count} of {pushes} times: {why_so_few(rows[0])}"
+        if terminated and not all(row["terminated"] for row in rows):
+            return f"{client} has not pushed for the last time"
+        return ""
+
+
+def why_so_few(row: Row) -> str:
+    """Why a client that has asked does not push more, as far as that is known."""
+    if row["refused"]:
+        return f"refused with {row['refused']}"
+    if row["wanted"] is None:
+        return "it is gone"
+    if not row["wanted"]:
+        return "nothing is wanted of it"
+    return f"it is asked for {', '.join(row['wanted'])} every {row['interval_ms']} ms"
+
+
+def _names(client: Client) -> tuple[str, str]:
+    return client.client_id, client.client_instance_id
+
+
+def _row(client: Client, asked: tuple[int, Instance] | None, pushed: Pushed | None) -> Row:
+    instance = None if asked is None else asked[1]
+    return {
+        "client": client.client_id,
+        "instance": client.client_instance_id,
+        "software": client.software_name,
+        "software_version": client.software_version,
+        "host": client.host,
+        "port": client.port,
+        "node": asked[0] if asked is not None else pushed.node_id if pushed is not None else -1,
+        "wanted": None if instance is None else list(instance.wanted.metrics),
+        "interval_ms": None if instance is None else instance.wanted.interval_ms,
+        "refused": "" if instance is None or not instance.failed_with else ErrorCode(instance.failed_with).name,
+        "pushes": 0 if pushed is None else pushed.pushes,
+        "terminated": pushed is not None and pushed.terminating,
+        "last": None if pushed is None else pushed.row(),
+    }

@@ -1,0 +1,105 @@
+"""The doors to what clients push of their own metrics: who does, what came last, and waiting for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from anabranch.control import otlp
+from anabranch.control.actions import Impossible, Unknown
+from anabranch.control.route import Asked, GaveUp, Route, timeout_s
+
+if TYPE_CHECKING:
+    from anabranch.control.controlled import Controlled
+    from anabranch.control.telemetry import ClientTelemetry
+
+
+async def get_telemetry(on: Controlled, asked: Asked) -> Any:
+    """Every client that has asked what to push, or pushed."""
+    return _telemetry(on).rows()
+
+
+async def get_pushed_metrics(on: Controlled, asked: Asked) -> Any:
+    """What a client has pushed last."""
+    telemetry = _telemetry(on)
+    return [{**row, **_read(telemetry.metrics_of(row["instance"]))} for row in _rows(telemetry, asked)]
+
+
+async def get_otlp(on: Controlled, asked: Asked) -> bytes:
+    """The same as it came."""
+    telemetry = _telemetry(on)
+    pushed = telemetry.last(asked.words["client"])
+    if pushed is None:
+        _rows(telemetry, asked)
+        raise Unknown(f"{asked.words['client']} has not pushed yet")
+    return pushed.metrics
+
+
+async def wait_telemetry(on: Controlled, asked: Asked) -> Any:
+    """Answer when a client has pushed so often."""
+    words = dict(asked.query)
+    count, patience_s = words.get("pushes", "1"), timeout_s(words.get("timeout", ""))
+    if not count.isdecimal():
+        raise ValueError(f"pushes is a number, not {count!r}")
+    terminated = words.get("terminated", "") == "true"
+    try:
+        return await _telemetry(on).wait_for(asked.words["client"], int(count), patience_s, terminated=terminated)
+    except TimeoutError as error:
+        raise GaveUp(str(error)) from None
+
+
+def _rows(telemetry: ClientTelemetry, asked: Asked) -> list[dict[str, Any]]:
+    client = asked.words["client"]
+    if not (rows := telemetry.rows(client)):
+        raise Unknown(f"no client {client!r} has asked what to push")
+    return rows
+
+
+def _read(content: bytes) -> dict[str, Any]:
+    if unread := otlp.why_unread(content):
+        return {"metrics": None, "unread": unread}
+    try:
+        return {"metrics": otlp.points(content), "unread": ""}
+    except ValueError as error:
+        return {"metrics": None, "unread": str(error)}
+
+
+def _telemetry(on: Controlled) -> ClientTelemetry:
+    if on.telemetry is None or not on.telemetry.is_taken:
+        raise Impossible(
+            "no broker takes metrics of clients; "
+            "start the cluster with --kafka 4.1 --config client.telemetry.enable=true"
+        )
+    return on.telemetry
+
+
+FOR: Final = {
+    "pushes": "so often; once if left out",
+    "terminated": "`true`: and for the last time",
+    "timeout": "how long to wait, in seconds; 30 if left out",
+}
+TELEMETRY_ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        "GET", "/v1/telemetry", "Every client that has asked which metrics to push, or has pushed some.", get_telemetry
+    ),
+    Route(
+        "GET",
+        "/v1/telemetry/{client}",
+        "The same of one client id, or one client instance id, with the metrics that were pushed last.",
+        get_pushed_metrics,
+    ),
+    Route(
+        "GET",
+        "/v1/telemetry/{client}/wait",
+        "Answers when a client has pushed so often, or with 408 and what was missing.",
+        wait_telemetry,
+        query=FOR,
+        waits=True,
+    ),
+    Route(
+        "GET",
+        "/v1/telemetry/{client}/otlp",
+        "What a client has pushed last as it came: OTLP's MetricsData, which collectors take.",
+        get_otlp,
+        gives_file=True,
+    ),
+)

@@ -1,0 +1,93 @@
+"""Goal: what clients push is read as OpenTelemetry writes it, in bounds; what is nonsense is said to be."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+pytest.importorskip("opentelemetry.proto", reason="NO EXTRA: pip install 'anabranch[telemetry]'; OTLP was NOT read")
+
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    Gauge,
+    Histogram,
+    HistogramDataPoint,
+    Metric,
+    MetricsData,
+    NumberDataPoint,
+    ResourceMetrics,
+    ScopeMetrics,
+    Sum,
+)
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
+from anabranch.control.otlp import READ_BYTES_MAX, points, why_unread
+
+
+def said(key: str, value: AnyValue) -> KeyValue:
+    return KeyValue(key=key, value=value)
+
+
+def pushed(*metrics: Metric, resource: Resource | None = None) -> bytes:
+    scope = ScopeMetrics(metrics=metrics)
+    return MetricsData(resource_metrics=[ResourceMetrics(resource=resource, scope_metrics=[scope])]).SerializeToString()
+
+
+def test_each_data_point_is_a_row() -> None:
+    node = said("node.id", AnyValue(int_value=3))
+    gauge = Gauge(data_points=[NumberDataPoint(as_double=1.5, attributes=[node], time_unix_nano=7)])
+    total = Sum(
+        data_points=[NumberDataPoint(as_int=2), NumberDataPoint()], aggregation_temporality=1, is_monotonic=True
+    )
+    spread = Histogram(data_points=[HistogramDataPoint(count=4, sum=10.0)], aggregation_temporality=2)
+    rack = Resource(attributes=[said("client_rack", AnyValue(string_value="a"))])
+    rows = points(
+        pushed(
+            Metric(name="g", unit="ms", gauge=gauge),
+            Metric(name="s", sum=total),
+            Metric(name="h", histogram=spread),
+            Metric(name="none"),
+            resource=rack,
+        )
+    )
+    assert rows[0] == {
+        "name": "g",
+        "unit": "ms",
+        "kind": "gauge",
+        "temporality": None,
+        "value": 1.5,
+        "from_ns": 0,
+        "until_ns": 7,
+        "attributes": {"client_rack": "a", "node.id": 3},
+    }
+    assert [(row["name"], row["temporality"], row["value"]) for row in rows[1:]] == [
+        ("s", "delta", 2),
+        ("s", "delta", None),
+        ("h", "cumulative", None),
+    ]
+    assert (rows[3]["count"], rows[3]["sum"]) == (4, 10.0)
+
+
+def test_attributes_of_every_kind() -> None:
+    every = [
+        said("text", AnyValue(string_value="é")),
+        said("truth", AnyValue(bool_value=True)),
+        said("bytes", AnyValue(bytes_value=b"\x01")),
+        said("list", AnyValue(array_value=ArrayValue(values=[AnyValue(int_value=1), AnyValue()]))),
+        said("map", AnyValue(kvlist_value=KeyValueList(values=[said("a", AnyValue(double_value=0.5))]))),
+    ]
+    (row,) = points(pushed(Metric(name="g", gauge=Gauge(data_points=[NumberDataPoint(attributes=every)]))))
+    assert row["attributes"] == {"text": "é", "truth": True, "bytes": "01", "list": [1, None], "map": {"a": 0.5}}
+
+
+def test_what_is_too_much_or_nonsense(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = pushed(Metric(name="g", gauge=Gauge(data_points=[NumberDataPoint(as_int=one) for one in range(9)])))
+    assert [row["value"] for row in points(many, 3)] == [0, 1, 2]
+    assert points(b"") == []
+    with pytest.raises(ValueError, match="these are no metrics of OTLP"):
+        points(b"OTLP")
+    assert why_unread(bytes(READ_BYTES_MAX)) == ""
+    assert "save them to a file" in why_unread(bytes(READ_BYTES_MAX + 1))
+    monkeypatch.setitem(sys.modules, "opentelemetry.proto.metrics.v1", None)
+    assert why_unread(b"") == "to see them: pip install 'anabranch[telemetry]'"

@@ -1,0 +1,29 @@
+"""Goal: a blocking test asks which clients of a cluster in another process push, and waits for one that does."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from anabranch.control.client import ControlClient, ControlError
+from tests.anabranch.commands.test_telemetry import TAKING, push, up
+
+
+def test_a_blocking_test_asks_waits_and_reads(tmp_path: Path) -> None:
+    with up(*TAKING) as told:
+        telemetry = ControlClient(told["control"]).telemetry
+        assert telemetry.clients() == []
+        with pytest.raises(ControlError, match="after 0 s no client 'a/b' has asked") as gave_up:
+            telemetry.wait_for("a/b", 2, terminated=True, timeout_s=0)
+        assert gave_up.value.status == 408
+        asyncio.run(push(told["bootstrap"], b"OTLP", wanted=[]))
+        assert telemetry.wait_for("shop", terminated=True) == telemetry.clients()
+        with pytest.raises(RuntimeError, match="metrics of shop: "):
+            telemetry.names("shop")
+        telemetry.save("shop", tmp_path / "saved")
+        assert (tmp_path / "saved").read_bytes() == b"OTLP"
+        asyncio.run(push(told["bootstrap"], b"", wanted=[]))
+        with pytest.raises(ControlError, match="no client 'a/b' has asked"):
+            telemetry.metrics("a/b")

@@ -1,0 +1,91 @@
+"""Goal: a tester sees whether a client pushes metrics, which, and its last push when it is closed (KIP-714).
+
+Method: stock clients that know nothing of it: librdkafka does this by itself, if a broker asks for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from anabranch.control.client import ControlError
+from anabranch.testing.running_cluster import RunningCluster
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.anabranch(brokers=1, kafka="4.1", config={"client.telemetry.enable": "true"}),
+]
+INTERVAL_MS: Final = 100
+PATIENCE_S: Final = 60.0
+CODECS: Final = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+LIBRDKAFKA: Final = "org.apache.kafka.producer.connection.creation.total"
+
+
+def subscribe(cluster: RunningCluster, name: str, metrics: str = "*", match: str = "") -> None:
+    changes = {"metrics": metrics, "interval.ms": str(INTERVAL_MS)} | ({"match": match} if match else {})
+    cluster.admin.alter_configs(client_metrics=name, changes=changes)
+
+
+@contextlib.contextmanager
+def producer(cluster: RunningCluster, client_id: str, **config: Any) -> Iterator[None]:
+    """A producer that has sent a record, for the length of a block; it is closed in the end."""
+    made = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "client.id": client_id, **config})
+    made.produce(cluster.topic(), b"value")
+    assert made.flush(PATIENCE_S) == 0
+    try:
+        yield
+    finally:
+        del made
+
+
+def read(cluster: RunningCluster, client_id: str) -> list[dict[str, Any]]:
+    pytest.importorskip("opentelemetry.proto", reason="NO EXTRA: pip install 'anabranch[telemetry]'; OTLP was NOT read")
+    return cluster.telemetry.metrics(client_id)
+
+
+def test_librdkafka_pushes_what_it_is_asked_for_and_a_last_time(anabranch: RunningCluster) -> None:
+    subscribe(anabranch, "all")
+    with producer(anabranch, "shop"):
+        (row,) = anabranch.telemetry.wait_for("shop", 3, timeout_s=PATIENCE_S)
+        assert (row["wanted"], row["interval_ms"], row["refused"]) == (["*"], INTERVAL_MS, "")
+        assert row["last"]["compression"] == "zstd" and row["last"]["compressed_bytes"] < row["last"]["bytes"]
+        points = read(anabranch, "shop")
+        assert LIBRDKAFKA in {one["name"] for one in points}
+        assert {one["temporality"] for one in points if one["kind"] == "sum"} == {"delta"}, "as it was told to"
+        assert all(one["value"] is not None and one["until_ns"] > one["from_ns"] for one in points)
+    (row,) = anabranch.telemetry.wait_for("shop", terminated=True, timeout_s=PATIENCE_S)
+    assert row["terminated"] and row["pushes"] >= 4
+    told = [(one["kind"], one["client"]) for one in anabranch.control.events() if one["kind"].startswith("telemetry")]
+    assert told == [("telemetry began", "shop"), ("telemetry ended", "shop")]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_librdkafka_in_every_compression(anabranch: RunningCluster, codec: str) -> None:
+    """It takes the first of those that it is told of and knows."""
+    subscribe(anabranch, "all")
+    told = {"accepted_compression_types[*]": CODECS[codec]}
+    with anabranch.faults(api="GetTelemetrySubscriptions", edit=told), producer(anabranch, codec):
+        (row,) = anabranch.telemetry.wait_for(codec, timeout_s=PATIENCE_S)
+        assert (row["last"]["compression"], row["refused"]) == (codec, "")
+        assert LIBRDKAFKA in {one["name"] for one in read(anabranch, codec)}
+
+
+def test_only_those_push_who_are_asked_and_who_may(anabranch: RunningCluster) -> None:
+    subscribe(anabranch, "some", "org.apache.kafka.producer.connection.", "client_id=asked")
+    with (
+        producer(anabranch, "asked"),
+        producer(anabranch, "not-asked"),
+        producer(anabranch, "off", **{"enable.metrics.push": False}),
+    ):
+        anabranch.telemetry.wait_for("asked", timeout_s=PATIENCE_S)
+        names = {one["name"] for one in read(anabranch, "asked")}
+        assert LIBRDKAFKA in names and all(".producer.connection." in one for one in names)
+        with pytest.raises(ControlError, match="not-asked has pushed 0 of 1 times: nothing is wanted of it"):
+            anabranch.telemetry.wait_for("not-asked", timeout_s=0)
+        with pytest.raises(ControlError, match="no client 'off' has asked what to push"):
+            anabranch.telemetry.wait_for("off", timeout_s=0)
