@@ -76,6 +76,6 @@ def partitions(count: int) -> str:
 
 
 def _lane(name: str) -> str:
-    if "consumer" in name:
+    if "consumer" in name or "member" in name:
         return "client"
     return KINDS.get(name.partition(" ")[0], "network")

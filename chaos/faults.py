@@ -255,6 +255,14 @@ async def kill_member(scene: Scene) -> str | None:
     return scene.rng.choice(scene.groups).kill(scene.rng) if scene.groups else None
 
 
+@fault("freeze a stock member")
+async def freeze_member(scene: Scene) -> str | None:
+    """SIGSTOP such a member, for shorter or longer than its session lasts, and SIGCONT."""
+    if not scene.groups:
+        return None
+    return await scene.rng.choice(scene.groups).freeze(scene.rng, scene.pause())
+
+
 @fault("reset connections")
 async def reset(scene: Scene) -> str | None:
     """Reset all connections to a node, which may come back at once."""

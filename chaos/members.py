@@ -17,6 +17,7 @@ import contextlib
 import json
 import random
 import shlex
+import signal
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -92,13 +93,33 @@ class MemberGroup:
 
     def kill(self, rng: random.Random) -> str | None:
         """SIGKILL one of the members; None if none runs."""
-        alive = [number for number, one in self._running.items() if one.returncode is None]
-        if not alive:
+        number = self._victim(rng)
+        if number is None:
             return None
-        number = rng.choice(alive)
         self._running[number].kill()
         self.killed += 1
         return f"{self.name}-{number} (pid {self._running[number].pid})"
+
+    async def freeze(self, rng: random.Random, pause_s: float) -> str | None:
+        """SIGSTOP one of the members, and SIGCONT after a pause; None if none runs.
+
+        After longer than its session lasts it is a zombie: it still has records that others were handed meanwhile.
+        """
+        number = self._victim(rng)
+        if number is None:
+            return None
+        process = self._running[number]
+        process.send_signal(signal.SIGSTOP)
+        try:
+            await asyncio.sleep(pause_s)
+        finally:
+            if process.returncode is None:
+                process.send_signal(signal.SIGCONT)
+        return f"{self.name}-{number} (pid {process.pid}) for {pause_s:.1f} s"
+
+    def _victim(self, rng: random.Random) -> int | None:
+        alive = [number for number, one in self._running.items() if one.returncode is None]
+        return rng.choice(alive) if alive and not self._stopping.is_set() else None
 
     async def stop(self, tasks: Iterable[asyncio.Task[None]]) -> None:
         """End the members, by SIGTERM and after a while by SIGKILL."""
@@ -106,6 +127,7 @@ class MemberGroup:
         for process in self._running.values():
             if process.returncode is None:
                 process.terminate()
+                process.send_signal(signal.SIGCONT)  # one that is frozen would not hear of it
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(END_S):
                 await asyncio.gather(*(one.wait() for one in self._running.values()))

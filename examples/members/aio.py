@@ -9,28 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import os
 import signal
 import sys
-from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
-
-
-def line_of(record: Any) -> bytes:
-    """What is written down of a record."""
-    key, value = record.key.decode(), record.value.decode()
-    place = {"partition": record.partition, "offset": record.offset, "member": str(os.getpid())}
-    return json.dumps({"key": key, "sequence": int(value.rpartition("/")[2]), **place}).encode() + b"\n"
+from lines import Lines
 
 
 async def receive(servers: str, topic: str, group: str, path: str) -> None:
     """Receive until told to end."""
     ending = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.set)
-    lines = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    lines = Lines(path)
     consumer = AIOKafkaConsumer(
         topic,
         bootstrap_servers=servers.split(","),
@@ -45,7 +36,7 @@ async def receive(servers: str, topic: str, group: str, path: str) -> None:
     async with consumer:
         while not ending.is_set():
             for partition, records in (await consumer.getmany(timeout_ms=200)).items():
-                os.write(lines, b"".join(map(line_of, records)))
+                lines.write((one.key, one.value, one.partition, one.offset) for one in records)
                 with contextlib.suppress(CommitFailedError, IllegalStateError, KafkaError):  # then it comes again
                     await consumer.commit({partition: records[-1].offset + 1})
 

@@ -9,13 +9,12 @@ record is what its value says behind the slash.
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import signal
 import sys
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from lines import Lines
 
 KINDS: Final[dict[str, dict[str, Any]]] = {
     "classic": {"partition.assignment.strategy": "range", "session.timeout.ms": 6000},
@@ -24,11 +23,9 @@ KINDS: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def line_of(record: Message) -> bytes:
+def handed(record: Message) -> tuple[bytes, bytes, int, int]:
     """What is written down of a record."""
-    key, value = (record.key() or b"").decode(), (record.value() or b"").decode()
-    place = {"partition": record.partition(), "offset": record.offset(), "member": str(os.getpid())}
-    return json.dumps({"key": key, "sequence": int(value.rpartition("/")[2]), **place}).encode() + b"\n"
+    return record.key() or b"", record.value() or b"", record.partition(), record.offset()
 
 
 def take_again(consumer: Consumer, kind: str) -> None:
@@ -50,12 +47,12 @@ def receive(kind: str, servers: str, topic: str, group: str, path: str) -> None:
     often = {"topic.metadata.refresh.interval.ms": 1000, "reconnect.backoff.max.ms": 1000, "log_level": 0}
     consumer = Consumer({**common, **often, **KINDS[kind], "enable.auto.offset.store": False})
     consumer.subscribe([topic])
-    lines = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    lines = Lines(path)
     while not ending:
         for record in consumer.consume(100, timeout=0.2):
             error = record.error()
             if error is None:
-                os.write(lines, line_of(record))
+                lines.write([handed(record)])
                 with contextlib.suppress(KafkaException):  # taken away meanwhile: whoever has it reads this again
                     consumer.store_offsets(record)  # what is committed from now on was written down
             elif error.code() == KafkaError.NOT_COORDINATOR:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import os
+import random
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,12 +19,15 @@ from anabranch.chaos.__main__ import main
 from anabranch.chaos.faults import Fired
 from anabranch.chaos.history import Send
 from anabranch.chaos.members import MemberFailed, MemberGroup
-from anabranch.chaos.run import Plan, chaos, report
+from anabranch.chaos.run import FIRST_COUNT, Plan, chaos, report
 
 log = logging.getLogger(__name__)
 
 MEMBERS = Path(__file__).parents[2] / "examples/members"
 PATIENCE_S = 300.0
+BY_HAND = pytest.mark.skipif(
+    not os.environ.get("ANABRANCH_INTEROP"), reason="THE CONTROL'S OTHER HALF IS NOT RUN: set ANABRANCH_INTEROP"
+)
 
 
 def python(*words: object) -> str:
@@ -100,6 +107,36 @@ async def test_a_command_that_gets_nowhere_ends_the_run(
     await one.stop(tasks)
 
 
+def state_of(process: asyncio.subprocess.Process) -> str:
+    """The letter that the kernel has for it: T when it is stopped."""
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.mark.processes
+async def test_a_frozen_member_goes_on_and_one_that_is_still_frozen_ends_with_the_run(tmp_path: Path) -> None:
+    async def until(stopped: bool) -> None:
+        while (state_of(process) == "T") != stopped:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    one = MemberGroup("g", python("-c", "import signal; signal.pause()"), "", tmp_path)
+    tasks = one.tasks()
+    async with asyncio.timeout(PATIENCE_S):
+        while len(one._running) < len(tasks):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        process = one._running[random.Random(0).choice(list(one._running))]
+        freezing = asyncio.create_task(one.freeze(random.Random(0), 0.5))
+        await until(stopped=True)
+        assert (await freezing or "").endswith(f"(pid {process.pid}) for 0.5 s")
+        await until(stopped=False)
+        freezing = asyncio.create_task(one.freeze(random.Random(0), PATIENCE_S))
+        await until(stopped=True)
+        await one.stop(tasks)
+    assert process.returncode == -signal.SIGTERM, "it was told to end, and woken so that it hears it"
+    freezing.cancel()
+    assert await one.freeze(random.Random(0), 0) is None
+    assert one.kill(random.Random(0)) is None
+
+
 def enough(fired: Sequence[Fired]) -> bool:
     return sum(one.name == "kill a stock member" for one in fired) >= 2 and len({one.name for one in fired}) >= 4
 
@@ -116,7 +153,15 @@ async def test_stock_groups_keep_the_order_of_keys_while_a_topic_grows(tmp_path:
         "librdkafka-848": python(MEMBERS / "librdkafka.py", "consumer"),
         "aiokafka": python(MEMBERS / "aio.py"),
     }
-    faults = ("kill", "freeze", "kill a stock member", "kill the controller", "reset connections", "isolate")
+    faults = (
+        "kill",
+        "freeze",
+        "kill a stock member",
+        "freeze a stock member",
+        "kill the controller",
+        "reset connections",
+        "isolate",
+    )
     plan = Plan(
         duration_s=20,
         enough=enough,
@@ -134,6 +179,36 @@ async def test_stock_groups_keep_the_order_of_keys_while_a_topic_grows(tmp_path:
     assert verdict.record.resizes, table
     for one in verdict.members:
         assert len({delivery.place for delivery in one.deliveries}) > 3, table
+
+
+@pytest.mark.processes
+@pytest.mark.zookeeper
+@pytest.mark.parametrize("gated", [False, pytest.param(True, marks=BY_HAND)], ids=["gates off", "gates on"])
+async def test_a_group_that_reads_the_newest_first_needs_gates(tmp_path: Path, gated: bool) -> None:
+    """The control: with gates off a run finds keys out of order."""
+    grown = FIRST_COUNT + 3
+
+    def has_read(_: Sequence[Fired]) -> bool:
+        return lines.is_file() and lines.stat().st_size > 0
+
+    lines = tmp_path / "members" / "late.jsonl"
+    plan = Plan(
+        duration_s=0,
+        enough=has_read,
+        pace_s=0.5,
+        readers=1,
+        rate=50,
+        resize_every_s=1,
+        faults=("replace a consumer",),
+        patience_s=PATIENCE_S,
+        members={"late": python(Path(__file__).with_name("newest_first.py"), grown)},
+        gated=gated,
+    )
+    verdict = await chaos(plan, say=log.info, directory=tmp_path, kafka="4.1")
+    table = "\n".join(report(verdict))
+    out_of_order = [line for line in verdict.anomalies if line.startswith("late: B1 key-order")]
+    assert bool(out_of_order) != gated, table
+    assert out_of_order == verdict.anomalies, table
 
 
 @pytest.mark.parametrize(
