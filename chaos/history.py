@@ -27,6 +27,7 @@ from anabranch.chaos.replication_events import (
     Truncated,
 )
 from anabranch.chaos.resize_events import ResizeEvents
+from anabranch.chaos.share_events import ShareEvents
 from anabranch.protocol.lineage import Lineage
 
 Outcome = Literal["ok", "fail", "info"]
@@ -323,6 +324,7 @@ class History:
     fetched: list[OffsetsFetched] = field(default_factory=list)
     resets: list[OffsetsReset] = field(default_factory=list)
     resizes: ResizeEvents = field(default_factory=ResizeEvents)
+    shares: ShareEvents = field(default_factory=ShareEvents)
     strays: list[Stray] = field(default_factory=list)
     replicas: dict[Place, dict[int, bytes]] = field(default_factory=dict)
     """Each replica's bytes up to the leader's high watermark when all was over."""

@@ -133,6 +133,10 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "the compiler's halves: what they write is compiled and held to Kafka's bytes",
         "protocol/: decoder_source emitter encoder_source layout",
     ),
+    "chaos/test_share_member.py": (
+        "a session is a member's, and is seen through it",
+        "chaos/: share_session",
+    ),
     "chaos/test_run.py": (
         "what a run consists of needs processes to be seen at work",
         "chaos/: archive clients cluster companion crash history scene",

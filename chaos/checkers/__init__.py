@@ -5,6 +5,7 @@
 | A | `data_plane` | what was sent with what is stored and was delivered (Jepsen's Kafka workload) |
 | A | `answers` | the error codes of answers with what their APIs allow (Kafka's response classes) |
 | A | `groups` | what members of a group read with what they committed (Jepsen's Kafka workload) |
+| A | `shares` | what members of a group that shares were handed with what they and their brokers did of it (KIP-932) |
 | A | `transactions` | what transactions wrote, read and committed with how they ended (Jepsen, KIP-98, KIP-447) |
 | B | `order` | the order of one key's records across resizes (KIP-253) |
 | B | `resizes` | what was done about a resize with what its invariants allow (`invariants` names them) |
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from anabranch.chaos.checkers import answers, brokers, data_plane, groups, order, resizes, transactions
+from anabranch.chaos.checkers import answers, brokers, data_plane, groups, order, resizes, shares, transactions
 from anabranch.chaos.checkers.shared import Checker
 from anabranch.chaos.history import History
 
@@ -27,6 +28,7 @@ CHECKERS: Final[dict[str, Checker]] = {
     **data_plane.CHECKERS,
     **answers.CHECKERS,
     **groups.CHECKERS,
+    **shares.CHECKERS,
     **transactions.CHECKERS,
     **order.CHECKERS,
     **resizes.CHECKERS,

@@ -55,8 +55,8 @@ class SimConnection:
         self.network = network
         self.hosts = (client.host, server.process.host)
         self.processes = (client, server.process)
-        self.client = SimTransport(self, client, server.process)
-        self.server = SimTransport(self, server.process, client)
+        self.client = SimTransport(self, client, (server.process.host, server.port))
+        self.server = SimTransport(self, server.process, (client.host, network.port_of_client()))
         self.pipes = (Pipe(self.client, self.server), Pipe(self.server, self.client))
         self.client.out, self.server.out = self.pipes
 
@@ -169,8 +169,8 @@ class Pipe:
 class SimTransport(asyncio.Transport):
     """One end of a connection."""
 
-    def __init__(self, connection: SimConnection, process: Process, peer: Process) -> None:
-        super().__init__({"peername": (peer.host, 0)})
+    def __init__(self, connection: SimConnection, process: Process, peer: tuple[str, int]) -> None:
+        super().__init__({"peername": peer})
         self.connection = connection
         self.process = process
         self.context = process.context.copy()

@@ -24,6 +24,7 @@ import logging
 import math
 import random
 import sys
+import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -254,9 +255,10 @@ class SimLoop(asyncio.BaseEventLoop):
         sys.unraisablehook = lambda _: None
         logging.disable(logging.CRITICAL)
         try:
-            for coroutine in pending:
-                _close(coroutine)
-            gc.collect()
+            with warnings.catch_warnings(action="ignore"):  # also of tasks that they begin, which nobody runs
+                for coroutine in pending:
+                    _close(coroutine)
+                gc.collect()
         finally:
             sys.unraisablehook = hook
             logging.disable(disabled)

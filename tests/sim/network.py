@@ -39,7 +39,13 @@ class SimNetwork:
         self._sent = 0
         self._newest: dict[tuple[str, str], int] = {}
         self._next_port = EPHEMERAL_PORTS_FROM
+        self._clients = 0
         loop.network = self
+
+    def port_of_client(self) -> int:
+        """A port that no client has had: an address tells one connection from another, as in life."""
+        self._clients += 1
+        return EPHEMERAL_PORTS_FROM + self._clients
 
     # --- what the loop asks for
 

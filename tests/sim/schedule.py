@@ -197,7 +197,7 @@ class Schedule:
 
     def run(self) -> Verdict:
         cluster = self.cluster
-        with _listening(cluster) as noticed, probes.watching(cluster), request_probes.watching(cluster):
+        with listening(cluster) as noticed, probes.watching(cluster), request_probes.watching(cluster):
             try:
                 cluster.loop.run(self._life())
             except SimulationStuck as error:
@@ -311,7 +311,7 @@ class Schedule:
 
 
 @contextlib.contextmanager
-def _listening(cluster: SimCluster) -> Iterator[_Noticed]:
+def listening(cluster: SimCluster) -> Iterator[_Noticed]:
     """Hear what is logged, whatever this process has been told to log: it is part of the story and its fingerprint."""
     root, noticed = logging.getLogger(), _Noticed(cluster)
     level, disabled = root.level, root.manager.disable

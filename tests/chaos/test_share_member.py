@@ -1,0 +1,128 @@
+"""Goal: what a member tells of its records is what became of them, also where a session or a lock was lost.
+
+Method: members in front of a real cluster that shows itself as Kafka 4.2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from anabranch.chaos.share_member import ShareMember, begin_at_earliest
+from anabranch.chaos.share_session import Saying, SharedRecord, Verdict
+from anabranch.cluster import Cluster
+from anabranch.protocol.errors import KafkaError
+from tests.broker.coordinators.shares.sharing import TOPIC, send, sharing
+
+GROUP = "g"
+
+
+@asynccontextmanager
+async def reading(cluster: Cluster, name: str) -> AsyncIterator[ShareMember]:
+    servers = cluster.bootstrap_servers.split(",")
+    await begin_at_earliest(servers[0], GROUP)
+    member = ShareMember(servers, GROUP, name, TOPIC, rng=random.Random(name), heartbeat_s=0.1)
+    beating = asyncio.create_task(member.beat_forever())
+    try:
+        yield member
+    finally:
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)
+        await member.close()
+
+
+async def some(member: ShareMember, count: int) -> list[SharedRecord]:
+    """So many records, by as many polls as it takes."""
+    got: list[SharedRecord] = []
+    while len(got) < count:
+        got += await member.poll(count - len(got), 200)
+    return got
+
+
+async def said(
+    member: ShareMember, verdict: Verdict, *records: SharedRecord, later: bool = False
+) -> dict[int, bool | None]:
+    """What became of what was said, by offset."""
+    outcome: dict[int, bool | None] = {}
+
+    def sayings() -> list[Saying]:
+        return [Saying(one, verdict, lambda holds, one=one: outcome.update({one.offset: holds})) for one in records]  # type: ignore[misc]
+
+    await member.say(sayings(), later=later)
+    return outcome
+
+
+async def test_what_is_said_holds_and_what_is_released_comes_again() -> None:
+    async with sharing() as cluster:
+        await send(cluster, 4)
+        async with reading(cluster, "a") as member:
+            zero, one, two, three = await some(member, 4)
+            assert [(record.place, record.value, record.delivery_count) for record in (zero, three)] == [
+                ((TOPIC, 0), b"0", 1),
+                ((TOPIC, 0), b"3", 1),
+            ]
+            assert await said(member, Verdict.ACCEPT, zero) == {0: True}
+            assert await said(member, Verdict.REJECT, one) == {1: True}
+            assert await said(member, Verdict.RELEASE, two) == {2: True}
+            later = await said(member, Verdict.ACCEPT, three, later=True)
+            assert later == {}
+            (again,) = await some(member, 1)
+            assert (again.offset, again.delivery_count, later) == (2, 2, {3: True})
+
+
+async def test_a_lock_that_ran_out_and_one_that_was_renewed() -> None:
+    lock = {"group_share_record_lock_duration_ms": "1000", "group_share_min_record_lock_duration_ms": "1000"}
+    async with sharing(**lock) as cluster:
+        await send(cluster, 2)
+        async with reading(cluster, "a") as member, reading(cluster, "b") as other:
+            lost, held = await some(member, 2)
+            renewing = asyncio.create_task(_renew(member, held))
+            assert [one.offset for one in await some(other, 1)] == [lost.offset]
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
+            assert await said(member, Verdict.ACCEPT, lost) == {0: False}
+            assert await said(member, Verdict.ACCEPT, held) == {1: True}
+
+
+async def _renew(member: ShareMember, record: SharedRecord) -> None:
+    while True:
+        assert await said(member, Verdict.RENEW, record) == {record.offset: True}
+        await asyncio.sleep(0.1)
+
+
+async def test_with_its_session_a_member_loses_what_it_holds() -> None:
+    async with sharing() as cluster:
+        await send(cluster, 2)
+        async with reading(cluster, "a") as member, reading(cluster, "b") as other:
+            first, second = await some(member, 2)
+            waits = await said(member, Verdict.ACCEPT, second, later=True)
+            await first.session.drop()
+            assert waits == {1: False}
+            assert await said(member, Verdict.ACCEPT, first) == {0: False}
+            assert {one.offset for one in await some(other, 2)} == {0, 1}
+
+
+async def test_a_member_goes_on_with_the_next_leader() -> None:
+    async with sharing(3) as cluster:
+        await send(cluster, 2)
+        async with reading(cluster, "a") as member:
+            (zero, _) = await some(member, 2)
+            assert await said(member, Verdict.ACCEPT, zero) == {0: True}
+            await cluster.crash_broker(zero.session.node)
+            got: list[SharedRecord] = []
+            while not got:
+                try:
+                    got = await some(member, 1)
+                except (KafkaError, OSError, TimeoutError):
+                    await asyncio.sleep(0.05)
+            assert (got[0].offset, got[0].session.node != zero.session.node) == (1, True)
+
+
+async def test_what_cannot_be_set_is_told() -> None:
+    async with sharing() as cluster:
+        with pytest.raises(KafkaError):
+            await begin_at_earliest(cluster.bootstrap_servers, "")

@@ -1,0 +1,148 @@
+"""Goal: shared records are one member's at a time and are dealt with once, while everybody may die; bugs would be seen.
+
+Method: schedules of `sharing`, as they are and with one bug in the product each. `python -m tests.sim.sharing` runs
+many.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from anabranch.broker.coordinators.share_groups import share_heartbeat
+from anabranch.broker.coordinators.shares.in_flight import InFlight, RecordState
+from anabranch.broker.coordinators.shares.share_coordinator import ShareCoordinator
+from anabranch.broker.coordinators.shares.share_partition import SharePartition
+from anabranch.broker.coordinators.shares.share_persister import SharePersister
+from anabranch.broker.coordinators.shares.share_state import ShareState
+from anabranch.broker.coordinators.shares.shared_partitions import SharedPartitions
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from tests.sim.sharing import FAULTS, play
+
+SCHEDULES = 8
+SCHEDULES_OF_A_BUG = 30
+
+
+def test_records_are_dealt_with_once_whoever_dies() -> None:
+    fired: Counter[str] = Counter()
+    for seed in range(SCHEDULES):
+        _, violations, happened = play(seed)
+        assert violations == [], f"repeat with: python -m tests.sim.sharing {seed}"
+        fired += happened
+    assert fired["accepted"] > 500
+    assert fired["handed out again"] > 100
+    assert sum(times for what, times in fired.items() if what.startswith("died: ")) > 3
+
+
+Bug = Callable[[pytest.MonkeyPatch], None]
+
+
+def what_is_held_is_free(patch: pytest.MonkeyPatch) -> None:
+    free = property(lambda one: one.state in (RecordState.AVAILABLE, RecordState.ACQUIRED) and one.becomes is None)
+    patch.setattr(InFlight, "free", free)
+
+
+def leaders_forget_what_was_stored(patch: pytest.MonkeyPatch) -> None:
+    product = SharePersister.read
+
+    async def read(persister: SharePersister, key: Any, leader_epoch: int) -> ShareState:
+        found = await product(persister, key, leader_epoch)
+        found.batches = []
+        return found
+
+    patch.setattr(SharePersister, "read", read)
+
+
+def nothing_is_fenced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ShareState, "fence", lambda state, **epochs: None)
+
+
+def locks_never_run_out(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SharePartition, "expire", lambda partition, now_ms: [])
+
+
+def the_start_is_where_the_last_leader_says(patch: pytest.MonkeyPatch) -> None:
+    """Found by these schedules."""
+    product = ShareState.take
+
+    def take(state: ShareState, start_offset: int, *change: Any) -> None:
+        state.start_offset = start_offset
+        product(state, start_offset, *change)
+
+    patch.setattr(ShareState, "take", take)
+
+
+def a_coordinator_trusts_its_topics(patch: pytest.MonkeyPatch) -> None:
+    """Found by these schedules: one that has just started knows of no topics."""
+    product = ShareCoordinator._known
+
+    def known(coordinator: ShareCoordinator, key: Any) -> Any:
+        if coordinator._metadata.topic_name(key.topic_id) is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return product(coordinator, key)
+
+    patch.setattr(ShareCoordinator, "_known", known)
+
+
+def a_lost_answer_is_not_said_again(patch: pytest.MonkeyPatch) -> None:
+    """Found by these schedules: the member's heartbeat says again what it wants, and is told nothing."""
+    product = share_heartbeat._stay
+
+    def stay(decision: Any, request: Any, sender: Any) -> None:
+        before = decision.group.members.get(request.member_id)
+        product(decision, request, sender)
+        if request.member_epoch and before is not None and decision.answer.assignment == before.assigned:
+            decision.answer = dataclasses.replace(decision.answer, assignment=None)
+
+    patch.setattr(share_heartbeat, "_stay", stay)
+
+
+def a_change_is_stored_when_it_is_asked_for(patch: pytest.MonkeyPatch) -> None:
+    """A member hears that what it said holds, and nobody waits for the coordinator."""
+    product = SharedPartitions._store
+
+    async def store(partitions: SharedPartitions, one: Any, batches: Any) -> None:
+        one.shared.complete(batches)
+        partitions._background.spawn(late(partitions, one, batches))
+
+    async def late(partitions: SharedPartitions, one: Any, batches: Any) -> None:
+        try:
+            await product(partitions, one, batches)
+        except KafkaError:
+            return
+
+    patch.setattr(SharedPartitions, "_store", store)
+
+
+NO_END = "every record is dealt with did not happen"
+DEPOSED = ("broker freezes", "zookeeper cut off", "link cut")
+UNHEARD = ("share coordinator dies", "dies at a step", "connections reset")
+
+
+@pytest.mark.parametrize(
+    ("bug", "faults", "first", "shown_by"),
+    [
+        (what_is_held_is_free, FAULTS, 1, "a44"),
+        (leaders_forget_what_was_stored, FAULTS, 0, "a42"),
+        (nothing_is_fenced, DEPOSED, 6, "a45"),
+        (locks_never_run_out, FAULTS, 0, NO_END),
+        (the_start_is_where_the_last_leader_says, UNHEARD, 0, "a47"),
+        (a_coordinator_trusts_its_topics, FAULTS, 0, "a44"),
+        (a_lost_answer_is_not_said_again, FAULTS, 2, NO_END),
+        (a_change_is_stored_when_it_is_asked_for, FAULTS, 0, "a42"),
+    ],
+)
+def test_a_planted_bug_is_caught(
+    bug: Bug, faults: tuple[str, ...], first: int, shown_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first seed shows it; where that is no longer so, another one should, and `first` is to be set to that."""
+    bug(monkeypatch)
+    for seed in range(first, first + SCHEDULES_OF_A_BUG):
+        _, violations, _ = play(seed, faults=faults)
+        if shown_by in "\n".join(violations):
+            return
+    pytest.fail(f"{SCHEDULES_OF_A_BUG} schedules did not show it")
