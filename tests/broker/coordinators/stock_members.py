@@ -35,12 +35,19 @@ class StockMember:
     """One member; as leader it deals out all partitions that the metadata has, in turn."""
 
     def __init__(
-        self, admin: Admin, *, instance: str | None = None, protocol: str = "range", holds_gates: bool = False
+        self,
+        admin: Admin,
+        *,
+        instance: str | None = None,
+        protocol: str = "range",
+        protocol_type: str = "consumer",
+        holds_gates: bool = False,
     ) -> None:
         self.admin = admin
         admin.network.follow(TOPIC)
         self.instance = instance
         self.protocol = protocol
+        self.protocol_type = protocol_type
         self.holds_gates = holds_gates
         self.member_id = ""
         self.generation = -1
@@ -59,7 +66,7 @@ class StockMember:
             rebalance_timeout_ms=10_000,
             member_id=self.member_id,
             group_instance_id=self.instance,
-            protocol_type="consumer",
+            protocol_type=self.protocol_type,
             protocols=[JoinGroupRequestProtocol(name=self.protocol, metadata=subscription)],
             holds_gates=self.holds_gates,
         )
@@ -86,7 +93,7 @@ class StockMember:
                 generation_id=self.generation,
                 member_id=self.member_id,
                 group_instance_id=self.instance,
-                protocol_type="consumer",
+                protocol_type=self.protocol_type,
                 protocol_name=self.protocol,
                 assignments=rows,
             )

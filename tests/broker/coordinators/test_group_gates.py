@@ -148,6 +148,7 @@ async def test_a_group_without_a_commit_is_let_go_if_the_topic_says_so(monkeypat
         ({"reshard_legacy_consumers": "ignore"}, {}),
         ({"enable_ordered_delivery": "false"}, {}),
         ({}, {"protocol": "RoundRobinAssigner"}),
+        ({}, {"protocol_type": "connect"}),  # whatever its protocols are called
         ({}, {"holds_gates": True}),
     ],
 )
