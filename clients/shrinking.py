@@ -53,7 +53,8 @@ async def check_shrink(network: Network, topic: Topic) -> None:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
             f"{topic.name} does not shrink while consumers without gates read it, as keys would not keep their order "
-            f"for them ({why}; {told(groups[0], topic.name)}): stop them until it has, or set {SHRINK}=warn",
+            f"for them ({why}; {told(groups[0], topic.name)}): let them read all, and stop them "
+            f"until it has shrunk, or set {SHRINK}=warn",
         )
 
 
