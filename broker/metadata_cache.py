@@ -123,7 +123,7 @@ class MetadataCache:
         self.image = ClusterImage()
         self._inter_broker_listener = inter_broker_listener
         self._listeners: list[Callable[[ClusterImage, ClusterImage], None]] = []
-        self._on_gone: list[Callable[[Collection[str]], None]] = []
+        self._on_gone: list[Callable[[Mapping[str, bytes]], None]] = []
         self._on_lineages: list[Callable[[Collection[str]], None]] = []
         self._waiters: list[tuple[Callable[[ClusterImage], bool], asyncio.Future[None]]] = []
 
@@ -152,8 +152,8 @@ class MetadataCache:
         """Call `listener(before, after)` after every update."""
         self._listeners.append(listener)
 
-    def on_gone(self, listener: Callable[[Collection[str]], None]) -> None:
-        """Call `listener(names)` after topics are gone; new topics may have their names by now."""
+    def on_gone(self, listener: Callable[[Mapping[str, bytes]], None]) -> None:
+        """Call `listener(ids by name)` after topics are gone; new topics may have their names by now."""
         self._on_gone.append(listener)
 
     def on_lineages(self, listener: Callable[[Collection[str]], None]) -> None:
@@ -184,9 +184,9 @@ class MetadataCache:
         self.image = applied(before, request, self._inter_broker_listener)
         for listener in self._listeners:
             listener(before, self.image)
-        if names := gone(before, self.image, request):
-            for hears_of_names in self._on_gone:
-                hears_of_names(names)
+        if lost := gone(before, self.image, request):
+            for hears_of_lost in self._on_gone:
+                hears_of_lost(lost)
         if names := [one.topic_name for one in grouped_by_topic(request) if one.generation > 0]:
             for hears_of_names in self._on_lineages:
                 hears_of_names(names)
@@ -247,15 +247,15 @@ def respelled(alike: Mapping[str, tuple[str, ...]], name: str, *, there: bool) -
     return changed
 
 
-def gone(before: ClusterImage, after: ClusterImage, request: UpdateMetadataRequest) -> list[str]:
-    """The topics that an update has taken away, or replaced by others of the same names."""
+def gone(before: ClusterImage, after: ClusterImage, request: UpdateMetadataRequest) -> dict[str, bytes]:
+    """The topics that an update has taken away, or replaced by others of the same names, and the ids that they had."""
     told = before.topics if request.type == FULL_UPDATE else [one.topic_name for one in grouped_by_topic(request)]
-    names = []
+    lost = {}
     for name in told:
         known, now = before.topics.get(name), after.topics.get(name)
         if known is not None and (now is None or is_another(known, now.topic_id)):
-            names.append(name)
-    return names
+            lost[name] = known.topic_id
+    return lost
 
 
 def is_another(known: TopicImage, topic_id: bytes) -> bool:

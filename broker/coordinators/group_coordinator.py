@@ -193,11 +193,13 @@ class GroupCoordinator:
             self.alarm.start()
             self.table.leadership.on_leader(topic, partition, leader_epoch)
 
-    def on_topics_gone(self, names: Collection[str]) -> None:
-        """Offsets in topics that were deleted mean nothing to a later topic of the same name."""
-        gone = frozenset(names)
+    def on_topics_gone(self, lost: Mapping[str, bytes]) -> None:
+        """What groups have of topics that were deleted means nothing to a later topic of the same name."""
+        gone, ids = frozenset(lost), frozenset(lost.values())
         for slot in list(self.table.slots.values()):
             slot.gates.forget_topics(gone)
+            if isinstance(slot.group, ShareGroup) and not ids.isdisjoint(slot.group.names):
+                self._background.spawn(self.sharers.topics_gone(slot, ids))
             if dead := [partition for partition in slot.offsets.partitions() if partition[0] in gone]:
                 self._background.spawn(self.offsets.forget(slot, dead))
 

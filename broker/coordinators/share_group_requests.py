@@ -9,7 +9,7 @@ alterShareGroupOffsets, deleteShareGroupOffsets).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.coordinators.consumer_groups.assignment import Assignment, each
@@ -234,6 +234,12 @@ class ShareGroupRequests:
         assert isinstance(group, ShareGroup)
         await self._delete_states(group, {topic_id: group.initialized.get(topic_id, frozenset())})
         await self._take(slot, share_heartbeat.forgotten(group, [topic_id]))
+
+    async def topics_gone(self, slot: Slot, topic_ids: Collection[bytes]) -> None:
+        """Forget topics that were deleted; those who keep the states forget them by themselves."""
+        group = slot.group
+        if isinstance(group, ShareGroup):
+            await self._take_if_alive(slot, group, share_heartbeat.forgotten(group, topic_ids))
 
     async def delete_states(self, slot: Slot) -> None:
         """Forget all that is kept of a group, which is about to be deleted. Raises KafkaError."""

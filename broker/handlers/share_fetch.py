@@ -140,7 +140,7 @@ async def acquire(answer: Answer, request: ShareFetchRequest, session: ShareSess
             readable[where] = await share_requests.shared(ctx, session.group, *where)
         except KafkaError as error:
             answer.refuse(where, error, acknowledged=False)
-    acquire_now(answer, request, session.member, readable)
+    acquire_now(answer, request, session, readable)
     if answer.rows or request.max_wait_ms <= 0 or not readable:
         return
     watched: dict[Partition, SharedPartition] = {one.partition: one for one in readable.values()}
@@ -151,23 +151,25 @@ async def acquire(answer: Answer, request: ShareFetchRequest, session: ShareSess
 
     rooms = ctx.services.replicas.rooms
     await rooms.park(rooms.fetches, watched, request.max_wait_ms, ready)
-    acquire_now(answer, request, session.member, readable)
+    acquire_now(answer, request, session, readable)
 
 
 def acquire_now(
-    answer: Answer, request: ShareFetchRequest, member: str, readable: dict[PartitionId, SharedPartition]
+    answer: Answer, request: ShareFetchRequest, session: ShareSession, readable: dict[PartitionId, SharedPartition]
 ) -> None:
-    """Acquire what there is, until it is enough for the request."""
-    partitions = answer.ctx.services.shares.partitions
+    """Acquire what there is, until it is enough for the request; nothing for a session that ended while it waited."""
+    shares = answer.ctx.services.shares
+    if not shares.sessions.goes_on(session):
+        return
     records_left, bytes_left = request.max_records, request.max_bytes
     for where, one in readable.items():
         if records_left <= 0 or bytes_left <= 0:
             return
         try:
             one.partition.check_leader()
-            records, acquired = partitions.acquire(
+            records, acquired = shares.partitions.acquire(
                 one,
-                member,
+                session.member,
                 max_records=records_left,
                 batch_size=request.batch_size,
                 max_bytes=bytes_left,

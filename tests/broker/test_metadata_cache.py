@@ -277,21 +277,21 @@ def test_an_update_goes_through_no_other_topics() -> None:
     known = ClusterImage(image.brokers, Untraversed(image.topics.items()), image.names, image.alike, 1, True)
     request = update(topic(gone_partition(), name="c"), topic(partition(0), name="d", topic_id=ID_B))
     after = applied(known, request)
-    assert gone(known, after, request) == ["c"]
+    assert gone(known, after, request) == {"c": image.topics["c"].topic_id}
     assert "d" in after.topics and "c" not in after.topics
 
 
 def test_who_asks_hears_of_topics_that_are_gone_and_of_those_that_others_took_the_names_of() -> None:
     cache = MetadataCache()
-    heard: list[list[str]] = []
-    cache.on_gone(lambda names: heard.append(sorted(names)))
+    heard: list[dict[str, bytes]] = []
+    cache.on_gone(lambda lost: heard.append(dict(lost)))
     cache.apply(update(*(topic(partition(0), name=name, topic_id=name.encode() * 16) for name in "abcd")))
     cache.apply(update(topic(partition(0, epoch=3), name="a", topic_id=b"a" * 16)))
     assert not heard
     cache.apply(update(topic(gone_partition(), name="a"), topic(partition(0), name="b", topic_id=ID_B)))
-    assert heard == [["a", "b"]]
+    assert heard == [{"a": b"a" * 16, "b": b"b" * 16}]
     cache.apply(update(topic(partition(0), name="d", topic_id=b"d" * 16), type=2))
-    assert heard[1:] == [["b", "c"]], "a full update names what there is"
+    assert heard[1:] == [{"b": ID_B, "c": b"c" * 16}], "a full update names what there is"
 
 
 NAMES = ["a.b", "a_b", "a.b.c", "a_b.c", "ab", "a-b"]

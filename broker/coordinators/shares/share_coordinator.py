@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -61,6 +61,8 @@ class ShareShard:
     snapshots: dict[ShareKey, int] = field(default_factory=dict)
     """The offset of each key's last snapshot."""
     turns: dict[ShareKey, asyncio.Lock] = field(default_factory=dict)
+    lost: set[bytes] = field(default_factory=set)
+    """The ids of topics that were deleted while this was loading."""
 
     def apply(self, entry: Put | Settle) -> None:
         """Take in the next entry of the journal while loading. Raises DecodeError."""
@@ -107,6 +109,7 @@ class ShareCoordinator:
             on_loaded=self._loaded,
             on_closed=lambda _shard, _code: None,
         )
+        metadata.on_gone(self._topics_gone)
         replicas.on_leader(self._leadership.on_leader)
         replicas.on_resign(self._leadership.on_resign)
         for partition in replicas.partitions():
@@ -183,8 +186,8 @@ class ShareCoordinator:
             await self._update(shard, key, state, start_offset, batches, complete_count, leader_epoch)
 
     async def delete(self, key: ShareKey) -> None:
-        """The group shares this partition no longer; harmless where it never did."""
-        shard, _ = self._known(key)
+        """The group shares this partition no longer; harmless where it never did, or whose topic is gone."""
+        shard = self._leadership.shard_of(name_of(key))
         async with _turn(shard, key):
             if key in shard.states:
                 tombstones = [(encode_key(key, kind), None) for kind in (SNAPSHOT, UPDATE)]
@@ -269,6 +272,26 @@ class ShareCoordinator:
 
     def _loaded(self, shard: ShareShard) -> None:
         log.info("loaded %d shared partitions of partition %d", len(shard.states), shard.partition)
+        self._forget_topics(shard, shard.lost)
+
+    def _topics_gone(self, lost: Mapping[str, bytes]) -> None:
+        """Topics were deleted. One that is missing at another time may be one that was not heard of yet."""
+        for shard in self.shards():
+            if shard.loading:
+                shard.lost.update(lost.values())
+            else:
+                self._forget_topics(shard, lost.values())
+
+    def _forget_topics(self, shard: ShareShard, topic_ids: Collection[bytes]) -> None:
+        for key in shard.states:
+            if key.topic_id in topic_ids:
+                self._background.spawn(self._forget(key))
+
+    async def _forget(self, key: ShareKey) -> None:
+        try:
+            await self.delete(key)
+        except KafkaError as error:
+            log.info("%s: its topic is gone, and it is kept for now: %s", key, error)
 
 
 def _turn(shard: ShareShard, key: ShareKey) -> asyncio.Lock:

@@ -86,6 +86,10 @@ class ShareSessions:
         session.epoch = 1 if epoch == LAST_EPOCH else epoch + 1
         return session
 
+    def goes_on(self, session: ShareSession) -> bool:
+        """Whether a session is not over, and no other one has taken its place."""
+        return self._sessions.get((session.group, session.member)) is session
+
     def has(self, group: str) -> bool:
         """Whether any member of a group has a session here."""
         return any(known == group for known, _ in self._sessions)

@@ -198,7 +198,12 @@ class SharedPartitions:
     def acquire(
         self, one: SharedPartition, member: str, *, max_records: int, batch_size: int, max_bytes: int, strict: bool
     ) -> tuple[Buffer, list[Acquired]]:
-        """Read on for a member, and lock what it gets. Raises KafkaError."""
+        """Read on for a member, and lock what it gets. Raises KafkaError.
+
+        A member that waited for what was brought up anew meanwhile gets nothing: its locks would bind nobody.
+        """
+        if self.known(one.key) is not one:
+            return b"", []
         shared, log_ = one.shared, one.partition.log
         shared.move_start(log_.log_start_offset)
         limit = one.limit

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from anabranch import Admin
+from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
 from anabranch.protocol.apis.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -23,7 +25,7 @@ from anabranch.protocol.apis.describe_share_group_offsets import (
 from anabranch.protocol.apis.list_groups import ListGroupsRequest
 from anabranch.protocol.apis.share_group_describe import ShareGroupDescribeRequest
 from anabranch.protocol.errors import ErrorCode
-from tests.broker.coordinators.shares.sharing import ACCEPT, RELEASE, TOPIC, Member, members, send, sharing
+from tests.broker.coordinators.shares.sharing import ACCEPT, RELEASE, TOPIC, Member, members, send, sharing, until
 
 
 async def ask(member: Member, request: Any) -> Any:
@@ -84,6 +86,33 @@ async def test_administrators_see_a_group_move_it_and_delete_it() -> None:
         assert (await ask(admin, delete)).results[0].error_code == ErrorCode.NONE
         assert (await ask(admin, ListGroupsRequest())).groups == []
         assert (await ask(admin, forget)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+async def test_with_a_topic_goes_all_that_was_kept_of_it() -> None:
+    async with sharing() as cluster, members(cluster, "a", "b") as (a, admin):
+        await a.join()
+        await a.fetch()
+        await send(cluster, 2)
+        await a.fetch()
+        assert await a.acknowledge(0, 1, ACCEPT) == (0, 0)
+        await a.fetch(session_epoch=-1)
+        await a.beat(-1)
+        (node,) = cluster.nodes.values()
+        group, (shard,) = (
+            node.services.groups.table.slots["g"].group,
+            [one for one in node.services.shares.coordinator.shards() if one.states],
+        )
+        assert isinstance(group, ShareGroup)
+        async with Admin(cluster.bootstrap_servers) as user:
+            await user.delete_topics([TOPIC])
+        await until(lambda: not shard.states and not group.initialized)
+        assert await offsets(admin) == []
+        assert (await ask(admin, DeleteGroupsRequest(groups_names=["g"]))).results[0].error_code == ErrorCode.NONE
+        await cluster.stop_broker(1)
+        await cluster.start_broker(1)
+        coordinator = cluster.nodes[1].services.shares.coordinator
+        await until(lambda: {one.loading for one in coordinator.shards()} == {False})
+        assert not any(one.states for one in coordinator.shards())
 
 
 async def test_a_group_outlives_its_coordinator() -> None:

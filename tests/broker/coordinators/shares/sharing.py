@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -188,6 +188,14 @@ async def members(cluster: Cluster, *names: str) -> AsyncIterator[list[Member]]:
     finally:
         for one in made:
             await one.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what a cluster comes to; `sharing` limits it."""
+    while True:
+        if condition():
+            return
+        await asyncio.sleep(0.01)
 
 
 async def send(cluster: Cluster, count: int) -> None:

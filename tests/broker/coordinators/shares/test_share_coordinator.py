@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from anabranch import Admin
 from anabranch.broker.coordinators.shares.in_flight import RecordState, StateBatch
 from anabranch.broker.coordinators.shares.share_coordinator import name_of
 from anabranch.broker.coordinators.shares.share_persister import SharePersister
@@ -21,7 +22,7 @@ from anabranch.broker.metadata_cache import ClusterImage
 from anabranch.cluster import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import SHARE_STATE_TOPIC
-from tests.broker.coordinators.shares.sharing import TOPIC, sharing
+from tests.broker.coordinators.shares.sharing import TOPIC, sharing, until
 
 DONE = StateBatch(0, 4, RecordState.ACKNOWLEDGED, 1)
 
@@ -85,6 +86,20 @@ async def test_a_coordinator_that_has_not_heard_of_topics_yet_keeps_what_it_keep
         assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "it cannot know"
         metadata.image = heard
         assert (await persister.read(key, 5)).start_offset == 5
+
+
+async def test_a_topic_that_goes_while_states_are_loaded_is_forgotten_then() -> None:
+    async with keeping() as (cluster, _, key), Admin(cluster.bootstrap_servers) as admin:
+        (node,) = cluster.nodes.values()
+        keeper = node.services.shares.coordinator
+        (shard,) = [one for one in keeper.shards() if one.states]
+        shard.loading = True
+        await admin.delete_topics([TOPIC])
+        await until(lambda: key.topic_id in shard.lost)
+        assert key in shard.states
+        shard.loading = False
+        keeper._loaded(shard)
+        await until(lambda: not shard.states)
 
 
 async def test_snapshots_take_the_place_of_what_was_before_them() -> None:

@@ -20,6 +20,7 @@ from tests.broker.coordinators.shares.sharing import (
     members,
     send,
     sharing,
+    until,
 )
 
 
@@ -65,6 +66,33 @@ async def test_what_a_member_held_is_others_when_its_connection_or_session_ends(
         assert (await b.fetch(session_epoch=-1)).error == 0
         b.session_epoch = 0
         assert (await b.fetch(wait_ms=60_000)).acquired == [(0, 0, 3)]
+
+
+async def test_a_fetch_that_waits_gets_nothing_once_its_session_is_over() -> None:
+    async with sharing() as cluster, members(cluster, "a", "a") as (a, again):
+        await begun(a)
+        (node,) = cluster.nodes.values()
+        waiting = asyncio.create_task(a.fetch(wait_ms=60_000))
+        await until(lambda: len(node.services.replicas.rooms.fetches) > 0)
+        again.assigned = a.assigned
+        assert (await again.fetch()).acquired == [], "it begins anew, over another connection"
+        await send(cluster, 1)
+        got = await again.fetch(wait_ms=60_000)
+        assert (got.acquired, (await waiting).acquired) == ([(0, 0, 1)], [])
+
+
+async def test_a_fetch_that_waits_gets_nothing_of_what_was_brought_up_anew_meanwhile() -> None:
+    async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
+        await begun(a, b)
+        (node,) = cluster.nodes.values()
+        waiting = asyncio.create_task(a.fetch(wait_ms=60_000))
+        await until(lambda: len(node.services.replicas.rooms.fetches) > 0)
+        (key,) = node.services.shares.partitions.served()
+        node.services.shares.partitions.forget(key)
+        assert (await b.fetch()).acquired == []
+        await send(cluster, 1)
+        got = [*(await waiting).acquired, *(await b.fetch(wait_ms=1)).acquired]
+        assert got == [(0, 0, 1)], "one of them has it"
 
 
 async def test_a_lock_runs_out_unless_it_is_renewed() -> None:
