@@ -46,7 +46,7 @@ group.consumer.migration.policy | string | = | bidirectional, upgrade, downgrade
 group.consumer.min.heartbeat.interval.ms | int | = | 1.. |  | The shortest interval that a group may be given.
 group.consumer.min.session.timeout.ms | int | = | 1.. |  | The shortest session that a group may be given.
 group.consumer.session.timeout.ms | int | = | 1.. |  | After how much silence a member of such a group is out.
-group.coordinator.rebalance.protocols | list | classic | consumer, classic, share, unknown |  | Whose groups there are.
+group.coordinator.rebalance.protocols | list | classic | consumer, classic, share, streams, unknown |  | Kinds of group.
 group.initial.rebalance.delay.ms | int | = |  |  | How long a new group waits for more members.
 group.max.session.timeout.ms | int | = |  |  | The longest session that a member may ask for.
 group.max.size | int | = | 1.. |  | The most members of one group.

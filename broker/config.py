@@ -147,6 +147,17 @@ class BrokerSettings:
     group_consumer_max_size: int = 2147483647
     group_consumer_migration_policy: str = "bidirectional"
     """Which groups may change their kind while members run."""
+    # groups of Kafka Streams
+    group_streams_heartbeat_interval_ms: int = 5000
+    group_streams_min_heartbeat_interval_ms: int = 5000
+    group_streams_max_heartbeat_interval_ms: int = 15000
+    group_streams_session_timeout_ms: int = 45000
+    group_streams_min_session_timeout_ms: int = 45000
+    group_streams_max_session_timeout_ms: int = 60000
+    group_streams_max_size: int = 2147483647
+    group_streams_num_standby_replicas: int = 0
+    group_streams_max_standby_replicas: int = 2
+    group_streams_initial_rebalance_delay_ms: int = 3000
     # shared partitions
     group_share_delivery_count_limit: int = 5
     group_share_heartbeat_interval_ms: int = 5000

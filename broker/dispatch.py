@@ -151,6 +151,8 @@ HANDLERS: Final[tuple[Served, ...]] = (
     Served("WriteShareGroupState", "0-1"),
     Served("DeleteShareGroupState", "0"),
     Served("ReadShareGroupStateSummary", "0-1"),
+    Served("StreamsGroupHeartbeat", "0"),
+    Served("StreamsGroupDescribe", "0"),
     Served("DescribeShareGroupOffsets", "0-1"),
     Served("AlterShareGroupOffsets", "0"),
     Served("DeleteShareGroupOffsets", "0"),

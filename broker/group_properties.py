@@ -26,9 +26,9 @@ share.heartbeat.interval.ms | int | 5000 | 1.. |  | How often members of a group
 share.isolation.level | string | read_uncommitted | read_committed, read_uncommitted |  | Whether they get open records.
 share.record.lock.duration.ms | int | 30000 | 1000.. |  | For how long a shared record is its member's.
 share.session.timeout.ms | int | 45000 | 1.. |  | After how much silence a member of a group that shares is out.
-streams.heartbeat.interval.ms | int | 5000 | 1.. |  | Known to Kafka; without effect here.
-streams.num.standby.replicas | int | 0 | 0.. |  | Known to Kafka; without effect here.
-streams.session.timeout.ms | int | 45000 | 1.. |  | Known to Kafka; without effect here.
+streams.heartbeat.interval.ms | int | 5000 | 1.. |  | How often members of a group of Kafka Streams send heartbeats.
+streams.num.standby.replicas | int | 0 | 0.. |  | How many copies of a state they keep beside the active one.
+streams.session.timeout.ms | int | 45000 | 1.. |  | After how much silence a member of such a group is out.
 """
 BOUNDED: Final = (
     "consumer.heartbeat.interval.ms",
@@ -36,7 +36,10 @@ BOUNDED: Final = (
     "share.heartbeat.interval.ms",
     "share.record.lock.duration.ms",
     "share.session.timeout.ms",
+    "streams.heartbeat.interval.ms",
+    "streams.session.timeout.ms",
 )
+STANDBYS: Final = "streams.num.standby.replicas"
 RESET: Final = "share.auto.offset.reset"
 ISOLATION: Final = "share.isolation.level"
 LATEST: Final = "latest"
@@ -78,7 +81,10 @@ def check(settings: BrokerSettings, given: Mapping[str, str]) -> None:
         for name in BOUNDED:
             if name in given:
                 _check_bounds(settings, name, int(given[name]))
-        for kind in ("consumer", "share"):
+        if int(given.get(STANDBYS, 0)) > settings.group_streams_max_standby_replicas:
+            bound = f"group.streams.max.standby.replicas={settings.group_streams_max_standby_replicas}"
+            raise ConfigError(f"{STANDBYS}={given[STANDBYS]} must be at most {bound}")
+        for kind in ("consumer", "share", "streams"):
             beat, session = (effective(settings, given, f"{kind}.{one}") for one in (HEARTBEAT, SESSION))
             if beat >= session:
                 raise ConfigError(f"{kind}.{HEARTBEAT}={beat} must be less than {kind}.{SESSION}={session}")

@@ -120,6 +120,12 @@ class Services:
         return "share" in given.split(",") or self.persona.finalized_features.get("share.version", 0) > 0
 
     @property
+    def has_streams_groups(self) -> bool:
+        """Whether there are groups of Kafka Streams (KIP-1071): as it was set, or as the Kafka that is shown."""
+        given = self.settings.group_coordinator_rebalance_protocols
+        return "streams" in given.split(",") if given else self.persona.finalized_features.get("streams.version", 0) > 0
+
+    @property
     def has_group_configs(self) -> bool:
         """Whether single groups can be set: in a Kafka that has groups whose broker assigns."""
         return "group.version" in self.persona.supported_features

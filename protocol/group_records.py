@@ -1,4 +1,4 @@
-"""How the records of groups whose broker assigns, and of those that share, stand in `__consumer_offsets`.
+"""How the records of groups whose broker assigns, that share, or run Streams, stand in `__consumer_offsets`.
 
 A key's int16 version is its kind, and names the classes of key and value; values are all version 0. A null value
 deletes. Source: Kafka's `GroupCoordinatorRecordSerde`.
@@ -10,12 +10,13 @@ import struct
 from collections.abc import Mapping
 from typing import Any, Final
 
-from anabranch.protocol import codec, consumer_group_records, share_group_records
+from anabranch.protocol import codec, consumer_group_records, share_group_records, streams_group_records
 from anabranch.protocol.errors import DecodeError
 
 KINDS: Final[Mapping[int, tuple[type[Any], type[Any] | None]]] = {
     **consumer_group_records.KINDS,
     **share_group_records.KINDS,
+    **streams_group_records.KINDS,
 }
 VALUE_OF: Final = dict(KINDS.values())
 _KIND_OF: Final = {key: kind for kind, (key, _) in KINDS.items()}

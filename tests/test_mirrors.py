@@ -53,6 +53,11 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "a group and how it is described are what heartbeats make of them",
         "broker/coordinators/share_groups/: share_administration share_group",
     ),
+    "broker/coordinators/streams_groups/test_streams_heartbeat.py": (
+        "a group, what its members may do and how it is described are what heartbeats make of them",
+        "broker/coordinators/streams_groups/: streams_administration streams_admission streams_decision streams_group "
+        "streams_member tasks",
+    ),
     "broker/coordinators/shares/test_shared_partitions.py": (
         "what the parts do together shows in what members are answered",
         "broker/coordinators/shares/: shares",

@@ -32,6 +32,7 @@ from anabranch.broker.coordinators.group_events import Close, Heartbeat, Join, L
 from anabranch.broker.coordinators.members import Member as FormerMember
 from anabranch.broker.coordinators.replicated_journal import CONSUMER_GROUP_ERRORS, GROUP_ERRORS, Journal
 from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
+from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup
 from anabranch.protocol import group_records
 from anabranch.protocol.apis.consumer_group_heartbeat import (
     Assignment,
@@ -172,7 +173,7 @@ class ConsumerGroupRequests:
         group, topics = slot.group, self.topics.of(slot.group_id)
         if isinstance(group, ConsumerGroup):
             return Decision(group, topics, limits, self._clock_ms())
-        if not joins or isinstance(group, ShareGroup):
+        if not joins or isinstance(group, ShareGroup | StreamsGroup):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {slot.group_id!r} is of another kind")
         if not len(group.members):
             anew = ConsumerGroup(slot.group_id)
@@ -211,7 +212,7 @@ class ConsumerGroupRequests:
     async def make_classic(self, slot: Slot) -> bool:
         """A classic member joins a group that has no members: whether it is a classic one now. Raises KafkaError."""
         group = slot.group
-        assert isinstance(group, ConsumerGroup), f"{slot.group_id} is of the classic protocol"
+        assert isinstance(group, ConsumerGroup | StreamsGroup), f"{slot.group_id} is of another protocol"
 
         def appended(_first_offset: int) -> None:
             group.dead = True
@@ -219,7 +220,7 @@ class ConsumerGroupRequests:
             slot.group.generation = group.epoch  # no generation comes twice
 
         await slot.write(self._journal, slot.tombstones(), GROUP_ERRORS, appended=appended)
-        return not isinstance(slot.group, ConsumerGroup | ShareGroup)
+        return not isinstance(slot.group, ConsumerGroup | ShareGroup | StreamsGroup)
 
     async def expire(self, slot: Slot) -> None:
         """Put out the members whose timers have run out."""

@@ -52,9 +52,12 @@ from anabranch.broker.coordinators.group_transactions import GroupTransactions
 from anabranch.broker.coordinators.metadata_topics import MetadataTopics
 from anabranch.broker.coordinators.replicated_journal import GROUP_ERRORS, Journal
 from anabranch.broker.coordinators.segment_ends import SegmentEnds
-from anabranch.broker.coordinators.shards import Slot
+from anabranch.broker.coordinators.shards import AnyGroup, Slot
 from anabranch.broker.coordinators.share_group_requests import ShareGroupRequests
 from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
+from anabranch.broker.coordinators.streams_group_requests import StreamsGroupRequests
+from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup
+from anabranch.broker.coordinators.streams_groups.streams_settings import settings_of
 from anabranch.broker.group_properties import effective
 from anabranch.protocol.apis.consumer_group_position import ConsumerGroupPositionRequest, ConsumerGroupPositionResponse
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -175,6 +178,14 @@ class GroupCoordinator:
             clock_ms=clock_ms,
             look_again=self._look_again,
         )
+        self.streamers = StreamsGroupRequests(
+            self.table,
+            self._journal,
+            MetadataTopics(metadata),
+            settings=lambda group_id: settings_of(self._settings, group_configs.of(group_id)),
+            clock_ms=clock_ms,
+            look_again=self._look_again,
+        )
         self.alarm.set(RETENTION, clock_ms() + settings.offsets_retention_check_interval_ms)
         replicas.on_leader(self.on_leader)
         replicas.on_resign(self.table.leadership.on_resign)
@@ -287,9 +298,11 @@ class GroupCoordinator:
             return responses.refusal(event, error.code).response
         if slot is None or isinstance(slot.group, ShareGroup):
             return responses.unknown_group(event, self.table.limits)
-        if isinstance(slot.group, ConsumerGroup):
+        if isinstance(slot.group, StreamsGroup) and (slot.group.members or not isinstance(event, Join)):
+            return _refused_by_streams(event, self.table.limits)
+        if isinstance(slot.group, ConsumerGroup | StreamsGroup):
             try:
-                if slot.group.members or not create:
+                if isinstance(slot.group, ConsumerGroup) and (slot.group.members or not create):
                     return await self._of_consumer_group(slot, slot.group, event)
                 made = await self.consumers.make_classic(slot)
             except KafkaError as error:
@@ -381,6 +394,8 @@ class GroupCoordinator:
             self._background.spawn(self.consumers.expire(slot))
         elif isinstance(slot.group, ShareGroup):
             self._background.spawn(self.sharers.expire(slot))
+        elif isinstance(slot.group, StreamsGroup):
+            self._background.spawn(self.streamers.expire(slot))
         else:
             if opens:
                 self._apply(slot, Opened())
@@ -398,6 +413,7 @@ class GroupCoordinator:
     def _loaded(self, slot: Slot) -> None:
         self.consumers.loaded(slot)
         self.sharers.loaded(slot)
+        self.streamers.loaded(slot)
         self._look_again(slot)
         self.gates.loaded(slot)
 
@@ -444,7 +460,7 @@ class GroupCoordinator:
 
     # --- administration ------------------------------------------------------------------------------------------
 
-    def group(self, group_id: str) -> Group | ConsumerGroup | ShareGroup | None:
+    def group(self, group_id: str) -> AnyGroup | None:
         """A group of ours, to look at. Raises KafkaError."""
         slot = self.table.find(group_id)
         return None if slot is None else slot.group
@@ -454,7 +470,7 @@ class GroupCoordinator:
         slot = self.table.slots.get(group_id)
         return {} if slot is None or not slot.withheld else self.gates.reasons(slot)
 
-    def groups(self) -> list[Group | ConsumerGroup | ShareGroup]:
+    def groups(self) -> list[AnyGroup]:
         """The groups that this broker coordinates."""
         return [slot.group for slot in self.table.slots.values()]
 
@@ -473,6 +489,13 @@ class GroupCoordinator:
         await self.offsets.delete(slot, slot.offsets.partitions(), group=True)
         if slot.deserted:
             self._close(slot, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def _refused_by_streams(event: Join | Sync | Heartbeat | Leave, limits: GroupLimits) -> Any:
+    """The answer of a group of Kafka Streams to the classic protocol."""
+    if isinstance(event, Join):
+        return responses.refusal(event, ErrorCode.INCONSISTENT_GROUP_PROTOCOL).response
+    return responses.unknown_group(event, limits)
 
 
 def _answer(answer: Answer) -> None:

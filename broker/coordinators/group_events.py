@@ -71,6 +71,8 @@ class Commit:
     transactional: bool = False
     version: int = 9
     """Of the OffsetCommit: members whose broker assigns need 9."""
+    partitions: Collection[tuple[str, int]] = ()
+    """Of which offsets."""
 
 
 @value(kw_only=True)

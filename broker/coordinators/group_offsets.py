@@ -21,6 +21,8 @@ from anabranch.broker.coordinators.group_events import Commit
 from anabranch.broker.coordinators.group_state import EMPTY, STABLE
 from anabranch.broker.coordinators.replicated_journal import COMMIT_ERRORS, GROUP_ERRORS, Journal
 from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
+from anabranch.broker.coordinators.streams_groups import streams_administration
+from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import OffsetCommitKey, encode_key
 
@@ -70,6 +72,8 @@ class GroupOffsets:
         slot = self._table.find(group_id)
         if slot is not None and isinstance(slot.group, ConsumerGroup):
             administration.authorize_fetch(slot.group, member_id, member_epoch)
+        elif slot is not None and isinstance(slot.group, StreamsGroup):
+            streams_administration.authorize_fetch(slot.group, member_id, member_epoch)
         return Offsets() if slot is None else slot.offsets
 
     async def commit(
@@ -92,6 +96,7 @@ class GroupOffsets:
                 instance_id=request.group_instance_id,
                 generation=generation,
                 version=version,
+                partitions=values.keys(),
             )
             slot.authorize(sender, self._clock_ms())
             too_long = {one for one, value in values.items() if utf16_length(value.metadata) > self._metadata_max}

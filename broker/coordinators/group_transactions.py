@@ -77,6 +77,7 @@ class GroupTransactions:
                 instance_id=request.group_instance_id,
                 generation=request.generation_id,
                 transactional=True,
+                partitions=values.keys(),
             )
             slot.authorize(sender, self._clock_ms())
             if values:

@@ -7,9 +7,9 @@ settle at their markers. Replaying is the same `Offsets` code that live commits 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from anabranch.broker.coordinators.classic_group import Group
 from anabranch.broker.coordinators.committed_offsets import CommittedOffset, Offsets
@@ -19,12 +19,15 @@ from anabranch.broker.coordinators.group_events import Commit, Delete, Observe, 
 from anabranch.broker.coordinators.group_machine import apply, restored
 from anabranch.broker.coordinators.group_positions import Positions
 from anabranch.broker.coordinators.group_state import EMPTY, GroupLimits
-from anabranch.broker.coordinators.replicated_journal import Journal, Part, Put, Settle
+from anabranch.broker.coordinators.replicated_journal import CONSUMER_GROUP_ERRORS, Journal, Part, Put, Settle
 from anabranch.broker.coordinators.share_groups import share_administration, share_heartbeat
 from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
 from anabranch.broker.coordinators.slot_gates import SlotGates
-from anabranch.protocol import consumer_group_records, group_records, share_group_records
+from anabranch.broker.coordinators.streams_groups import streams_administration, streams_heartbeat
+from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup
+from anabranch.protocol import consumer_group_records, group_records, share_group_records, streams_group_records
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.group_records import Record
 from anabranch.protocol.internal_topics import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -35,15 +38,38 @@ from anabranch.protocol.internal_topics import (
 )
 from anabranch.protocol.records.batch import NO_PRODUCER_ID
 
-LAST_RECORDS: Final = (consumer_group_records.ConsumerGroupMetadataKey, share_group_records.ShareGroupMetadataKey)
+LAST_RECORDS: Final = (
+    consumer_group_records.ConsumerGroupMetadataKey,
+    share_group_records.ShareGroupMetadataKey,
+    streams_group_records.StreamsGroupMetadataKey,
+)
 """The keys of the records with which a group goes."""
+AssignedGroup = ConsumerGroup | ShareGroup | StreamsGroup
+"""Those that are kept as records of their own kinds."""
+AnyGroup = Group | AssignedGroup
+
+
+class Decided(Protocol):
+    """What has been decided about a group, and is not so yet."""
+
+    @property
+    def group(self) -> AssignedGroup:
+        """The group."""
+
+    @property
+    def records(self) -> list[Record]:
+        """What makes it so."""
+
+    @property
+    def then(self) -> list[Callable[[], None]]:
+        """What is done besides, once the records are in the log."""
 
 
 @dataclass(slots=True, eq=False)
 class Slot:
     """A group with its offsets, and all else that the coordinator keeps for it."""
 
-    group: Group | ConsumerGroup | ShareGroup
+    group: AnyGroup
     partition: int
     offsets: Offsets = field(default_factory=Offsets)
     positions: Positions = field(default_factory=Positions)
@@ -95,6 +121,8 @@ class Slot:
             return [group_records.encode(one) for one in administration.tombstones(self.group)]
         if isinstance(self.group, ShareGroup):
             return [group_records.encode(one) for one in share_heartbeat.tombstones(self.group)]
+        if isinstance(self.group, StreamsGroup):
+            return [group_records.encode(one) for one in streams_heartbeat.tombstones(self.group)]
         return [(encode_key(GroupMetadataKey(group=self.group.group_id)), None)]
 
     def next_deadline(self) -> int | None:
@@ -109,6 +137,9 @@ class Slot:
             return
         if isinstance(self.group, ShareGroup):
             share_administration.authorize(self.group, event)
+            return
+        if isinstance(self.group, StreamsGroup):
+            streams_administration.authorize(self.group, event)
             return
         (verdict,) = apply(self.group, event, now_ms)
         assert isinstance(verdict, Verdict)
@@ -130,13 +161,43 @@ class Slot:
         finally:
             self.writes_in_flight -= 1
 
+    async def take(
+        self,
+        journal: Journal,
+        decision: Decided,
+        *,
+        before: Iterable[tuple[bytes, bytes | None]] = (),
+    ) -> None:
+        """Make a decision so. Raises KafkaError; then nothing has happened, or the journal is too slow to say.
+
+        `before` are records that make room for its group, if that is not the slot's yet.
+        """
+        group = decision.group
+        if not decision.records:
+            for act in decision.then:
+                act()
+            if self.end_offset:
+                await journal.committed(self.partition, self.end_offset, CONSUMER_GROUP_ERRORS)
+            return
+        encoded = [*before, *map(group_records.encode, decision.records)]
+
+        def appended(first_offset: int) -> None:
+            self.end_offset = first_offset + len(encoded)
+            self.group = group
+            for record in decision.records:
+                group.apply(record)
+            for act in decision.then:
+                act()
+
+        await self.write(journal, encoded, CONSUMER_GROUP_ERRORS, appended=appended)
+
 
 @dataclass(slots=True)
 class Replay:
     """The journal of one partition, as far as it has been read."""
 
     groups: dict[str, GroupMetadataValue] = field(default_factory=dict)
-    assigned_groups: dict[str, ConsumerGroup | ShareGroup] = field(default_factory=dict)
+    assigned_groups: dict[str, AssignedGroup] = field(default_factory=dict)
     offsets: dict[str, Offsets] = field(default_factory=dict)
 
     def apply(self, entry: Put | Settle) -> None:
@@ -192,9 +253,12 @@ class Replay:
         return slots
 
 
-def _group_of(key: Any) -> type[ConsumerGroup] | type[ShareGroup]:
+def _group_of(key: Any) -> type[AssignedGroup]:
     """The kind of group that a record is about."""
-    return ShareGroup if type(key) in dict(share_group_records.KINDS.values()) else ConsumerGroup
+    for kinds, made in ((share_group_records.KINDS, ShareGroup), (streams_group_records.KINDS, StreamsGroup)):
+        if type(key) in dict(kinds.values()):
+            return made
+    return ConsumerGroup
 
 
 @dataclass(slots=True, eq=False)

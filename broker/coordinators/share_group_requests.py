@@ -19,7 +19,6 @@ from anabranch.broker.coordinators.share_groups import share_heartbeat
 from anabranch.broker.coordinators.share_groups.share_group import JOINING, ShareGroup, joined, without
 from anabranch.broker.coordinators.share_groups.share_heartbeat import ShareDecision
 from anabranch.broker.coordinators.shares.share_state import FRESH, ShareKey, ShareState
-from anabranch.protocol import group_records
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ class ShareGroupRequests:
                 settings=self._shares().settings(request.group_id),
                 now_ms=self._clock_ms(),
             )
-            await self._take(slot, decision)
+            await slot.take(self._journal, decision)
             if decision.initialize and request.group_id not in self._initializing:
                 self._initializing.add(request.group_id)
                 self._background.spawn(self._initialize(slot, decision.initialize))
@@ -123,7 +122,7 @@ class ShareGroupRequests:
         if group.dead or not decision.records:
             return
         try:
-            await self._take(slot, decision)
+            await slot.take(self._journal, decision)
         except KafkaError as error:
             log.warning("%s: %s", group.describe(), error)
             group.metadata_seen = None
@@ -137,7 +136,7 @@ class ShareGroupRequests:
         topics = self._topics.of(group.group_id)
         decision, over = share_heartbeat.fence(group, topics=topics, settings=settings, now_ms=now_ms)
         try:
-            await self._take(slot, decision)
+            await slot.take(self._journal, decision)
         except KafkaError as error:
             for member in over:
                 if member.member_id in group.members:
@@ -156,27 +155,6 @@ class ShareGroupRequests:
             due_ms = self._clock_ms() + self._shares().settings(group.group_id).session_timeout_ms
             for member_id in group.members:
                 group.timers.set(member_id, Timer.SESSION, due_ms)
-
-    async def _take(self, slot: Slot, decision: ShareDecision) -> None:
-        """Make a decision so. Raises KafkaError; then nothing has happened, or the journal is too slow to say."""
-        group = decision.group
-        if not decision.records:
-            for act in decision.then:
-                act()
-            if slot.end_offset:
-                await self._journal.committed(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
-            return
-        encoded = [group_records.encode(record) for record in decision.records]
-
-        def appended(first_offset: int) -> None:
-            slot.end_offset = first_offset + len(encoded)
-            slot.group = group
-            for record in decision.records:
-                group.apply(record)
-            for act in decision.then:
-                act()
-
-        await slot.write(self._journal, encoded, CONSUMER_GROUP_ERRORS, appended=appended)
 
     # --- administration ------------------------------------------------------------------------------------------
 
@@ -216,7 +194,7 @@ class ShareGroupRequests:
         asked = {topic_id: frozenset(starts)}
         decision.write_states(joined(group.initializing, asked), without(group.initialized, asked), names)
         decision.write_epoch(group.epoch + 1, group.metadata_hash)
-        await self._take(slot, decision)
+        await slot.take(self._journal, decision)
         refused: dict[int, KafkaError] = {}
         for index, start in starts.items():
             try:
@@ -233,7 +211,7 @@ class ShareGroupRequests:
         group = slot.group
         assert isinstance(group, ShareGroup)
         await self._delete_states(group, {topic_id: group.initialized.get(topic_id, frozenset())})
-        await self._take(slot, share_heartbeat.forgotten(group, [topic_id]))
+        await slot.take(self._journal, share_heartbeat.forgotten(group, [topic_id]))
 
     async def topics_gone(self, slot: Slot, topic_ids: Collection[bytes]) -> None:
         """Forget topics that were deleted; those who keep the states forget them by themselves."""

@@ -1,15 +1,16 @@
 """ListGroups: the groups that this broker coordinates (KIP-518, KIP-848).
 
-Versions 0 to 5. v4 filters by state, v5 by type: "classic", "consumer" if the broker assigns, or "share". A group that
-is still being loaded is missing, and the error COORDINATOR_LOAD_IN_PROGRESS says so.
+Versions 0 to 5. v4 filters by state, v5 by type: "classic", "consumer" if the broker assigns, "share", or "streams". A
+group that is still being loaded is missing, and the error COORDINATOR_LOAD_IN_PROGRESS says so.
 """
 
 from __future__ import annotations
 
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.coordinators.classic_group import Group
-from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
+from anabranch.broker.coordinators.shards import AnyGroup
 from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
+from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup
 from anabranch.broker.rights import may
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
@@ -39,8 +40,8 @@ async def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGr
     return ListGroupsResponse(error_code=error, groups=groups)
 
 
-def type_of(group: Group | ConsumerGroup | ShareGroup) -> str:
+def type_of(group: AnyGroup) -> str:
     """Kafka's name of a kind of groups."""
-    if isinstance(group, ShareGroup):
-        return "share"
+    if isinstance(group, ShareGroup | StreamsGroup):
+        return group.protocol_type
     return "classic" if isinstance(group, Group) else "consumer"

@@ -1,19 +1,22 @@
 """Sets of partitions by topic id, which is what everything about assignment is made of.
 
 An assignment is never changed once it is made, so that members, targets and records may share it; a topic without
-partitions is not in it, so that equal assignments compare equal.
+partitions is not in it, so that equal assignments compare equal. Groups of Kafka Streams are dealt tasks, which are
+partitions of subtopologies: what only compares takes both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from anabranch.protocol.consumer_group_records import TopicPartitions
 
 Assignment = Mapping[bytes, frozenset[int]]
 """Topic id -> partitions."""
 NOTHING: Final[Assignment] = {}
+Key = TypeVar("Key")
+"""A topic id; or a subtopology in a role."""
 
 
 class Row(Protocol):
@@ -39,7 +42,7 @@ def to_rows(assignment: Assignment) -> list[TopicPartitions]:
     return [TopicPartitions(topic_id=one, partitions=sorted(assignment[one])) for one in sorted(assignment)]
 
 
-def size(assignment: Assignment) -> int:
+def size(assignment: Mapping[Key, frozenset[int]]) -> int:
     """How many partitions there are."""
     return sum(map(len, assignment.values()))
 
@@ -49,11 +52,11 @@ def each(assignment: Assignment) -> Iterator[tuple[bytes, int]]:
     return ((topic_id, index) for topic_id in sorted(assignment) for index in sorted(assignment[topic_id]))
 
 
-def overlap(one: Assignment, other: Assignment) -> bool:
+def overlap(one: Mapping[Key, frozenset[int]], other: Mapping[Key, frozenset[int]]) -> bool:
     """Whether any partition is in both."""
     return any(not partitions.isdisjoint(other.get(topic_id, ())) for topic_id, partitions in one.items())
 
 
-def within(one: Assignment, other: Assignment) -> bool:
+def within(one: Mapping[Key, frozenset[int]], other: Mapping[Key, frozenset[int]]) -> bool:
     """Whether all partitions of the first are in the second."""
     return all(partitions <= other.get(topic_id, frozenset()) for topic_id, partitions in one.items())

@@ -4,6 +4,8 @@
     UnrevokedPartitions  has been told to give partitions up; its epoch stands still until it says that it did
     UnreleasedPartitions is at the target's epoch, and waits for partitions that others still have
 
+Partitions of topics or tasks of Kafka Streams (KIP-1071): the steps are the same, only what is free differs.
+
 Invariant: a partition is added to a member only while no member has it, as assigned or as not given up yet; and a
 member's epoch moves past one in which it had to give something up only after it said that it did.
 
@@ -13,26 +15,55 @@ Source: KIP-848; Kafka's CurrentAssignmentBuilder of 4.1.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar, cast
 
-from anabranch.broker.coordinators.consumer_groups.assignment import NOTHING, Assignment, overlap
+from anabranch.broker.coordinators.consumer_groups.assignment import NOTHING, overlap
 from anabranch.broker.coordinators.consumer_groups.member import (
     STABLE,
     UNKNOWN,
     UNRELEASED,
     UNREVOKED,
-    Member,
     MemberState,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
-IsFree = Callable[[bytes, int], bool]
+Shares = Mapping[Any, frozenset[int]]
+"""Partitions by topic id, or tasks by role and subtopology."""
+IsFree = Callable[[Any, int], bool]
 """Whether no member has a partition."""
 
 
+class Reconciled(Protocol):
+    """A member, whatever is dealt to it: a dataclass with these."""
+
+    @property
+    def state(self) -> MemberState:
+        """Where it stands."""
+
+    @property
+    def epoch(self) -> int:
+        """How far it is."""
+
+    @property
+    def previous_epoch(self) -> int:
+        """How far it was before."""
+
+    @property
+    def assigned(self) -> Shares:
+        """What it has."""
+
+    @property
+    def revoking(self) -> Shares:
+        """What it has to give up."""
+
+
+AnyMember = TypeVar("AnyMember", bound=Reconciled)
+
+
 def reconcile(
-    member: Member, *, target: Assignment, target_epoch: int, owned: Assignment | None, is_free: IsFree
-) -> Member:
+    member: AnyMember, *, target: Shares, target_epoch: int, owned: Shares | None, is_free: IsFree
+) -> AnyMember:
     """The member after one step towards its target; the same object if there is none to make now.
 
     `owned` is what the member says it has; None: it said nothing, and so may still have everything.
@@ -54,11 +85,11 @@ def reconcile(
 
 
 def _step(
-    member: Member, epoch: int, target: Assignment, target_epoch: int, owned: Assignment | None, is_free: IsFree
-) -> Member:
-    kept: dict[bytes, frozenset[int]] = {}
-    revoking: dict[bytes, frozenset[int]] = {}
-    added: dict[bytes, frozenset[int]] = {}
+    member: AnyMember, epoch: int, target: Shares, target_epoch: int, owned: Shares | None, is_free: IsFree
+) -> AnyMember:
+    kept: dict[Any, frozenset[int]] = {}
+    revoking: dict[Any, frozenset[int]] = {}
+    added: dict[Any, frozenset[int]] = {}
     waits = False
     for topic_id in target.keys() | member.assigned.keys():
         has = member.assigned.get(topic_id, frozenset())
@@ -76,11 +107,12 @@ def _step(
     return _moved(member, state=UNRELEASED if waits else STABLE, epoch=target_epoch, assigned=kept, revoking=NOTHING)
 
 
-def _moved(member: Member, *, state: MemberState, epoch: int, assigned: Assignment, revoking: Assignment) -> Member:
+def _moved(member: AnyMember, *, state: MemberState, epoch: int, assigned: Shares, revoking: Shares) -> AnyMember:
     """The member with these; the same object if nothing is new, and its last epoch remembered if that is."""
     if (state, epoch, assigned, revoking) == (member.state, member.epoch, member.assigned, member.revoking):
         return member
     before = member.epoch if epoch != member.epoch else member.previous_epoch
-    return dataclasses.replace(
-        member, state=state, epoch=epoch, previous_epoch=before, assigned=assigned, revoking=revoking
+    moved = dataclasses.replace(
+        cast(Any, member), state=state, epoch=epoch, previous_epoch=before, assigned=assigned, revoking=revoking
     )
+    return cast(AnyMember, moved)

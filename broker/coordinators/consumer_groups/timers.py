@@ -19,6 +19,7 @@ class Timer(enum.Enum):
     REBALANCE = "the member did not give its partitions up within its rebalance timeout"
     JOIN = "the classic member failed to join within its rebalance timeout"
     SYNC = "the classic member failed to sync within its rebalance timeout"
+    INITIAL = "the group has waited for more members"
 
 
 @dataclass(slots=True)

@@ -14,8 +14,7 @@ from anabranch.broker.replication.partition import Role
 
 if TYPE_CHECKING:
     from anabranch.broker.app import Node
-    from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
-    from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
+    from anabranch.broker.coordinators.shards import AnyGroup
     from anabranch.broker.metadata_cache import PartitionImage, TopicImage
     from anabranch.broker.replication.partition import Partition
     from anabranch.cluster import Cluster
@@ -114,7 +113,7 @@ def groups(cluster: Cluster) -> list[Row]:
     return sorted(rows, key=lambda row: str(row["group"]))
 
 
-def group_row(cluster: Cluster, node: Node, group: Group | ConsumerGroup | ShareGroup) -> Row:
+def group_row(cluster: Cluster, node: Node, group: AnyGroup) -> Row:
     """One group: its members, what it has committed, how far it is behind.
 
     Told are all partitions of the topics of which it has committed any: where it has committed nothing, it has

@@ -45,7 +45,7 @@ CLIENTS_ONLY: Final = frozenset(
             "DescribeGroups",
         ),
         *("ListGroups", "InitProducerId", "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit", "ConsumerGroupHeartbeat"),
-        *("ConsumerGroupDescribe", "ConsumerGroupPosition"),
+        *("ConsumerGroupDescribe", "ConsumerGroupPosition", "StreamsGroupHeartbeat", "StreamsGroupDescribe"),
     }
 )
 """What no broker asks of another."""

@@ -50,7 +50,7 @@ NAMED: Final = {
     "broker_epoch": "broker_epoch",
     "controller_id": "controller",
 }
-SAID: Final = frozenset({"error_message", "message", "batch_index_error_message", "documentation"})
+SAID: Final = frozenset({"error_message", "message", "batch_index_error_message", "documentation", "status_detail"})
 SOMETHING_SAID: Final = "(said)"
 NOTHING_SAID: Final = "(nothing)"
 UNORDERED: Final = frozenset(
@@ -99,6 +99,9 @@ UNORDERED_IN_KAFKA_4: Final = UNORDERED | {
     "DeleteTopicsResponse.responses",
     "DescribeGroupsResponse.groups",
     "DescribeUserScramCredentialsResult.credential_infos",
+    "DescribedGroup.members",
+    "EndpointToPartitions.active_partitions",
+    "EndpointToPartitions.standby_partitions",
     "ListOffsetsTopicResponse.partitions",
 }
 """It has more hash maps."""

@@ -15,6 +15,7 @@ GROUPS: Final = frozenset(
     {
         *("OffsetCommit", "OffsetFetch", "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup", "DescribeGroups"),
         *("DeleteGroups", "OffsetDelete", "TxnOffsetCommit", "ConsumerGroupHeartbeat", "ConsumerGroupDescribe"),
+        *("StreamsGroupHeartbeat", "StreamsGroupDescribe"),
     }
 )
 TRANSACTIONS: Final = frozenset(

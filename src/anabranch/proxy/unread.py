@@ -20,7 +20,7 @@ NAMES: Final = dict(
         *((55, "DescribeQuorum"), (64, "UnregisterBroker"), (71, "GetTelemetrySubscriptions"), (72, "PushTelemetry")),
         *((74, "ListConfigResources"), (75, "DescribeTopicPartitions"), (76, "ShareGroupHeartbeat")),
         *((77, "ShareGroupDescribe"), (78, "ShareFetch"), (79, "ShareAcknowledge"), (80, "AddRaftVoter")),
-        *((81, "RemoveRaftVoter"), (88, "StreamsGroupHeartbeat"), (89, "StreamsGroupDescribe")),
+        (81, "RemoveRaftVoter"),
         *((90, "DescribeShareGroupOffsets"), (91, "AlterShareGroupOffsets"), (92, "DeleteShareGroupOffsets")),
     )
 )

@@ -12,11 +12,14 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from anabranch import Admin, Cluster, Consumer, NewTopic, Producer
+from anabranch.control import state
 from anabranch.dashboard import feed as module
 from anabranch.dashboard.feed import Feed
 from anabranch.dashboard.sheet import Delta
 from anabranch.dashboard.traffic import TimedDispatcher
 from anabranch.faults.rule import Rule
+from anabranch.protocol.apis.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Topology
+from tests.broker.coordinators.streams_groups.world import subtopology
 from tests.broker.serving import until
 
 
@@ -58,8 +61,8 @@ class Page:
 
 
 @contextlib.asynccontextmanager
-async def watched(brokers: int = 3) -> AsyncIterator[tuple[Cluster, Feed, Page]]:
-    async with Cluster(brokers) as cluster:
+async def watched(brokers: int = 3, **settings: Any) -> AsyncIterator[tuple[Cluster, Feed, Page]]:
+    async with Cluster(brokers, **settings) as cluster:
         page = Page()
         feed = Feed(cluster, tell=lambda kind, **detail: page.told.append((kind, detail)))
         reading = asyncio.create_task(page.read(feed))
@@ -99,6 +102,34 @@ async def test_a_resize_under_a_group_is_seen() -> None:
         assert any(kind == "gate closed" and detail["partition"] == 2 for kind, detail in page.told)
         await page.until(lambda rows: page.traffic)
         assert all(one[0] > 0 for one in page.traffic[-1]["apis"].values())
+
+
+async def test_the_tasks_of_kafka_streams_are_seen() -> None:
+    properties = {"group.streams.initial.rebalance.delay.ms": "0"}
+    async with (
+        watched(1, kafka="4.2", properties=properties) as (cluster, _, page),
+        Admin(cluster.bootstrap_servers) as admin,
+    ):
+        await admin.create_topics([NewTopic(name="t", partitions=2)])
+        await admin.wait_for_topic("t")
+        connection = await admin.network.connection(await admin.network.coordinator("app"))
+        request = StreamsGroupHeartbeatRequest(
+            group_id="app",
+            member_id="thread",
+            member_epoch=0,
+            endpoint_information_epoch=-1,
+            rebalance_timeout_ms=1000,
+            topology=Topology(epoch=0, subtopologies=[subtopology("0", "t")]),
+            active_tasks=[],
+            standby_tasks=[],
+            warmup_tasks=[],
+        )
+        assert (await connection.call(request)).error_code == 0
+        await page.until(lambda rows: rows["group/app"]["state"] == "Stable")
+        (member,) = page.rows["group/app"]["members"]
+        assert (member["id"], member["owns"]) == ("thread", {"active 0": [0, 1]})
+        (row,) = state.groups(cluster)
+        assert (row["group"], row["state"], row["generation"], row["members"]) == ("app", "Stable", 2, ["thread"])
 
 
 async def test_a_node_that_dies_and_one_that_is_cut_off() -> None:

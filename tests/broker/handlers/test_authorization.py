@@ -40,7 +40,7 @@ from tests.secured.certificates import plain_users
 LISTENER = "SASL_PLAINTEXT"
 AUTHORIZER = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", "super.users": "User:admin"}
 SMALL = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
-ALL_GROUPS = {"group.coordinator.rebalance.protocols": "classic,consumer,share"}
+ALL_GROUPS = {"group.coordinator.rebalance.protocols": "classic,consumer,share,streams"}
 PROPERTIES = {**plain_users(LISTENER, admin="a", alice="b"), **AUTHORIZER, **SMALL, **ALL_GROUPS}
 ADMIN: SecurityArguments = {
     "security_protocol": LISTENER,
@@ -214,6 +214,11 @@ ROWS = [
     row("ConsumerGroupDescribe", "DESCRIBE G", group_ids=["g"]),
     row("ShareGroupHeartbeat", "READ G, DESCRIBE T", group_id="g", member_id="m", subscribed_topic_names=["t"]),
     row("ShareGroupDescribe", "DESCRIBE G", group_ids=["g"]),
+    row(
+        "StreamsGroupHeartbeat", "READ G, DESCRIBE T", group_id="g", member_id="m",
+        topology={"epoch": 0, "subtopologies": [{"subtopology_id": "0", "source_topics": ["t"]}]},
+    ),
+    row("StreamsGroupDescribe", "DESCRIBE G", group_ids=["g"]),
     row("ShareFetch", "READ G", group_id="g", member_id="m"),
     row("ShareAcknowledge", "READ G", group_id="g", member_id="m"),
     *(

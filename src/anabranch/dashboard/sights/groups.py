@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from anabranch.broker.coordinators.classic_group import Group
+from anabranch.broker.coordinators.streams_groups.streams_member import StreamsMember
 from anabranch.clients.group_gates import closed_gates
 from anabranch.protocol.consumer_protocol import decode_assignment
 from anabranch.protocol.errors import DecodeError
@@ -85,7 +86,10 @@ class Groups:
                 "generation": group.epoch,
                 "protocol": group.protocol_type,
                 "leader": None,
-                "members": [_assigned(one, names) for one in sorted(group.members.values(), key=_id)],
+                "members": [
+                    _dealt(one) if isinstance(one, StreamsMember) else _assigned(one, names)
+                    for one in sorted(group.members.values(), key=_id)
+                ],
             }
         else:
             row |= {
@@ -141,7 +145,7 @@ class Groups:
                 )
 
 
-def _id(one: Assigned | ShareMember) -> str:
+def _id(one: Assigned | ShareMember | StreamsMember) -> str:
     return one.member_id
 
 
@@ -152,6 +156,12 @@ def _member(one: Member) -> dict[str, Any]:
         assigned = []
     owns = {part.topic: sorted(part.partitions) for part in assigned}
     return {"id": one.member_id, "instance": one.instance_id, "client": one.client_id, "owns": owns}
+
+
+def _dealt(one: StreamsMember) -> dict[str, Any]:
+    """A member of a group of Kafka Streams: it owns tasks, of subtopologies."""
+    owns = {f"{role.value} {name}": sorted(indexes) for (role, name), indexes in one.assigned.items()}
+    return {"id": one.member_id, "instance": None, "client": one.client_id, "owns": owns}
 
 
 def _assigned(one: Assigned | ShareMember, name_of: Callable[[bytes], str | None]) -> dict[str, Any]:

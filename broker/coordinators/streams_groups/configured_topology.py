@@ -1,0 +1,252 @@
+"""What an application's topology comes to in this cluster: how many tasks there are, and which topics are missing.
+
+A subtopology has a task for each partition of its widest source. A repartition topic whose count nobody set has as many
+partitions as there are tasks of the subtopology that writes to it; a changelog has one for each task. What is read
+together has to have the same number of partitions. A topology is *ready* when all topics are there, and right.
+
+A topic that is there counts as it is: where a source grows, what lies behind it has another width than it should, and
+the topology is not ready any more, until somebody has mended that.
+
+Source: KIP-1071; Kafka's InternalTopicManager, RepartitionTopics, CopartitionedTopicsEnforcer and ChangelogTopics, 4.2.
+Where that compares all repartition topics of a topology whose counts are set, here only those that are read together
+are.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from anabranch.broker.coordinators.consumer_groups.subscribed_topics import FindTopic
+from anabranch.protocol.apis.streams_group_heartbeat import Subtopology, TopicInfo
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.streams_group_records import StreamsGroupTopologyValue
+
+STALE_TOPOLOGY: Final = 0
+MISSING_SOURCE_TOPICS: Final = 1
+INCORRECTLY_PARTITIONED_TOPICS: Final = 2
+MISSING_INTERNAL_TOPICS: Final = 3
+SHUTDOWN_APPLICATION: Final = 4
+ASSIGNMENT_DELAYED: Final = 5
+"""The codes of a status in StreamsGroupHeartbeat."""
+
+PARTITIONS_MAX: Final = 10_000
+"""Of a topic in between: more would be a mistake, and has to be refused before anything is made of that size."""
+TASKS_MAX: Final = 100_000
+"""Of one topology, together with the partitions of what lies in between, for the same reason."""
+SHOWN_MAX: Final = 3
+Counts = Mapping[str, int]
+"""Topic -> how many partitions it has, or has to have."""
+Find = Callable[[str], int | None]
+"""How many partitions a topic of the cluster has; None: it is not there."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ConfiguredSubtopology:
+    """A subtopology whose topics have all got their counts."""
+
+    said: Subtopology
+    task_count: int
+    counts: Counts = field(default_factory=dict)
+    """Of its repartition topics and changelogs."""
+
+    @property
+    def stateful(self) -> bool:
+        """Whether its tasks keep a state that standbys could copy."""
+        return bool(self.said.state_changelog_topics)
+
+    @property
+    def sources(self) -> list[str]:
+        """What its tasks read."""
+        return sorted({*self.said.source_topics, *(one.name for one in self.said.repartition_source_topics)})
+
+
+@dataclass(slots=True, kw_only=True)
+class ConfiguredTopology:
+    """A topology in this cluster; not ready while there is a status."""
+
+    status: int | None = None
+    detail: str = ""
+    missing: tuple[tuple[TopicInfo, int], ...] = ()
+    """Topics to make, and with how many partitions."""
+    subtopologies: Mapping[str, ConfiguredSubtopology] = field(default_factory=dict)
+
+    @property
+    def ready(self) -> bool:
+        """Whether tasks can be dealt."""
+        return self.status is None
+
+
+class _Wrong(Exception):
+    """The cluster's topics are not as the topology needs them."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
+def check_topology(subtopologies: Iterable[Subtopology]) -> None:
+    """Raise STREAMS_INVALID_TOPOLOGY for what would make no sense in any cluster."""
+    known: set[str] = set()
+    for one in subtopologies:
+        name, between = one.subtopology_id, one.repartition_source_topics
+        _demand(name not in known, f"subtopology {name} is there twice")
+        known.add(name)
+        _demand(bool(one.source_topics or between), f"subtopology {name} reads nothing")
+        for topic in one.state_changelog_topics:
+            _demand(topic.partitions == 0, f"changelog {topic.name} is as wide as there are tasks: it cannot be set")
+        for topic in between:
+            _demand(0 <= topic.partitions <= PARTITIONS_MAX, f"{topic.name} cannot have {topic.partitions} partitions")
+        for group in one.copartition_groups:
+            _demand(
+                all(0 <= place < len(one.source_topics) for place in group.source_topics)
+                and all(0 <= place < len(between) for place in group.repartition_source_topics),
+                f"what subtopology {name} reads together is not all there",
+            )
+
+
+def _demand(met: bool, message: str) -> None:
+    if not met:
+        raise KafkaError(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
+
+
+def required_topics(subtopologies: Iterable[Subtopology]) -> frozenset[str]:
+    """All topics that must be there before tasks can be dealt."""
+    return frozenset(
+        name
+        for one in subtopologies
+        for name in (
+            *one.source_topics,
+            *(topic.name for topic in (*one.repartition_source_topics, *one.state_changelog_topics)),
+        )
+    )
+
+
+def same(one: StreamsGroupTopologyValue, other: StreamsGroupTopologyValue) -> bool:
+    """Whether two topologies are the same, in whatever order their subtopologies come."""
+    return one.epoch == other.epoch and _by_id(one.subtopologies) == _by_id(other.subtopologies)
+
+
+def _by_id(subtopologies: Iterable[Subtopology]) -> dict[str, Subtopology]:
+    return {one.subtopology_id: one for one in subtopologies}
+
+
+def configure(topology: StreamsGroupTopologyValue, find: FindTopic) -> ConfiguredTopology:
+    """What a topology comes to. Raises STREAMS_INVALID_TOPOLOGY for one whose counts depend on themselves."""
+    subtopologies = sorted(topology.subtopologies, key=_place)
+
+    def there(name: str) -> int | None:
+        topic = find(name)
+        return None if topic is None else len(topic.partitions)
+
+    missing = {name for one in subtopologies for name in one.source_topics if there(name) is None}
+    try:
+        if missing:
+            raise _Wrong(MISSING_SOURCE_TOPICS, f"the application reads topics that are not there: {summary(missing)}")
+        decided = repartition_counts(subtopologies, there)
+        _keep_together(subtopologies, decided, there)
+        made = {one.subtopology_id: _configured(one, decided, there) for one in subtopologies}
+        total = sum(one.task_count + sum(one.counts.values()) for one in made.values())
+        _demand(total <= TASKS_MAX, f"{total} tasks and partitions between them are more than {TASKS_MAX}")
+        return _with_what_is_missing(made, there)
+    except _Wrong as wrong:
+        return ConfiguredTopology(status=wrong.status, detail=str(wrong))
+
+
+def _place(one: Subtopology) -> tuple[int, str]:
+    """Numbers, which ids are, in the order of numbers."""
+    return len(one.subtopology_id), one.subtopology_id
+
+
+def summary(names: Iterable[str]) -> str:
+    """The first of some topics, and how many more there are."""
+    shown = sorted(names)
+    more = f" and {len(shown) - SHOWN_MAX} more" if len(shown) > SHOWN_MAX else ""
+    return ", ".join(shown[:SHOWN_MAX]) + more
+
+
+def repartition_counts(subtopologies: list[Subtopology], there: Find) -> dict[str, int]:
+    """How many partitions each repartition topic has to have. Raises STREAMS_INVALID_TOPOLOGY.
+
+    Kafka goes through the subtopologies again and again, until all counts are known: one of which any source is known
+    gives its sinks the count of the widest so far. The same here, but each is looked at in its turn only.
+    """
+    counts: dict[str, int] = {}
+    readers: dict[str, list[int]] = {}
+    for place, one in enumerate(subtopologies):
+        for topic in one.repartition_source_topics:
+            readers.setdefault(topic.name, []).append(place)
+            if topic.partitions:
+                counts[topic.name] = topic.partitions
+    turns = [(0, place) for place, one in enumerate(subtopologies) if _widest(one, counts, there)]
+    done: set[int] = set()
+    while turns:
+        turn, place = heapq.heappop(turns)
+        if place in done:
+            continue
+        done.add(place)
+        count = _widest(subtopologies[place], counts, there)
+        for sink in subtopologies[place].repartition_sink_topics:
+            if sink not in counts:
+                counts[sink] = count
+                for reader in readers.get(sink, ()):
+                    heapq.heappush(turns, (turn + (reader <= place), reader))
+    sinks = {sink for one in subtopologies for sink in one.repartition_sink_topics}
+    _demand(sinks <= counts.keys(), f"counts of partitions depend on each other: {summary(sinks - counts.keys())}")
+    _demand(readers.keys() <= counts.keys(), f"nothing writes to {summary(readers.keys() - counts.keys())}")
+    return counts
+
+
+def _widest(one: Subtopology, counts: Counts, there: Find) -> int:
+    """How many partitions the widest source of a subtopology has, as far as that is known; 0: nothing is."""
+    between = [counts.get(topic.name, 0) for topic in one.repartition_source_topics]
+    return max([*between, *(there(name) or 0 for name in one.source_topics)], default=0)
+
+
+def _keep_together(subtopologies: Iterable[Subtopology], decided: dict[str, int], there: Find) -> None:
+    """Give what is read together the same count. Raises _Wrong where that cannot be."""
+    for one in subtopologies:
+        for group in one.copartition_groups:
+            between = [one.repartition_source_topics[place] for place in group.repartition_source_topics]
+            outside = {name: there(name) or 0 for name in (one.source_topics[place] for place in group.source_topics)}
+            counts = {topic.name: there(topic.name) or decided[topic.name] for topic in between}
+            fixed = {topic.name: counts[topic.name] for topic in between if topic.partitions}
+            leading = outside or fixed or dict.fromkeys(["the widest"], max(counts.values(), default=0))
+            if len({*leading.values(), *fixed.values()}) > 1:
+                rows = ", ".join(f"{name} has {count}" for name, count in sorted({**leading, **fixed}.items()))
+                raise _Wrong(INCORRECTLY_PARTITIONED_TOPICS, f"what is read together is not equally wide: {rows}")
+            decided |= dict.fromkeys(counts, next(iter(leading.values())))
+
+
+def _configured(one: Subtopology, decided: Counts, there: Find) -> ConfiguredSubtopology:
+    def count_of(name: str) -> int:
+        return there(name) or decided[name]
+
+    sources = (*one.source_topics, *(topic.name for topic in one.repartition_source_topics))
+    task_count = max(map(count_of, sources))
+    counts = {topic.name: topic.partitions or decided[topic.name] for topic in one.repartition_source_topics}
+    counts |= {topic.name: task_count for topic in one.state_changelog_topics}
+    return ConfiguredSubtopology(said=one, task_count=task_count, counts=counts)
+
+
+def _with_what_is_missing(made: Mapping[str, ConfiguredSubtopology], there: Find) -> ConfiguredTopology:
+    missing: dict[str, tuple[TopicInfo, int]] = {}
+    for one in made.values():
+        for topic in (*one.said.repartition_source_topics, *one.said.state_changelog_topics):
+            expected, found = one.counts[topic.name], there(topic.name)
+            if found is None:
+                missing[topic.name] = topic, expected
+            elif found != expected:
+                raise _Wrong(
+                    INCORRECTLY_PARTITIONED_TOPICS, f"{topic.name} has {found} partitions and has to have {expected}"
+                )
+    if not missing:
+        return ConfiguredTopology(subtopologies=made)
+    return ConfiguredTopology(
+        status=MISSING_INTERNAL_TOPICS,
+        detail=f"topics that the application keeps for itself are not there: {summary(missing)}",
+        missing=tuple(missing[name] for name in sorted(missing)),
+        subtopologies=made,
+    )

@@ -1,0 +1,189 @@
+"""Who may do what with a group of Kafka Streams, how it is described, and who answers questions about its state.
+
+A member commits at its epoch; at an older one it may still commit for tasks that it has had since then, for its work on
+these goes on while it learns of a newer epoch. Source: KIP-1071; Kafka's StreamsGroup (validateOffsetCommit,
+validateOffsetFetch, validateDeleteGroup, asDescribedGroup) and EndpointToPartitionsManager, 4.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from anabranch.broker.coordinators.consumer_groups.topics_view import TopicsView
+from anabranch.broker.coordinators.group_events import Commit, Delete, Observe
+from anabranch.broker.coordinators.streams_groups.configured_topology import Counts
+from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup
+from anabranch.broker.coordinators.streams_groups.streams_member import StreamsMember
+from anabranch.broker.coordinators.streams_groups.tasks import ACTIVE, STANDBY, WARMUP, Role, Tasks, in_role
+from anabranch.protocol.apis import streams_group_describe as api
+from anabranch.protocol.apis import streams_group_heartbeat as heartbeat
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+FIRST_COMMIT_WITH_EPOCHS: Final = 9
+NO_MEMBER: Final = -1
+
+
+def authorize(group: StreamsGroup, event: Commit | Observe | Delete) -> None:
+    """Raise the KafkaError with which the group refuses the event."""
+    match event:
+        case Commit():
+            authorize_commit(group, event)
+        case Observe():
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group.group_id} is one of Kafka Streams")
+        case Delete():
+            if group.members:
+                raise KafkaError(ErrorCode.NON_EMPTY_GROUP, group.describe())
+
+
+def authorize_commit(group: StreamsGroup, event: Commit) -> None:
+    """Raise unless the sender may commit: a member for its tasks, or anybody while there are no members.
+
+    Raises UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION, STALE_MEMBER_EPOCH; ILLEGAL_GENERATION in transactions, whose senders
+    know no other word for it.
+    """
+    if event.generation < 0 and not group.members:
+        return
+    anonymous = event.generation == NO_MEMBER and event.member_id == "" and event.instance_id is None
+    if event.transactional and anonymous:
+        return
+    member = group.member(event.member_id)
+    if not event.transactional and event.version < FIRST_COMMIT_WITH_EPOCHS:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "members of groups of Streams commit with version 9 or newer")
+    if event.generation == member.epoch:
+        return
+    stale = ErrorCode.ILLEGAL_GENERATION if event.transactional else ErrorCode.STALE_MEMBER_EPOCH
+    if event.generation > member.epoch or not event.partitions:
+        raise KafkaError(stale, f"epoch {event.generation} is not the member's {member.epoch}")
+    readers = group.sources()
+    for topic, index in event.partitions:
+        since = member.since.get((readers.get(topic, ""), index))
+        if since is None or event.generation < since:
+            raise KafkaError(stale, f"{topic}-{index} was not the member's in epoch {event.generation}")
+
+
+def authorize_fetch(group: StreamsGroup, member_id: str | None, epoch: int) -> None:
+    """Raise unless the sender may see committed offsets: a member at its epoch, or one that does not say who it is."""
+    if member_id is None and epoch < 0:
+        return
+    member = group.member(member_id or "")
+    if epoch != member.epoch:
+        raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH, f"epoch {epoch} is not the member's {member.epoch}")
+
+
+# --- who answers questions about state ---------------------------------------------------------------------------
+
+
+def endpoints(group: StreamsGroup, topics: TopicsView) -> list[heartbeat.EndpointToPartitions]:
+    """Each instance that can be asked, and the partitions of sources whose tasks it has."""
+    return [
+        heartbeat.EndpointToPartitions(
+            user_endpoint=heartbeat.Endpoint(host=member.endpoint[0], port=member.endpoint[1]),
+            active_partitions=_partitions(group, member.assigned, ACTIVE, topics),
+            standby_partitions=_partitions(group, member.assigned, STANDBY, topics),
+        )
+        for member in group.members.values()
+        if member.endpoint is not None
+    ]
+
+
+def _partitions(group: StreamsGroup, assigned: Tasks, role: Role, topics: TopicsView) -> list[heartbeat.TopicPartition]:
+    known = {} if group.configured is None else group.configured.subtopologies
+    rows = []
+    for name, indexes in in_role(assigned, role):
+        for topic_name in known[name].sources if name in known else ():
+            topic = topics.find(topic_name)
+            there = () if topic is None else topic.partitions
+            rows.append(heartbeat.TopicPartition(topic=topic_name, partitions=[one for one in indexes if one in there]))
+    return rows
+
+
+# --- description -------------------------------------------------------------------------------------------------
+
+
+def described(group: StreamsGroup) -> api.DescribedGroup:
+    """The group for administrators."""
+    return api.DescribedGroup(
+        error_code=ErrorCode.NONE,
+        group_id=group.group_id,
+        group_state=group.state.value,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        topology=_topology(group),
+        members=[_member(group, member) for member in group.members.values()],
+    )
+
+
+def _topology(group: StreamsGroup) -> api.Topology | None:
+    """With counts of partitions where these are known: once all topics are there."""
+    topology = group.topology
+    if topology is None:
+        return None
+    configured = group.configured
+    known = configured.subtopologies if configured is not None and configured.ready else {}
+    rows = []
+    for said in sorted(topology.subtopologies, key=lambda one: one.subtopology_id):
+        counts = known[said.subtopology_id].counts if said.subtopology_id in known else {}
+        rows.append(
+            api.Subtopology(
+                subtopology_id=said.subtopology_id,
+                source_topics=sorted(said.source_topics),
+                repartition_sink_topics=sorted(said.repartition_sink_topics),
+                state_changelog_topics=_infos(said.state_changelog_topics, counts),
+                repartition_source_topics=_infos(said.repartition_source_topics, counts),
+            )
+        )
+    return api.Topology(epoch=topology.epoch, subtopologies=rows)
+
+
+def _infos(said: Iterable[heartbeat.TopicInfo], counts: Counts) -> list[api.TopicInfo]:
+    return [
+        api.TopicInfo(
+            name=one.name,
+            partitions=counts.get(one.name, one.partitions),
+            replication_factor=one.replication_factor,
+            topic_configs=[api.KeyValue(key=row.key, value=row.value) for row in one.topic_configs],
+        )
+        for one in sorted(said, key=lambda one: one.name)
+    ]
+
+
+def _member(group: StreamsGroup, member: StreamsMember) -> api.Member:
+    endpoint = member.endpoint
+    return api.Member(
+        member_id=member.member_id,
+        member_epoch=member.epoch,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topology_epoch=member.topology_epoch,
+        process_id=member.process_id,
+        user_endpoint=None if endpoint is None else api.Endpoint(host=endpoint[0], port=endpoint[1]),
+        client_tags=[api.KeyValue(key=key, value=content) for key, content in member.client_tags],
+        task_offsets=[],
+        task_end_offsets=[],
+        assignment=_assignment(member.assigned),
+        target_assignment=_assignment(group.target(member.member_id)),
+        is_classic=False,
+    )
+
+
+def _assignment(assigned: Tasks) -> api.Assignment:
+    active, standby, warmup = (
+        [api.TaskIds(subtopology_id=name, partitions=indexes) for name, indexes in in_role(assigned, role)]
+        for role in (ACTIVE, STANDBY, WARMUP)
+    )
+    return api.Assignment(active_tasks=active, standby_tasks=standby, warmup_tasks=warmup)
+
+
+def not_described(group_id: str, error: ErrorCode, message: str = "") -> api.DescribedGroup:
+    """A group that does not exist, is of another kind, or is not here."""
+    return api.DescribedGroup(
+        error_code=error,
+        error_message=message or None,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        members=[],
+    )

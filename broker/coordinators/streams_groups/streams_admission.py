@@ -1,0 +1,72 @@
+"""Which heartbeats a group of Kafka Streams takes: what is valid by itself, of this member, and for this topology.
+
+Source: KIP-1071; Kafka's GroupCoordinatorService (what is valid) and GroupMetadataManager (epochs, tasks), 4.2.
+"""
+
+from __future__ import annotations
+
+from anabranch.broker.coordinators.consumer_groups.assignment import within
+from anabranch.broker.coordinators.consumer_groups.member import AWAY, JOINING
+from anabranch.broker.coordinators.streams_groups import tasks
+from anabranch.broker.coordinators.streams_groups.configured_topology import ConfiguredTopology, check_topology
+from anabranch.broker.coordinators.streams_groups.streams_member import StreamsMember
+from anabranch.broker.coordinators.streams_groups.tasks import NO_TASKS, Tasks
+from anabranch.protocol.apis.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+
+def check_request(request: StreamsGroupHeartbeatRequest) -> None:
+    """Raise INVALID_REQUEST or STREAMS_INVALID_TOPOLOGY for what no group could take."""
+    epoch, topology = request.member_epoch, request.topology
+    subtopologies = () if topology is None else topology.subtopologies
+    owned = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
+    demands = [
+        (request.instance_id is None, "InstanceId: no Kafka has static members in such groups yet."),
+        (request.task_offsets is None, "TaskOffsets: no Kafka takes them yet."),
+        (request.task_end_offsets is None, "TaskEndOffsets: no Kafka takes them yet."),
+        (not request.warmup_tasks, "WarmupTasks: no Kafka deals any yet."),
+        (not any(one.source_topic_regex for one in subtopologies), "SourceTopicRegex: no Kafka takes any yet."),
+        (request.member_id != "", "MemberId is empty."),
+        (request.group_id != "", "GroupId is empty."),
+        (request.rack_id != "", "RackId is empty."),
+        (None not in owned or not any(one is not None for one in owned), "One list of tasks is null, another is not."),
+    ]
+    if epoch == JOINING:
+        demands += [
+            (request.rebalance_timeout_ms != -1, "RebalanceTimeoutMs has to be given by one that joins."),
+            (not any(owned), "One that joins has no tasks."),
+            (topology is not None, "Topology has to be given by one that joins."),
+        ]
+    else:
+        demands += [
+            (epoch > AWAY, f"MemberEpoch {epoch} is none."),
+            (topology is None, "Topology is given by one that joins, and by nobody else."),
+        ]
+    for met, message in demands:
+        _demand(met, message)
+    check_topology(subtopologies)
+
+
+def check_epoch(member: StreamsMember, epoch: int, owned: Tasks | None) -> None:
+    """Raise FENCED_MEMBER_EPOCH unless the sender is where the group believes it to be, joins, or lost an answer."""
+    if epoch in (JOINING, member.epoch):
+        return
+    lost_answer = epoch == member.previous_epoch and owned is not None and within(owned, member.assigned)
+    if epoch > member.epoch or not lost_answer:
+        raise KafkaError(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            f"epoch {epoch} is not the member's {member.epoch}: it has to give up its tasks and join anew",
+        )
+
+
+def check_tasks(owned: Tasks | None, configured: ConfiguredTopology) -> None:
+    """Raise INVALID_REQUEST for tasks that the topology does not have."""
+    for _, name, index in tasks.each(owned or NO_TASKS):
+        known = configured.subtopologies.get(name)
+        count = 0 if known is None else known.task_count
+        _demand(0 <= index < count, f"There is no task {name}_{index}: that subtopology has {count}.")
+
+
+def _demand(met: bool, message: str) -> None:
+    if not met:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)

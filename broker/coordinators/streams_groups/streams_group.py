@@ -1,0 +1,234 @@
+"""One group of Kafka Streams: all that its coordinator knows of it, which is what the records of the journal say.
+
+As with groups whose broker assigns, `apply` takes in one record and is the only way in which anything here changes, but
+for the timers and for what a coordinator that takes over works out or asks for anew: what the topology comes to, who
+answers questions about which state, and that all members are to stop.
+
+    Empty        no members
+    NotReady     topics are missing or wrong: nobody has tasks
+    Assigning    the target was computed for an older epoch of the group
+    Reconciling  some member has not got to its target
+    Stable       every member has what it is to have
+    Dead         deleted, or coordinated elsewhere
+
+Invariant: `_holders` names every member that has a task, as assigned or as not given up yet, and in which role.
+Source: KIP-1071; Kafka's StreamsGroup, and the replay methods of GroupMetadataManager, 4.2.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from anabranch.broker.coordinators.consumer_groups.timers import Timers
+from anabranch.broker.coordinators.streams_groups import tasks
+from anabranch.broker.coordinators.streams_groups.configured_topology import ConfiguredTopology
+from anabranch.broker.coordinators.streams_groups.streams_member import StreamsMember
+from anabranch.broker.coordinators.streams_groups.tasks import ACTIVE, NO_TASKS, Role, Tasks
+from anabranch.protocol import streams_group_records as records
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.group_records import Record
+
+NOT_VALIDATED: Final = -1
+"""The validated topology epoch of a group whose topics are not all there."""
+
+
+class StreamsGroupState(enum.Enum):
+    """The value is the name on the wire."""
+
+    EMPTY = "Empty"
+    NOT_READY = "NotReady"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+@dataclass(slots=True, eq=False)
+class StreamsGroup:
+    """One group."""
+
+    group_id: str
+    epoch: int = 0
+    """0: nothing of the group is in the journal yet."""
+    assignment_epoch: int = 0
+    """The epoch of the group for which `targets` was computed."""
+    metadata_hash: int = 0
+    validated_topology_epoch: int = NOT_VALIDATED
+    assignment_configs: Mapping[str, str] = field(default_factory=dict)
+    """By which settings tasks were dealt last."""
+    topology: records.StreamsGroupTopologyValue | None = None
+    members: dict[str, StreamsMember] = field(default_factory=dict)
+    targets: dict[str, Tasks] = field(default_factory=dict)
+    """Member id -> what it is to have."""
+    timers: Timers = field(default_factory=Timers)
+    configured: ConfiguredTopology | None = None
+    """What the topology comes to; None: not worked out by this coordinator."""
+    metadata_seen: Any = None
+    """The image of the metadata for which that was worked out last."""
+    endpoint_epoch: int = 0
+    """Grows when a member that can be asked about state has other tasks."""
+    shutdown_by: str | None = None
+    """The member that asked for all to stop."""
+    dead: bool = False
+    _holders: dict[tuple[str, int], set[tuple[str, Role]]] = field(default_factory=dict)
+
+    # --- what it is asked ----------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> StreamsGroupState:
+        """Where the group stands."""
+        if self.dead:
+            return StreamsGroupState.DEAD
+        if not self.members:
+            return StreamsGroupState.EMPTY
+        if self.topology is None or self.topology.epoch != self.validated_topology_epoch:
+            return StreamsGroupState.NOT_READY
+        if self.epoch > self.assignment_epoch:
+            return StreamsGroupState.ASSIGNING
+        if all(member.is_reconciled(self.assignment_epoch) for member in self.members.values()):
+            return StreamsGroupState.STABLE
+        return StreamsGroupState.RECONCILING
+
+    @property
+    def protocol_type(self) -> str:
+        """What ListGroups says of it."""
+        return "streams"
+
+    def next_deadline(self) -> int | None:
+        """When something of the group has to be looked at."""
+        return self.timers.first()
+
+    def member(self, member_id: str) -> StreamsMember:
+        """A member. Raises UNKNOWN_MEMBER_ID."""
+        found = self.members.get(member_id)
+        if found is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {self.group_id} has no member {member_id}")
+        return found
+
+    def target(self, member_id: str) -> Tasks:
+        """What a member is to have."""
+        return self.targets.get(member_id, NO_TASKS)
+
+    def is_free_for(self, process_id: str) -> Callable[[tuple[Role, str], int], bool]:
+        """Which tasks a thread of an instance may get now.
+
+        An active task is one member's; and an instance has a task in one role only, for there is one state of it on
+        its disk: until the log has that a member gave a task up, that member does not get it in another role either.
+        """
+
+        def is_free(where: tuple[Role, str], index: int) -> bool:
+            role, name = where
+            return not any(
+                (role is ACTIVE and held is ACTIVE) or self.members[holder].process_id == process_id
+                for holder, held in self._holders.get((name, index), ())
+            )
+
+        return is_free
+
+    def subscribed_topics(self) -> frozenset[str]:
+        """What the application reads, while it has members."""
+        if self.topology is None or not self.members:
+            return frozenset()
+        return frozenset(self.sources())
+
+    def sources(self) -> Mapping[str, str]:
+        """Topic -> the subtopology that reads it."""
+        found = {}
+        for one in () if self.topology is None else self.topology.subtopologies:
+            found.update(dict.fromkeys(one.source_topics, one.subtopology_id))
+            found.update({topic.name: one.subtopology_id for topic in one.repartition_source_topics})
+        return found
+
+    def describe(self) -> str:
+        """One line for logs."""
+        return (
+            f"group {self.group_id} {self.state.value} streams epoch={self.epoch} assignment={self.assignment_epoch} "
+            f"members={ {one.member_id: one.epoch for one in self.members.values()} }"
+        )
+
+    # --- what is in no record ------------------------------------------------------------------------------------
+
+    def configure(self, configured: ConfiguredTopology, image: Any) -> None:
+        """The topology has been worked out for an image of the metadata."""
+        self.configured, self.metadata_seen = configured, image
+
+    def endpoints_moved(self) -> None:
+        """Other instances answer questions about some state now."""
+        self.endpoint_epoch += 1
+
+    # --- records -------------------------------------------------------------------------------------------------
+
+    def apply(self, record: Record) -> None:
+        """Take in what one record says."""
+        key, content = record
+        _APPLY[type(key)](self, key, content)
+
+    def _apply_group(self, key: Any, said: Any) -> None:
+        self.epoch = 0 if said is None else said.epoch
+        self.metadata_hash = 0 if said is None else said.metadata_hash
+        self.validated_topology_epoch = NOT_VALIDATED if said is None else said.validated_topology_epoch
+        rows = () if said is None else said.last_assignment_configs or ()
+        self.assignment_configs = {one.key: one.value for one in rows}
+
+    def _apply_topology(self, key: Any, said: Any) -> None:
+        self.topology = said
+        self.configured = None
+
+    def _apply_metadata(self, key: Any, said: Any) -> None:
+        before = self.members.get(key.member_id)
+        if said is not None:
+            self._replace((before or StreamsMember(member_id=key.member_id)).with_metadata(said))
+        elif before is not None:
+            del self.members[key.member_id]
+            self._release(before)
+            self.timers.forget(key.member_id)
+            if not self.members:
+                self.shutdown_by = None
+
+    def _apply_current(self, key: Any, said: Any) -> None:
+        before = self.members.get(key.member_id)
+        if said is not None or before is not None:
+            self._replace((before or StreamsMember(member_id=key.member_id)).with_current(said))
+
+    def _apply_target(self, key: Any, said: Any) -> None:
+        if said is None:
+            self.targets.pop(key.member_id, None)
+        else:
+            self.targets[key.member_id] = tasks.of_rows(said.active_tasks, said.standby_tasks, said.warmup_tasks)
+
+    def _apply_assignment_epoch(self, key: Any, said: Any) -> None:
+        self.assignment_epoch = 0 if said is None else said.assignment_epoch
+
+    def _replace(self, member: StreamsMember) -> None:
+        before = self.members.get(member.member_id)
+        self.members[member.member_id] = member
+        if before is not None and before.assigned == member.assigned and before.revoking == member.revoking:
+            return
+        self._release(before)
+        for one in (member.assigned, member.revoking):
+            for role, name, index in tasks.each(one):
+                self._holders.setdefault((name, index), set()).add((member.member_id, role))
+
+    def _release(self, member: StreamsMember | None) -> None:
+        if member is None:
+            return
+        for one in (member.assigned, member.revoking):
+            for role, name, index in tasks.each(one):
+                holders = self._holders.get((name, index))
+                if holders is not None:
+                    holders.discard((member.member_id, role))
+                    if not holders:
+                        del self._holders[name, index]
+
+
+_APPLY: Final[Mapping[type[Any], Callable[[StreamsGroup, Any, Any], None]]] = {
+    records.StreamsGroupMetadataKey: StreamsGroup._apply_group,
+    records.StreamsGroupMemberMetadataKey: StreamsGroup._apply_metadata,
+    records.StreamsGroupTargetAssignmentMetadataKey: StreamsGroup._apply_assignment_epoch,
+    records.StreamsGroupTargetAssignmentMemberKey: StreamsGroup._apply_target,
+    records.StreamsGroupCurrentMemberAssignmentKey: StreamsGroup._apply_current,
+    records.StreamsGroupTopologyKey: StreamsGroup._apply_topology,
+}

@@ -1,0 +1,295 @@
+"""StreamsGroupHeartbeat: how a member joins, goes on, says what it has given up, and leaves.
+
+What is null in a heartbeat is as it was. The answer has all of a member's tasks when it joins, when they changed just
+now, and when the member says that it has others: it may have missed an answer, which Kafka 4.2 would not give again.
+There is one status for each thing that is not as it should be. Topics that are missing are named by the decision: once
+they are there, the group has a new epoch and its tasks are dealt.
+
+Source: KIP-1071; Kafka's GroupMetadataManager (streamsGroupHeartbeat, streamsGroupLeave), 4.2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from anabranch.broker.coordinators.consumer_groups.heartbeat import Sender
+from anabranch.broker.coordinators.consumer_groups.member import JOINING, LEAVING, UNREVOKED
+from anabranch.broker.coordinators.consumer_groups.reconciliation import reconcile
+from anabranch.broker.coordinators.consumer_groups.subscribed_topics import existing, metadata_hash
+from anabranch.broker.coordinators.consumer_groups.timers import Timer
+from anabranch.broker.coordinators.consumer_groups.topics_view import TopicsView
+from anabranch.broker.coordinators.streams_groups import configured_topology as topologies
+from anabranch.broker.coordinators.streams_groups import sticky_task_assignor, tasks
+from anabranch.broker.coordinators.streams_groups.configured_topology import ConfiguredTopology
+from anabranch.broker.coordinators.streams_groups.streams_admission import check_epoch, check_tasks
+from anabranch.broker.coordinators.streams_groups.streams_decision import StreamsAnswer, StreamsDecision
+from anabranch.broker.coordinators.streams_groups.streams_group import NOT_VALIDATED, StreamsGroup
+from anabranch.broker.coordinators.streams_groups.streams_member import StreamsMember
+from anabranch.broker.coordinators.streams_groups.streams_settings import StreamsSettings
+from anabranch.broker.coordinators.streams_groups.tasks import NO_TASKS, Tasks
+from anabranch.protocol import streams_group_records as records
+from anabranch.protocol.apis.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.group_records import Record
+
+FIRST_EPOCH: Final = 2
+"""The epoch of a group with its first member: 1 is where members are whose tasks are not dealt yet."""
+WAITING_EPOCH: Final = 1
+WHOLE_GROUP: Final = ""
+"""In whose name the timer of a group runs that waits for more members."""
+
+
+# --- joining and staying -----------------------------------------------------------------------------------------
+
+
+def heartbeat(
+    group: StreamsGroup,
+    request: StreamsGroupHeartbeatRequest,
+    sender: Sender,
+    *,
+    topics: TopicsView,
+    settings: StreamsSettings,
+    now_ms: int,
+) -> StreamsDecision:
+    """What a valid request brings about. Raises KafkaError."""
+    decision = StreamsDecision(group, topics, settings, now_ms)
+    if request.shutdown_application:
+        decision.then.append(lambda: _shut_down(group, request.member_id))
+    if request.member_epoch == LEAVING:
+        remove(decision, [group.member(request.member_id)])
+        decision.answer = StreamsAnswer(member_id=request.member_id, epoch=LEAVING)
+    else:
+        _stay(decision, request, sender)
+    return decision
+
+
+def _shut_down(group: StreamsGroup, member_id: str) -> None:
+    if group.members:  # there is nobody to tell otherwise, and who joins later is not meant
+        group.shutdown_by = member_id
+
+
+def _stay(decision: StreamsDecision, request: StreamsGroupHeartbeatRequest, sender: Sender) -> None:
+    group, settings, member_id = decision.group, decision.settings, request.member_id
+    joins, owned = request.member_epoch == JOINING, _owned(request)
+    if joins and member_id not in group.members and len(group.members) >= settings.size_max:
+        raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group may have {settings.size_max} members")
+    before = group.members.get(member_id) or (StreamsMember(member_id=member_id) if joins else group.member(member_id))
+    check_epoch(before, request.member_epoch, owned)
+    after = _as_said(before, request, sender)
+    if after is not before:
+        key = records.StreamsGroupMemberMetadataKey(group_id=group.group_id, member_id=member_id)
+        decision.write(key, after.metadata())
+    topology = _topology(decision, request)
+    configured, hashed = _configured(decision, topology)
+    validated = topology.epoch if configured.ready else NOT_VALIDATED
+    if configured.ready:
+        check_tasks(owned, configured)
+    epoch = group.epoch
+    if (
+        after is not before
+        or hashed != group.metadata_hash
+        or validated != group.validated_topology_epoch
+        or settings.assignment_configs != group.assignment_configs
+    ):
+        epoch = epoch + 1 if epoch else FIRST_EPOCH
+        decision.write_epoch(epoch, hashed, validated, settings.assignment_configs)
+    waits = _waits_for_more(decision)
+    target_epoch, target = _target(decision, after, epoch, configured, waits=waits)
+    settled = _reconcile(decision, after, target_epoch, target, owned)
+    decision.set_timer(member_id, Timer.SESSION, settings.session_timeout_ms)
+    decision.missing = configured.missing
+    moved = joins or settled.assigned != before.assigned
+    endpoint_epoch = group.endpoint_epoch
+    if moved and after.endpoint is not None and group.epoch:  # in a new group nobody has had anything
+        decision.then.append(group.endpoints_moved)
+        endpoint_epoch += 1
+    decision.answer = StreamsAnswer(
+        member_id=member_id,
+        epoch=settled.epoch,
+        interval_ms=settings.heartbeat_interval_ms,
+        assigned=settled.assigned if moved or owned not in (None, settled.assigned) else None,
+        status=tuple(_statuses(group, request, after, topology, configured, waits=waits and epoch > target_epoch)),
+        endpoint_epoch=endpoint_epoch,
+        endpoints_wanted=endpoint_epoch != request.endpoint_information_epoch,
+    )
+
+
+def _owned(request: StreamsGroupHeartbeatRequest) -> Tasks | None:
+    if request.active_tasks is None or request.standby_tasks is None or request.warmup_tasks is None:
+        return None
+    return tasks.of_rows(request.active_tasks, request.standby_tasks, request.warmup_tasks)
+
+
+def _as_said(before: StreamsMember, request: StreamsGroupHeartbeatRequest, sender: Sender) -> StreamsMember:
+    """The member with what is new of itself in the request; the same object if nothing is."""
+    new: dict[str, object] = {"client_id": sender.client_id, "client_host": sender.client_host}
+    if request.rack_id is not None:
+        new["rack_id"] = request.rack_id
+    if request.rebalance_timeout_ms != -1:
+        new["rebalance_timeout_ms"] = request.rebalance_timeout_ms
+    if request.topology is not None:
+        new["topology_epoch"] = request.topology.epoch
+    if request.process_id is not None:
+        new["process_id"] = request.process_id
+    if request.user_endpoint is not None:
+        new["endpoint"] = request.user_endpoint.host, request.user_endpoint.port
+    if request.client_tags is not None:
+        new["client_tags"] = tuple(sorted((one.key, one.value) for one in request.client_tags))
+    if before.epoch != JOINING and all(getattr(before, name) == content for name, content in new.items()):
+        return before
+    return dataclasses.replace(before, **new)  # type: ignore[arg-type]
+
+
+def _topology(decision: StreamsDecision, request: StreamsGroupHeartbeatRequest) -> records.StreamsGroupTopologyValue:
+    """The group's topology, which is that of its first member. Raises INVALID_REQUEST for another one."""
+    group, said = decision.group, request.topology
+    known = group.topology
+    if known is None:
+        if said is None:
+            raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, "the group has no topology: the member has to join anew")
+        made = records.StreamsGroupTopologyValue(epoch=said.epoch, subtopologies=said.subtopologies)
+        decision.write(records.StreamsGroupTopologyKey(group_id=group.group_id), made)
+        return made
+    if said is None or known.epoch > said.epoch:
+        return known
+    if not topologies.same(
+        known, records.StreamsGroupTopologyValue(epoch=said.epoch, subtopologies=said.subtopologies)
+    ):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the group runs another topology, which no Kafka replaces yet")
+    return known
+
+
+def _configured(
+    decision: StreamsDecision, topology: records.StreamsGroupTopologyValue
+) -> tuple[ConfiguredTopology, int]:
+    """What the topology comes to, and the hash of its topics; looked at again when the cluster's topics changed."""
+    group, image = decision.group, decision.topics.image
+    if group.configured is not None and group.metadata_seen is image:
+        return group.configured, group.metadata_hash
+    names = topologies.required_topics(topology.subtopologies)
+    hashed = metadata_hash(existing(names, decision.topics.find).values())
+    configured = topologies.configure(topology, decision.topics.find)
+    decision.then.append(lambda: group.configure(configured, image))
+    return configured, hashed
+
+
+def _waits_for_more(decision: StreamsDecision) -> bool:
+    """Whether the group gives its first members a moment in which more may come."""
+    group, delay_ms = decision.group, decision.settings.initial_delay_ms
+    if group.timers.due(WHOLE_GROUP, Timer.INITIAL) is not None:
+        return True
+    if group.members or delay_ms <= 0:
+        return False
+    decision.set_timer(WHOLE_GROUP, Timer.INITIAL, delay_ms)
+    return True
+
+
+def _target(
+    decision: StreamsDecision, member: StreamsMember, epoch: int, configured: ConfiguredTopology, *, waits: bool
+) -> tuple[int, Tasks]:
+    """The assignment epoch and the member's target, computed anew for everybody if the group's epoch has moved on."""
+    group = decision.group
+    if epoch <= group.assignment_epoch:
+        return group.assignment_epoch, group.target(member.member_id)
+    if waits:
+        return max(WAITING_EPOCH, group.assignment_epoch), NO_TASKS
+    members = {**group.members, member.member_id: member}
+    computed = targets_of(group, members, configured, decision.settings.standbys)
+    for one in members:
+        if group.targets.get(one) != computed[one]:
+            decision.write_target(one, computed[one])
+    decision.write(
+        records.StreamsGroupTargetAssignmentMetadataKey(group_id=group.group_id),
+        records.StreamsGroupTargetAssignmentMetadataValue(assignment_epoch=epoch),
+    )
+    return epoch, computed[member.member_id]
+
+
+def targets_of(
+    group: StreamsGroup, members: Mapping[str, StreamsMember], configured: ConfiguredTopology, standbys: int
+) -> dict[str, Tasks]:
+    """What each member is to have: nothing while topics are missing."""
+    if not configured.ready:
+        return dict.fromkeys(members, NO_TASKS)
+    spec = {one: (member.process_id, group.target(one)) for one, member in members.items()}
+    return sticky_task_assignor.assign(spec, configured.subtopologies, standbys)
+
+
+def _reconcile(
+    decision: StreamsDecision, member: StreamsMember, target_epoch: int, target: Tasks, owned: Tasks | None
+) -> StreamsMember:
+    """The member after its next step, and the time it has for it."""
+    if member.is_reconciled(target_epoch):
+        return member
+    is_free = decision.group.is_free_for(member.process_id)
+    after = reconcile(member, target=target, target_epoch=target_epoch, owned=owned, is_free=is_free)
+    if after is member:
+        return member
+    after = after.dated(member)
+    key = records.StreamsGroupCurrentMemberAssignmentKey(group_id=decision.group.group_id, member_id=member.member_id)
+    decision.write(key, after.current())
+    if after.state is UNREVOKED:
+        decision.set_timer(member.member_id, Timer.REBALANCE, after.rebalance_timeout_ms)
+    else:
+        decision.cancel_timer(member.member_id, Timer.REBALANCE)
+    return after
+
+
+def _statuses(
+    group: StreamsGroup,
+    request: StreamsGroupHeartbeatRequest,
+    member: StreamsMember,
+    topology: records.StreamsGroupTopologyValue,
+    configured: ConfiguredTopology,
+    *,
+    waits: bool,
+) -> Iterable[tuple[int, str]]:
+    if member.topology_epoch < topology.epoch:
+        old, new = member.topology_epoch, topology.epoch
+        yield topologies.STALE_TOPOLOGY, f"the member has the topology of epoch {old}, the group that of {new}"
+    if waits:
+        yield topologies.ASSIGNMENT_DELAYED, "tasks are dealt once other members have had time to join"
+    if configured.status is not None:
+        yield configured.status, configured.detail
+    shutdown_by = request.member_id if request.shutdown_application else group.shutdown_by
+    if shutdown_by is not None:
+        yield topologies.SHUTDOWN_APPLICATION, f"member {shutdown_by} has failed, and asks all others to end, too"
+
+
+# --- what comes from elsewhere -----------------------------------------------------------------------------------
+
+
+def remove(decision: StreamsDecision, members: Iterable[StreamsMember]) -> None:
+    """Members go; the next heartbeat deals their tasks."""
+    group = decision.group
+    for member_id in sorted(member.member_id for member in members):
+        decision.delete_member(member_id)
+    decision.write_epoch(group.epoch + 1, group.metadata_hash, group.validated_topology_epoch, group.assignment_configs)
+
+
+def fence(
+    group: StreamsGroup, *, topics: TopicsView, settings: StreamsSettings, now_ms: int
+) -> tuple[StreamsDecision, list[tuple[StreamsMember, Timer]]]:
+    """The members whose timers have run out go; also says which, and why. A group that waited waits no more."""
+    due = group.timers.pop_due(now_ms)
+    decision = StreamsDecision(group, topics, settings, now_ms)
+    if (WHOLE_GROUP, Timer.INITIAL) in due:
+        group.timers.cancel(WHOLE_GROUP, Timer.INITIAL)
+    over = [(group.members[one], timer) for one, timer in due if one in group.members]
+    if over:
+        remove(decision, {member.member_id: member for member, _ in over}.values())
+    return decision, over
+
+
+def tombstones(group: StreamsGroup) -> list[Record]:
+    """The records that delete a group."""
+    decision = StreamsDecision(group)
+    for member_id in sorted(group.members.keys() | group.targets.keys()):
+        decision.delete_member(member_id)
+    group_id = group.group_id
+    decision.write(records.StreamsGroupTargetAssignmentMetadataKey(group_id=group_id), None)
+    decision.write(records.StreamsGroupTopologyKey(group_id=group_id), None)
+    decision.write(records.StreamsGroupMetadataKey(group_id=group_id), None)
+    return decision.records

@@ -1,0 +1,126 @@
+"""One member of a group of Kafka Streams, a thread of one of its instances: what it said, and how far it is.
+
+A member is a value: it is replaced, never changed. As with members of groups whose broker assigns, its two halves are
+two records of the journal. An active task keeps the epoch in which its member got it: what the member commits with that
+epoch or a later one is its own work. Source: KIP-1071; Kafka's StreamsGroupMember of 4.2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from anabranch.broker.coordinators.consumer_groups.member import JOINING, LEAVING, STABLE, UNKNOWN, MemberState
+from anabranch.broker.coordinators.streams_groups import tasks
+from anabranch.broker.coordinators.streams_groups.tasks import ACTIVE, NO_TASKS, STANDBY, WARMUP, Since, Tasks
+from anabranch.protocol import streams_group_records as records
+from anabranch.protocol.apis.streams_group_heartbeat import Endpoint, KeyValue
+from anabranch.protocol.values import value
+
+
+@value(kw_only=True)
+class StreamsMember:
+    """One member."""
+
+    member_id: str
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    topology_epoch: int = 0
+    process_id: str = ""
+    """Which instance it is a thread of."""
+    endpoint: tuple[str, int] | None = None
+    """Where that instance answers questions about its state."""
+    client_tags: tuple[tuple[str, str], ...] = ()
+
+    state: MemberState = STABLE
+    epoch: int = JOINING
+    previous_epoch: int = JOINING
+    assigned: Tasks = dataclasses.field(default_factory=dict)
+    revoking: Tasks = dataclasses.field(default_factory=dict)
+    """What it has to give up, and has not said yet that it did."""
+    since: Since = dataclasses.field(default_factory=dict)
+
+    def is_reconciled(self, target_epoch: int) -> bool:
+        """Whether there is nothing left to do for the target of this epoch."""
+        return self.state is STABLE and self.epoch == target_epoch
+
+    def dated(self, before: StreamsMember) -> StreamsMember:
+        """The member with the epochs of its active tasks, given what it was before this step."""
+        known = before.since
+        since = {
+            (name, index): known.get((name, index), self.epoch)
+            for one in (self.assigned, self.revoking)
+            for role, name, index in tasks.each(one)
+            if role is ACTIVE
+        }
+        return dataclasses.replace(self, since=since)
+
+    def metadata(self) -> records.StreamsGroupMemberMetadataValue:
+        """The record of what the member said of itself."""
+        return records.StreamsGroupMemberMetadataValue(
+            rack_id=self.rack_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            topology_epoch=self.topology_epoch,
+            process_id=self.process_id,
+            user_endpoint=None if self.endpoint is None else Endpoint(host=self.endpoint[0], port=self.endpoint[1]),
+            client_tags=[KeyValue(key=key, value=content) for key, content in self.client_tags],
+        )
+
+    def with_metadata(self, said: records.StreamsGroupMemberMetadataValue) -> StreamsMember:
+        """The member as that record tells of it."""
+        endpoint = said.user_endpoint
+        return dataclasses.replace(
+            self,
+            rack_id=said.rack_id,
+            client_id=said.client_id,
+            client_host=said.client_host,
+            rebalance_timeout_ms=said.rebalance_timeout_ms,
+            topology_epoch=said.topology_epoch,
+            process_id=said.process_id,
+            endpoint=None if endpoint is None else (endpoint.host, endpoint.port),
+            client_tags=tuple((one.key, one.value) for one in said.client_tags),
+        )
+
+    def current(self) -> records.StreamsGroupCurrentMemberAssignmentValue:
+        """The record of how far the member has been reconciled."""
+        return records.StreamsGroupCurrentMemberAssignmentValue(
+            member_epoch=self.epoch,
+            previous_member_epoch=self.previous_epoch,
+            state=self.state,
+            active_tasks=tasks.to_rows(self.assigned, ACTIVE, self.since),
+            standby_tasks=tasks.to_rows(self.assigned, STANDBY),
+            warmup_tasks=tasks.to_rows(self.assigned, WARMUP),
+            active_tasks_pending_revocation=tasks.to_rows(self.revoking, ACTIVE, self.since),
+            standby_tasks_pending_revocation=tasks.to_rows(self.revoking, STANDBY),
+            warmup_tasks_pending_revocation=tasks.to_rows(self.revoking, WARMUP),
+        )
+
+    def with_current(self, said: records.StreamsGroupCurrentMemberAssignmentValue | None) -> StreamsMember:
+        """The member as that record tells of it; None: it was never reconciled, or has to begin again."""
+        if said is None:
+            return dataclasses.replace(
+                self,
+                state=STABLE,
+                epoch=LEAVING,
+                previous_epoch=LEAVING,
+                assigned=NO_TASKS,
+                revoking=NO_TASKS,
+                since={},
+            )
+        known = said.state in MemberState.__members__.values()
+        return dataclasses.replace(
+            self,
+            state=MemberState(said.state) if known else UNKNOWN,
+            epoch=said.member_epoch,
+            previous_epoch=said.previous_member_epoch,
+            assigned=tasks.of_rows(said.active_tasks, said.standby_tasks, said.warmup_tasks),
+            revoking=tasks.of_rows(
+                said.active_tasks_pending_revocation,
+                said.standby_tasks_pending_revocation,
+                said.warmup_tasks_pending_revocation,
+            ),
+            since=tasks.since_of(said.active_tasks, said.active_tasks_pending_revocation),
+        )

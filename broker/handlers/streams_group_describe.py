@@ -1,0 +1,50 @@
+"""StreamsGroupDescribe: members, tasks and topology of groups of Kafka Streams (KIP-1071).
+
+Version 0. Each group is answered, or refused, alone: GROUP_ID_NOT_FOUND also for one of another kind. A group with a
+topic that the client may not describe is not shown at all.
+"""
+
+from __future__ import annotations
+
+from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.coordinators.streams_groups.configured_topology import required_topics
+from anabranch.broker.coordinators.streams_groups.streams_administration import not_described
+from anabranch.broker.rights import demand, may, operations
+from anabranch.broker.turns import Turns
+from anabranch.protocol.acls import Operation, ResourceType
+from anabranch.protocol.apis.streams_group_describe import (
+    DescribedGroup,
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+
+@handles(StreamsGroupDescribeRequest, versions="0")
+async def streams_group_describe(
+    ctx: RequestContext, request: StreamsGroupDescribeRequest
+) -> StreamsGroupDescribeResponse:
+    """Describe each."""
+    groups, turns = [], Turns()
+    for group_id in dict.fromkeys(request.group_ids):
+        await turns.step()
+        group = await describe(ctx, group_id)
+        if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
+            group.authorized_operations = operations(ctx, ResourceType.GROUP, group_id)
+        groups.append(group)
+    return StreamsGroupDescribeResponse(groups=groups)
+
+
+async def describe(ctx: RequestContext, group_id: str) -> DescribedGroup:
+    """The row of one group."""
+    try:
+        if not ctx.services.has_streams_groups:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        demand(ctx, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        group, row = await ctx.services.groups.streamers.group(group_id)
+    except KafkaError as error:
+        return not_described(group_id, error.code, error.message)
+    names = required_topics(() if group.topology is None else group.topology.subtopologies)
+    if all(may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
+        return row
+    return not_described(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the group has a topic that is not shown")

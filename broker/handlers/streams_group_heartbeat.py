@@ -1,0 +1,130 @@
+"""StreamsGroupHeartbeat: be a member of a group of Kafka Streams (KIP-1071).
+
+Version 0. A node that shows itself as a Kafka without such groups, or is told to have none, refuses all with
+UNSUPPORTED_VERSION. Topics that the application needs in between are made with the heartbeat that finds them missing,
+in the name of its sender; what could not be made, and why, is said in the answer's status.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker import admin
+from anabranch.broker.api import INTERNAL_TOPICS, RequestContext, handles
+from anabranch.broker.coordinators.consumer_groups.heartbeat import Sender
+from anabranch.broker.coordinators.streams_groups.configured_topology import (
+    MISSING_INTERNAL_TOPICS,
+    required_topics,
+    summary,
+)
+from anabranch.broker.coordinators.streams_groups.tasks import ACTIVE, STANDBY, WARMUP, Role, Tasks, in_role
+from anabranch.broker.rights import demand, may
+from anabranch.controller.zk.session import ZkError
+from anabranch.protocol.acls import Operation, ResourceType
+from anabranch.protocol.apis.create_topics import CreatableTopic, CreatableTopicConfig
+from anabranch.protocol.apis.streams_group_heartbeat import (
+    Status,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+    TaskIds,
+    TopicInfo,
+    Topology,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from anabranch.broker.coordinators.streams_group_requests import HeartbeatOutcome
+
+BROKERS_DEFAULT: Final = -1
+
+
+@handles(StreamsGroupHeartbeatRequest, versions="0")
+async def streams_group_heartbeat(
+    ctx: RequestContext, request: StreamsGroupHeartbeatRequest
+) -> StreamsGroupHeartbeatResponse:
+    """Join, go on, or leave."""
+    services = ctx.services
+    try:
+        if not services.has_streams_groups:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        demand(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
+        if request.topology is not None:
+            check_topics(ctx, request.topology)
+        sender = Sender(client_id=ctx.client_id, client_host=f"/{ctx.peer.host}")
+        outcome = await services.groups.streamers.heartbeat(request, sender)
+    except KafkaError as refused:
+        return StreamsGroupHeartbeatResponse(error_code=refused.code, error_message=refused.message or None, status=[])
+    response = told(outcome)
+    if outcome.missing:
+        failed = await make_topics(ctx, outcome)
+        for status in response.status or ():
+            if status.status_code == MISSING_INTERNAL_TOPICS:
+                status.status_detail += failed
+    return response
+
+
+def check_topics(ctx: RequestContext, topology: Topology) -> None:
+    """Raise for topics that an application cannot have, or that the client may not describe."""
+    sinks = {name for one in topology.subtopologies for name in one.repartition_sink_topics}
+    names = sorted(required_topics(topology.subtopologies) | sinks)
+    if barred := [name for name in names if name in INTERNAL_TOPICS or not admin.is_legal(name)]:
+        raise KafkaError(ErrorCode.STREAMS_INVALID_TOPOLOGY, f"no application can have the topics {summary(barred)}")
+    for name in names:
+        demand(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name)
+
+
+def told(outcome: HeartbeatOutcome) -> StreamsGroupHeartbeatResponse:
+    """The answer to a heartbeat that was taken."""
+    answer = outcome.answer
+    active, standby, warmup = (rows(answer.assigned, role) for role in (ACTIVE, STANDBY, WARMUP))
+    return StreamsGroupHeartbeatResponse(
+        error_code=ErrorCode.NONE,
+        member_id=answer.member_id,
+        member_epoch=answer.epoch,
+        heartbeat_interval_ms=answer.interval_ms,
+        status=[Status(status_code=code, status_detail=detail) for code, detail in answer.status],
+        active_tasks=active,
+        standby_tasks=standby,
+        warmup_tasks=warmup,
+        endpoint_information_epoch=answer.endpoint_epoch,
+        partitions_by_user_endpoint=None if outcome.endpoints is None else list(outcome.endpoints),
+    )
+
+
+def rows(tasks: Tasks | None, role: Role) -> list[TaskIds] | None:
+    """The tasks of one role; None: as the member knows them."""
+    if tasks is None:
+        return None
+    return [TaskIds(subtopology_id=name, partitions=indexes) for name, indexes in in_role(tasks, role)]
+
+
+async def make_topics(ctx: RequestContext, outcome: HeartbeatOutcome) -> str:
+    """Make the topics that are missing. Returns what has to be said of those that could not be made."""
+    if not may(ctx, Operation.CREATE, ResourceType.CLUSTER):
+        names = [info.name for info, _ in outcome.missing]
+        if refused := [name for name in names if not may(ctx, Operation.CREATE, ResourceType.TOPIC, name)]:
+            return f"; the member may not create {summary(refused)}"
+    errors = []
+    for info, count in outcome.missing:
+        try:
+            await make_topic(ctx, info, count)
+        except KafkaError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:  # another member was faster
+                errors.append(f"{info.name} ({error.message or error.code.name})")
+        except ZkError as error:
+            errors.append(f"{info.name} (ZooKeeper does not answer: {error})")
+    return f"; they cannot be made: {summary(errors)}" if errors else ""
+
+
+async def make_topic(ctx: RequestContext, info: TopicInfo, count: int) -> None:
+    """Make one topic as the application wants it. Raises KafkaError, ZkError."""
+    services = ctx.services
+    asked = CreatableTopic(
+        name=info.name,
+        num_partitions=count,
+        replication_factor=info.replication_factor if info.replication_factor > 0 else BROKERS_DEFAULT,
+        assignments=[],
+        configs=[CreatableTopicConfig(name=one.key, value=one.value) for one in info.topic_configs],
+    )
+    plan = admin.plan_topic(services.settings, services.metadata.image, asked, services.rng)
+    await admin.create(services, plan)

@@ -1,0 +1,143 @@
+"""Goal: shares are even, what can stay stays, and no instance keeps two copies of one state.
+
+Method: groups by hand, and random ones whose members come and go; Kafka leaves ties to its hash maps, so that what is
+compared with it is what it promises.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch.broker.coordinators.streams_groups.configured_topology import ConfiguredSubtopology
+from anabranch.broker.coordinators.streams_groups.sticky_task_assignor import assign
+from anabranch.broker.coordinators.streams_groups.tasks import ACTIVE, NO_TASKS, STANDBY, Role, Tasks, each
+from tests.broker.coordinators.streams_groups.world import active, subtopology
+
+Group = dict[str, tuple[str, Tasks]]
+
+
+def topology(**counts: int) -> dict[str, ConfiguredSubtopology]:
+    """`topology(s0=4, k1=2)`: subtopology 0 with four tasks, and 1 with two that keep a state."""
+    return {
+        name[1:]: ConfiguredSubtopology(
+            said=subtopology(name[1:], "t", keeps=["log"] if name[0] == "k" else []), task_count=count
+        )
+        for name, count in counts.items()
+    }
+
+
+def fresh(*members: str) -> Group:
+    """Members, each an instance of its own; `a1`, `a2` are threads of one."""
+    return {one: (one[0], NO_TASKS) for one in members}
+
+
+def after(members: Group, dealt: Mapping[str, Tasks], *gone: str, new: Iterable[str] = ()) -> Group:
+    """The group with its last targets, when some have gone and others have come."""
+    return {one: (members[one][0], dealt[one]) for one in members if one not in gone} | fresh(*new)
+
+
+def held(dealt: Mapping[str, Tasks], role: Role) -> dict[tuple[str, int], list[str]]:
+    """Task -> who has it in that role."""
+    found: dict[tuple[str, int], list[str]] = {}
+    for member_id, tasks in dealt.items():
+        for one, name, index in each(tasks):
+            if one is role:
+                found.setdefault((name, index), []).append(member_id)
+    return found
+
+
+def sizes(dealt: Mapping[str, Tasks], role: Role) -> list[int]:
+    return sorted(sum(one is role for one, _, _ in each(tasks)) for tasks in dealt.values())
+
+
+def test_nobody_gets_everything_alone() -> None:
+    assert assign(fresh("a"), topology(s0=3), 0) == {"a": active(s0=(0, 1, 2))}
+    assert assign({}, topology(s0=3), 0) == {}
+    assert assign(fresh("a", "b"), {}, 0) == {"a": NO_TASKS, "b": NO_TASKS}
+
+
+def test_each_keeps_what_it_had_up_to_its_share() -> None:
+    members = fresh("a")
+    dealt = assign(members, topology(s0=4), 0)
+    members = after(members, dealt, new="b")
+    dealt = assign(members, topology(s0=4), 0)
+    assert dealt == {"a": active(s0=(0, 1)), "b": active(s0=(2, 3))}
+    members = after(members, dealt, "a", new="c")
+    assert assign(members, topology(s0=4), 0) == {"b": active(s0=(2, 3)), "c": active(s0=(0, 1))}
+
+
+def test_an_instance_with_more_threads_gets_more() -> None:
+    dealt = assign(fresh("a1", "a2", "a3", "b1"), topology(s0=8), 0)
+    assert sizes(dealt, ACTIVE) == [2, 2, 2, 2]
+
+
+def test_who_has_a_copy_takes_over() -> None:
+    members = fresh("a", "b", "c")
+    dealt = assign(members, topology(k0=3), 1)
+    mine = next(task for task, holders in held(dealt, ACTIVE).items() if holders == ["a"])
+    (copy,) = held(dealt, STANDBY)[mine]
+    moved = assign(after(members, dealt, "a"), topology(k0=3), 1)
+    assert held(moved, ACTIVE)[mine] == [copy]
+
+
+def test_copies_are_of_what_has_a_state_and_elsewhere() -> None:
+    dealt = assign(fresh("a1", "a2", "b1", "b2"), topology(s0=2, k1=4), 1)
+    actives, copies = held(dealt, ACTIVE), held(dealt, STANDBY)
+    assert copies.keys() == {("1", index) for index in range(4)}
+    assert all(copies[task][0][0] != actives[task][0][0] for task in copies)
+
+
+def test_there_are_no_more_copies_than_instances_to_hold_them() -> None:
+    dealt = assign(fresh("a1", "a2", "b1"), topology(k0=2), 2)
+    assert {len(holders) for holders in held(dealt, STANDBY).values()} == {1}
+    assert held(assign(fresh("a1", "a2"), topology(k0=2), 2), STANDBY) == {}
+
+
+MEMBERS = [f"{process}{thread}" for process in "abcd" for thread in "12"]
+
+
+@given(
+    st.lists(st.sets(st.sampled_from(MEMBERS), min_size=1), min_size=1, max_size=6),
+    st.dictionaries(st.sampled_from(["s0", "k1", "k2"]), st.integers(0, 7)),
+    st.integers(0, 2),
+)
+def test_every_task_has_one_owner_and_its_copies_whoever_comes_and_goes(
+    lives: list[set[str]], counts: dict[str, int], standbys: int
+) -> None:
+    parts = topology(**counts)
+    wanted = {(name, index) for name, one in parts.items() for index in range(one.task_count)}
+    members: Group = {}
+    dealt: dict[str, Tasks] = {}
+    for alive in lives:
+        members = after(members, dealt, *(members.keys() - alive), new=sorted(alive - members.keys()))
+        dealt = assign(members, parts, standbys)
+        processes = len({process for process, _ in members.values()})
+        actives, copies = held(dealt, ACTIVE), held(dealt, STANDBY)
+        assert actives.keys() == wanted and all(len(one) == 1 for one in actives.values())
+        for task in wanted:
+            holders = [member[0] for member in (*actives[task], *copies.get(task, []))]
+            assert len(holders) == len(set(holders)), f"{task} twice in an instance"
+            stateful = parts[task[0]].stateful
+            assert len(holders) == 1 + (min(standbys, processes - 1) if stateful else 0)
+        if not standbys:
+            assert max(sizes(dealt, ACTIVE)) <= -(-len(wanted) // len(members))
+            assert assign(after(members, dealt), parts, 0) == dealt, "nothing moves while nothing changes"
+
+
+@pytest.mark.parametrize("threads", [1, 1000])
+def test_a_thousand_members_are_dealt_a_thousand_tasks_in_a_moment(threads: int) -> None:
+    rng = random.Random(5)
+    members: Group = {f"m{one}": (f"p{one // threads}", NO_TASKS) for one in range(1000)}
+    dealt = assign(members, topology(k0=1000), 1)
+    for one in rng.sample(sorted(members), 100):
+        del members[one]
+    began = time.process_time()
+    dealt = assign({one: (members[one][0], dealt[one]) for one in members}, topology(k0=1000), 1)
+    assert time.process_time() - began < 1
+    assert sizes(dealt, ACTIVE)[-1] <= 2

@@ -1,0 +1,514 @@
+"""Goal: a task is run by one member, and a coordinator that takes over goes on where the last one was.
+
+Method: one group by hand, read anew from its records after each step; and random schedules of members that come, beat,
+die and leave under coordinators that fail over, in which no task ever has two owners and all comes to rest.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from anabranch.broker.coordinators.consumer_groups.topics_view import TopicsView
+from anabranch.broker.coordinators.group_events import Commit, Delete, Observe
+from anabranch.broker.coordinators.streams_groups import streams_administration, streams_heartbeat
+from anabranch.broker.coordinators.streams_groups.configured_topology import (
+    ASSIGNMENT_DELAYED,
+    INCORRECTLY_PARTITIONED_TOPICS,
+    MISSING_INTERNAL_TOPICS,
+    MISSING_SOURCE_TOPICS,
+    SHUTDOWN_APPLICATION,
+    STALE_TOPOLOGY,
+)
+from anabranch.broker.coordinators.streams_groups.streams_decision import StreamsAnswer, StreamsDecision
+from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup, StreamsGroupState
+from anabranch.broker.coordinators.streams_groups.streams_settings import StreamsSettings
+from anabranch.broker.coordinators.streams_groups.tasks import ACTIVE, NO_TASKS, STANDBY, each
+from anabranch.protocol.apis.streams_group_heartbeat import Endpoint, TaskIds, TaskOffset
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from tests.broker.coordinators.streams_groups.world import (
+    COUNTS,
+    PLAIN,
+    Client,
+    Driver,
+    active,
+    settle,
+    subtopology,
+)
+
+
+@pytest.fixture
+def driver() -> Driver:
+    made = Driver()
+    made.topics.make("t", 4)
+    return made
+
+
+def codes(answer: StreamsAnswer) -> list[int]:
+    return [code for code, _ in answer.status]
+
+
+# --- joining and staying -----------------------------------------------------------------------------------------
+
+
+def test_the_first_member_has_all_tasks_in_the_second_epoch(driver: Driver) -> None:
+    a = Client(driver, "a")
+    assert a.join() == StreamsAnswer(member_id="a", epoch=2, interval_ms=5000, assigned=active(s0=(0, 1, 2, 3)))
+    assert driver.group.state is StreamsGroupState.STABLE
+    assert a.beat().assigned is None, "it knows by now"
+
+
+def test_a_task_moves_only_once_it_was_given_up(driver: Driver) -> None:
+    a, b = Client(driver, "a"), Client(driver, "b")
+    a.join()
+    assert b.join().assigned == NO_TASKS
+    assert driver.group.state is StreamsGroupState.RECONCILING
+    told = a.beat()
+    assert (told.epoch, told.assigned) == (2, active(s0=(0, 1)))
+    driver.fail_over()
+    assert b.beat().assigned is None, "a has not said that it gave them up"
+    driver.fail_over()
+    assert a.beat().epoch == 3
+    assert b.beat().assigned == active(s0=(2, 3))
+    assert driver.group.state is StreamsGroupState.STABLE
+
+
+def test_an_application_waits_for_its_own_topics(driver: Driver) -> None:
+    a = Client(driver, "a", COUNTS)
+    told = a.join()
+    assert codes(told) == [MISSING_INTERNAL_TOPICS] and told.assigned == NO_TASKS
+    assert driver.topics.known.keys() == {"t", "words", "counts"}, "they are named, to be made"
+    told = a.beat()
+    assert told.assigned == active(s0=range(4), s1=range(4)) and codes(told) == []
+
+
+def test_the_first_members_get_their_tasks_together() -> None:
+    driver = Driver(settings=StreamsSettings(initial_delay_ms=3_000))
+    driver.topics.make("t", 4)
+    a, b = Client(driver, "a"), Client(driver, "b")
+    told = a.join()
+    assert (told.epoch, told.assigned, codes(told)) == (1, NO_TASKS, [ASSIGNMENT_DELAYED])
+    assert codes(b.join()) == [ASSIGNMENT_DELAYED] and driver.group.state is StreamsGroupState.ASSIGNING
+    driver.now_ms += 2_999
+    assert driver.expire() == [] and codes(a.beat()) == [ASSIGNMENT_DELAYED]
+    driver.now_ms += 1
+    assert driver.expire() == []
+    assert a.beat().assigned == active(s0=(0, 2))
+    assert b.beat().assigned == active(s0=(1, 3)), "nothing has to move"
+    c = Client(driver, "c")
+    assert codes(c.join()) == [], "nobody waits in a group that runs"
+
+
+def test_a_source_that_grows_has_more_tasks(driver: Driver) -> None:
+    a = Client(driver, "a")
+    a.join()
+    driver.topics.make("t", 5)
+    assert a.beat().assigned == active(s0=range(5))
+    assert a.epoch == 3
+
+
+def test_an_application_whose_topics_no_longer_fit_stops(driver: Driver) -> None:
+    a = Client(driver, "a", COUNTS)
+    a.join()
+    settle(a)
+    driver.topics.make("t", 5)
+    told = a.beat()
+    assert codes(told) == [INCORRECTLY_PARTITIONED_TOPICS] and told.assigned == NO_TASKS
+    assert "words has 4" in told.status[0][1] or "counts has 4" in told.status[0][1]
+    assert driver.group.state is StreamsGroupState.NOT_READY
+    driver.topics.make("words", 5)
+    driver.topics.make("counts", 5)
+    settle(a)
+    assert a.owned == active(s0=range(5), s1=range(5)), "somebody has made room"
+
+
+def test_a_source_that_goes_is_missed(driver: Driver) -> None:
+    a = Client(driver, "a")
+    a.join()
+    del driver.topics.known["t"]
+    driver.topics.image = object()
+    assert codes(a.beat()) == [MISSING_SOURCE_TOPICS] and a.owned == NO_TASKS
+
+
+def test_nothing_is_worked_out_anew_while_no_topic_changes(driver: Driver) -> None:
+    a = Client(driver, "a")
+    a.join()
+    seen = driver.group.configured
+    a.beat()
+    assert driver.group.configured is seen
+    driver.topics.make("other", 1)
+    a.beat()
+    assert driver.group.configured is not seen and driver.group.epoch == 2, "looked at, and nothing of it is new"
+
+
+def test_copies_of_state_are_kept_elsewhere_and_take_over(driver: Driver) -> None:
+    driver.settings = StreamsSettings(standbys=1)
+    a, b = Client(driver, "a", COUNTS), Client(driver, "b", COUNTS)
+    a.join()
+    b.join()
+    settle(a, b)
+    for one, other in ((a, b), (b, a)):
+        copies = {(name, index) for role, name, index in each(one.owned) if role is STANDBY}
+        mine = {(name, index) for role, name, index in each(other.owned) if role is ACTIVE and name == "1"}
+        assert copies == mine, "of what has a state"
+    b.leave()
+    told = a.beat()
+    assert told.assigned is not None and not any(role is STANDBY for role, _, _ in each(told.assigned))
+    settle(a)
+    assert a.owned == active(s0=range(4), s1=range(4))
+
+
+def test_more_copies_are_a_reason_to_deal_anew(driver: Driver) -> None:
+    a, b = Client(driver, "a", COUNTS), Client(driver, "b", COUNTS)
+    a.join()
+    b.join()
+    settle(a, b)
+    epoch = driver.group.epoch
+    driver.settings = StreamsSettings(standbys=1)
+    settle(a, b)
+    assert driver.group.epoch == epoch + 1
+    assert all(any(role is STANDBY for role, _, _ in each(one.owned)) for one in (a, b))
+
+
+def test_a_thread_does_not_get_what_its_neighbour_still_copies(driver: Driver) -> None:
+    """One state of a task is on an instance's disk: the thread that copies gives it up before another runs the task."""
+    driver.settings = StreamsSettings(standbys=1)
+    a1, b1 = Client(driver, "a1", COUNTS, "a"), Client(driver, "b1", COUNTS, "b")
+    a1.join()
+    b1.join()
+    settle(a1, b1)
+    a2 = Client(driver, "a2", COUNTS, "a")
+    a2.join()
+    b1.leave()
+    for _ in range(8):
+        for one in (a2, a1, a2):
+            one.beat()
+            holders: dict[tuple[str, int], int] = {}
+            for member in driver.group.members.values():
+                for tasks in (member.assigned, member.revoking):
+                    for _, name, index in each(tasks):
+                        holders[name, index] = holders.get((name, index), 0) + 1
+            assert set(holders.values()) <= {1}
+    settle(a1, a2)
+    assert sum(len(indexes) for one in (a1, a2) for indexes in one.owned.values()) == 8
+
+
+# --- refusals ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"member_id": ""},
+        {"group_id": ""},
+        {"rack_id": ""},
+        {"instance_id": "one"},
+        {"rebalance_timeout_ms": -1},
+        {"topology": None},
+        {"active_tasks": [TaskIds(subtopology_id="0", partitions=[0])]},
+        {"standby_tasks": None},
+        {"warmup_tasks": [TaskIds(subtopology_id="0", partitions=[0])]},
+        {"task_offsets": [TaskOffset(subtopology_id="0", partition=0, offset=1)]},
+        {"task_end_offsets": []},
+        {"member_epoch": -2},
+        {"member_epoch": -3},
+        {"member_epoch": 1},
+    ],
+    ids=str,
+)
+def test_what_no_group_takes(driver: Driver, wrong: dict[str, Any]) -> None:
+    request = Client(driver, "a").request()
+    for name, content in wrong.items():
+        setattr(request, name, content)
+    with pytest.raises(KafkaError) as refused:
+        driver.send(request)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+    assert driver.journal == []
+
+
+def test_expressions_are_not_taken(driver: Driver) -> None:
+    part = subtopology("0", "t")
+    part.source_topic_regex = ["t.*"]
+    assert Client(driver, "a", [part]).refused() is ErrorCode.INVALID_REQUEST
+
+
+def test_who_is_not_where_the_group_believes_it_to_be_is_fenced(driver: Driver) -> None:
+    a = Client(driver, "a", epoch=5)
+    assert a.refused() is ErrorCode.UNKNOWN_MEMBER_ID
+    a.join()
+    assert a.refused(member_epoch=a.epoch + 1) is ErrorCode.FENCED_MEMBER_EPOCH
+    a.beat()
+    assert a.refused(member_epoch=a.epoch - 1) is ErrorCode.FENCED_MEMBER_EPOCH, "it does not say what it has"
+    driver.topics.make("t", 5)
+    a.beat()
+    a.owned, a.said = active(s0=range(4)), None
+    assert a.beat(member_epoch=2).epoch == 3, "its last answer was lost"
+    a.owned, a.said = active(s0=(0, 7)), None
+    assert a.refused(member_epoch=2) is ErrorCode.FENCED_MEMBER_EPOCH
+
+
+@pytest.mark.parametrize("tasks", [active(s0=(4,)), active(s0=(-1,)), active(s7=(0,))], ids=str)
+def test_a_task_that_the_topology_does_not_have(driver: Driver, tasks: Any) -> None:
+    a = Client(driver, "a")
+    a.join()
+    a.owned = tasks
+    assert a.refused() is ErrorCode.INVALID_REQUEST
+
+
+def test_a_group_runs_the_topology_of_its_first_member(driver: Driver) -> None:
+    a, b = Client(driver, "a"), Client(driver, "b", [subtopology("1", "t")])
+    a.join(topology_epoch=3)
+    assert b.refused(topology_epoch=3) is ErrorCode.INVALID_REQUEST
+    assert Client(driver, "c").refused(topology_epoch=4) is ErrorCode.INVALID_REQUEST
+    assert codes(b.join(topology_epoch=2)) == [STALE_TOPOLOGY], "it may stay, and gets tasks of the newer one"
+
+
+def test_a_group_may_be_full(driver: Driver) -> None:
+    driver.settings = StreamsSettings(size_max=1)
+    a = Client(driver, "a")
+    a.join()
+    assert Client(driver, "b").refused() is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert a.join().epoch == 2, "who is in may begin again"
+
+
+# --- going -------------------------------------------------------------------------------------------------------
+
+
+def test_who_leaves_or_falls_silent_leaves_its_tasks_to_others(driver: Driver) -> None:
+    a, b, c = (Client(driver, one) for one in "abc")
+    for one in (a, b, c):
+        one.join()
+    settle(a, b, c)
+    assert b.leave() == StreamsAnswer(member_id="b", epoch=-1)
+    driver.now_ms += 44_999
+    a.beat()
+    assert driver.expire() == []
+    driver.now_ms += 1
+    assert driver.expire() == ["c"]
+    settle(a)
+    assert a.owned == active(s0=range(4))
+    a.leave()
+    assert driver.group.state is StreamsGroupState.EMPTY
+    assert a.join().assigned == active(s0=range(4)), "the group goes on with its epochs"
+    assert a.epoch > 3
+
+
+def test_who_gives_nothing_up_in_time_is_out(driver: Driver) -> None:
+    a, b = Client(driver, "a"), Client(driver, "b")
+    a.join()
+    b.join()
+    a.beat()
+    for _ in range(2):
+        driver.now_ms += 30_000
+        b.beat()
+        a.said = a.owned
+        a.beat()
+    assert driver.expire() == ["a"]
+    assert b.beat().assigned == active(s0=range(4))
+
+
+def test_one_that_fails_ends_all(driver: Driver) -> None:
+    a, b = Client(driver, "a"), Client(driver, "b")
+    a.join()
+    b.join()
+    assert codes(a.beat(shutdown_application=True)) == [SHUTDOWN_APPLICATION]
+    assert codes(b.beat()) == [SHUTDOWN_APPLICATION]
+    a.leave()
+    assert codes(b.beat()) == [SHUTDOWN_APPLICATION]
+    b.leave()
+    assert codes(a.join()) == [], "who starts anew is not meant"
+
+
+def test_a_group_is_deleted_whole(driver: Driver) -> None:
+    Client(driver, "a", COUNTS).join()
+    for record in streams_heartbeat.tombstones(driver.group):
+        driver.group.apply(record)
+    fresh = StreamsGroup("g")
+    assert all(
+        getattr(driver.group, name) == getattr(fresh, name) for name in ("epoch", "members", "targets", "topology")
+    )
+    assert driver.group.assignment_epoch == 0 and driver.group._holders == {}
+
+
+# --- offsets, descriptions, questions about state ----------------------------------------------------------------
+
+
+def commit(member: str, epoch: int, *partitions: int, **more: Any) -> Commit:
+    return Commit(
+        member_id=member, instance_id=None, generation=epoch, partitions=[("t", one) for one in partitions], **more
+    )
+
+
+def test_offsets_are_fenced_by_epochs_task_by_task(driver: Driver) -> None:
+    group = driver.group
+
+    def refused(event: Commit) -> ErrorCode | None:
+        try:
+            streams_administration.authorize(group, event)
+        except KafkaError as error:
+            return error.code
+        return None
+
+    assert refused(commit("", -1, 0)) is None, "nobody is there"
+    a, b = Client(driver, "a"), Client(driver, "b")
+    a.join()
+    assert refused(commit("", -1, 0)) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert refused(commit("", -1, 0, transactional=True)) is None
+    assert refused(commit("a", 2, 0)) is None
+    assert refused(commit("a", 2, 0, version=8)) is ErrorCode.UNSUPPORTED_VERSION
+    assert refused(commit("a", 3, 0)) is ErrorCode.STALE_MEMBER_EPOCH
+    assert refused(commit("a", 1, 0)) is ErrorCode.STALE_MEMBER_EPOCH
+    assert refused(commit("a", 1, 0, transactional=True)) is ErrorCode.ILLEGAL_GENERATION
+    b.join()
+    a.beat()
+    assert refused(commit("a", 2, 2)) is None, "it gives 2 up, and may say how far it came"
+    a.beat()
+    assert a.epoch == 3 and refused(commit("a", 2, 0)) is None, "0 is its own since epoch 2"
+    assert refused(commit("a", 2, 0, 2)) is ErrorCode.STALE_MEMBER_EPOCH, "2 is not any more"
+    b.beat()
+    assert refused(commit("b", 2, 2)) is ErrorCode.STALE_MEMBER_EPOCH, "2 is b's since epoch 3"
+
+
+def test_offsets_are_shown_to_members_and_to_who_says_nothing(driver: Driver) -> None:
+    Client(driver, "a").join()
+    streams_administration.authorize_fetch(driver.group, None, -1)
+    streams_administration.authorize_fetch(driver.group, "a", 2)
+    for member_id, epoch, code in (
+        ("a", 1, ErrorCode.STALE_MEMBER_EPOCH),
+        ("b", 2, ErrorCode.UNKNOWN_MEMBER_ID),
+        (None, 2, ErrorCode.UNKNOWN_MEMBER_ID),
+    ):
+        with pytest.raises(KafkaError) as refused:
+            streams_administration.authorize_fetch(driver.group, member_id, epoch)
+        assert refused.value.code is code
+
+
+def test_a_group_with_members_stays_and_is_none_of_the_classic_ones(driver: Driver) -> None:
+    a = Client(driver, "a")
+    a.join()
+    for event, code in (
+        (Delete(), ErrorCode.NON_EMPTY_GROUP),
+        (Observe(member_id="a", generation=2), ErrorCode.GROUP_ID_NOT_FOUND),
+    ):
+        with pytest.raises(KafkaError) as refused:
+            streams_administration.authorize(driver.group, event)
+        assert refused.value.code is code
+    assert driver.group.subscribed_topics() == {"t"}
+    a.leave()
+    streams_administration.authorize(driver.group, Delete())
+    assert driver.group.subscribed_topics() == set()
+
+
+def test_a_description_has_the_counts_once_they_hold(driver: Driver) -> None:
+    a = Client(driver, "a", COUNTS)
+    a.join()
+
+    def widths() -> dict[str, int]:
+        told = streams_administration.described(driver.group)
+        assert told.topology is not None
+        rows = [
+            row
+            for part in told.topology.subtopologies or ()
+            for row in (*part.repartition_source_topics, *part.state_changelog_topics)
+        ]
+        return {row.name: row.partitions for row in rows}
+
+    assert widths() == {"words": 0, "counts": 0}
+    settle(a)
+    assert widths() == {"words": 4, "counts": 4}
+    (member,) = streams_administration.described(driver.group).members
+    assert (member.process_id, member.client_host, member.topology_epoch) == ("process-a", "/1.2.3.4", 0)
+    assert member.assignment == member.target_assignment
+    assert [row.partitions for row in member.assignment.active_tasks] == [[0, 1, 2, 3]] * 2
+
+
+def test_everybody_learns_who_answers_for_which_partitions(driver: Driver) -> None:
+    driver.topics.make("u", 1)
+    parts = [subtopology("0", "t", "u")]
+    a, b = Client(driver, "a", parts), Client(driver, "b", parts)
+    a.join(user_endpoint=Endpoint(host="h", port=1))
+    b.join(user_endpoint=Endpoint(host="i", port=2))
+    known = b.beat().endpoint_epoch
+    assert not b.beat(endpoint_information_epoch=known).endpoints_wanted
+    a.beat()
+    a.beat()
+    told = b.beat(endpoint_information_epoch=known)
+    assert told.endpoints_wanted and told.endpoint_epoch > known
+    view: TopicsView = driver.topics
+    rows = streams_administration.endpoints(driver.group, view)
+    assert {row.user_endpoint.host: {one.topic: one.partitions for one in row.active_partitions} for row in rows} == {
+        "h": {"t": [0, 1], "u": [0]},
+        "i": {"t": [2, 3], "u": []},
+    }
+
+
+# --- random schedules --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_task_has_two_owners_and_all_comes_to_rest(seed: int) -> None:
+    rng = random.Random(seed)
+    driver = Driver(settings=StreamsSettings(standbys=seed % 3), replays=False)
+    driver.topics.make("t", 3)
+    parts = COUNTS if seed % 2 else PLAIN
+    clients: list[Client] = []
+    for step in range(150):
+        what = rng.choice(["join", "beat", "beat", "beat", "leave", "die", "fail over", "lose", "grow"])
+        one = rng.choice(clients) if clients else None
+        if one is None or (what == "join" and len(clients) < 5):
+            clients.append(Client(driver, f"m{step}", parts, process_id=rng.choice("pqr")))
+            clients[-1].join()
+        elif what == "beat":
+            beat_or_begin_anew(one)
+        elif what == "leave":
+            one.leave()
+            clients.remove(one)
+        elif what == "die":
+            decision = StreamsDecision(driver.group)
+            streams_heartbeat.remove(decision, [driver.group.member(one.member_id)])
+            driver.take(decision)
+            clients.remove(one)
+        elif what == "fail over":
+            driver.fail_over()
+        elif what == "lose":
+            answer_is_lost(one)
+        elif what == "grow" and parts is PLAIN and len(driver.topics.known["t"]) < 8:
+            driver.topics.make("t", len(driver.topics.known["t"]) + 1)
+        check_owners(driver.group, clients)
+    for one in clients:
+        beat_or_begin_anew(one)
+    if clients:
+        settle(*clients, rounds=20)
+        owned = sorted((name, index) for one in clients for role, name, index in each(one.owned) if role is ACTIVE)
+        assert driver.group.configured is not None
+        tasks = driver.group.configured.subtopologies
+        assert owned == sorted((name, index) for name, one in tasks.items() for index in range(one.task_count))
+
+
+def beat_or_begin_anew(client: Client) -> None:
+    try:
+        client.beat()
+    except KafkaError as error:
+        assert error.code is ErrorCode.FENCED_MEMBER_EPOCH
+        client.join()
+
+
+def answer_is_lost(client: Client) -> None:
+    """The client says everything anew with its next heartbeat."""
+    try:
+        client.driver.send(client.request())
+    except KafkaError as error:
+        assert error.code is ErrorCode.FENCED_MEMBER_EPOCH
+    client.said = None
+
+
+def check_owners(group: StreamsGroup, clients: list[Client]) -> None:
+    """Neither by the records nor by what members do has a task two owners."""
+    for told in (
+        [one.assigned for one in group.members.values()] + [one.revoking for one in group.members.values()],
+        [one.owned for one in clients],
+    ):
+        owned = [(name, index) for tasks in told for role, name, index in each(tasks) if role is ACTIVE]
+        assert len(owned) == len(set(owned)), group.describe()
