@@ -3,7 +3,10 @@
 Requests are processed one at a time and in order, as pipelined produces rely on. What needs no wait is answered right
 where its bytes arrive, and the answers to all that arrived together leave in one write. One long-lived task serves the
 connection beyond that: it does the waiting, of handlers (`begun`), for quotas and for the peer; no task is made per
-request. Back-pressure works both ways: reading pauses while too many bytes wait to be processed, here or on all
+request. Behind a Produce that has appended and waits for replicas the next ones are taken up, each when the one before
+has appended, too; answers keep the order. (Kafka takes up none before: it mutes the connection.)
+
+Back-pressure works both ways: reading pauses while too many bytes wait to be processed, here or on all
 connections together (`request_memory`), and the next request is not taken up while the answers of earlier ones pile up
 in the socket.
 
@@ -17,17 +20,20 @@ import asyncio
 import contextvars
 import dataclasses
 import logging
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from anabranch.broker.api import CloseConnection, NotBelieved
 from anabranch.broker.begun import Begun, begin
 from anabranch.broker.interference import Interference
 from anabranch.broker.peer import NOBODY, Peer
 from anabranch.broker.request_memory import FREE_BYTES
+from anabranch.broker.work import Work
 from anabranch.protocol.connection import ServerConnection
 from anabranch.protocol.errors import DecodeError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from anabranch.broker.audiences import Ranges
     from anabranch.broker.dispatch import Dispatcher
     from anabranch.broker.listeners import Listener
@@ -39,6 +45,7 @@ if TYPE_CHECKING:
     from anabranch.protocol.varint import Buffer
 
 log: Final = logging.getLogger(__name__)
+Done = TypeVar("Done")
 
 PRODUCE_KEY: Final = 0
 UNANSWERED_BYTES_MAX: Final = 1 << 20
@@ -87,7 +94,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._arrived: asyncio.Future[None] | None = None
         self._writable: asyncio.Future[None] | None = None
         self._muted: asyncio.Future[None] | None = None
-        self._begun: Begun | None = None
+        self._work = Work()
         self._mute_ms = 0
         self._answers: list[Buffer] = []
         self._answers_bytes = 0
@@ -131,7 +138,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self.last_active_s = server.loop.time()
         if self._arrived is not None and not self._arrived.done():
             self._answer_or_wake(self._arrived)
-        elif core.buffered > server.buffered_bytes_max or (self.held_bytes and server.request_memory.full):
+            return
+        if self._work and asyncio.current_task(server.loop) is None:
+            self._as_task(self._take_up_behind)
+        if core.buffered > server.buffered_bytes_max or (self.held_bytes and server.request_memory.full):
             self._pause_reading()
 
     def pause_writing(self) -> None:
@@ -213,7 +223,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def encoded(self, response: Any) -> list[Buffer]:
         """The bytes of an answer to the open request, which is closed by that."""
-        self._open_api_key = -1
+        self._open_api_key = PRODUCE_KEY if self._work else -1
         chunks = self._core.answer(response)
         if self.held_bytes:
             self._server.request_memory.hold(self, self._core.held_bytes)
@@ -253,7 +263,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
                         break
                     await self._more_bytes()
                 except Interference as interference:
-                    await interference.play(self)
+                    await self._play(interference)
         except DecodeError as error:
             log.warning("closing %s: %s", self.peer, error)
             if self._gate is not None and self._gate.makes_wait(error):
@@ -271,6 +281,13 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._open_api_key = -1
             self.close()
             self._server.forget(self)
+            self._work.give_up()
+
+    async def _play(self, interference: Interference) -> None:
+        interfered = self._core.open
+        await interference.play(self)
+        if self._core.open is interfered:
+            self._work.give_up()  # it is never answered, and nothing behind it is
 
     async def _begin_tls(self) -> None:
         """The handshake, after which bytes come decrypted. Raises NotBelieved."""
@@ -310,10 +327,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
     async def _answer_all(self) -> None:
         """Process every whole request that has arrived, and wait for what they have to wait for."""
         while True:
-            if self._begun is not None:
-                begun, self._begun = self._begun, None
-                self._answer(await begun)
-                del begun
+            try:
+                while self._work:
+                    self._answer(await self._work.first(self._send))
+                    self._take_up_behind()
+            finally:
                 self._send()
             if self._mute_ms:
                 await self._stay_muted()
@@ -330,16 +348,13 @@ class BrokerConnection(asyncio.BufferedProtocol):
         What is done here is the task's work as far as anyone can see: `asyncio.timeout` asks for the current task, and
         a context variable that is set before a wait is read behind it.
         """
-        loop, task = self._server.loop, self._task
-        assert task is not None
         # A connection that holds memory is the task's: it decides whether to read on. And a TLS transport that is
         # closed hands over what it still has at once, in the task of whoever closes it.
-        if self.held_bytes or asyncio.current_task(loop) is not None:
+        if self.held_bytes or asyncio.current_task(self._server.loop) is not None:
             arrived.set_result(None)
             return
-        asyncio._enter_task(loop, task)
         try:
-            more = self._context.run(self._answer_at_once)
+            more = self._as_task(self._answer_at_once)
         except (Exception, asyncio.CancelledError) as error:
             if not arrived.done():
                 arrived.set_exception(error)  # what each of them means is decided in one place
@@ -348,6 +363,15 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 arrived.set_result(None)
         finally:
             del arrived  # it may hold an exception, and that one this frame, with a request of megabytes
+
+    def _as_task(self, work: Callable[[], Done]) -> Done:
+        """Do something as the serving task would."""
+        loop, task = self._server.loop, self._task
+        assert task is not None
+        asyncio._enter_task(loop, task)
+        try:
+            return self._context.run(work)
+        finally:
             asyncio._leave_task(loop, task)
 
     def _answer_at_once(self) -> bool:
@@ -363,13 +387,14 @@ class BrokerConnection(asyncio.BufferedProtocol):
                     self._server.request_memory.taken_up(self)
                 gate = self._gate
                 if gate is not None and (throttling is None or not throttling.active or not gate.open):
-                    response = begin(gate.answer(request, self.peer))
+                    response = begin(gate.answer(request, self.peer), self._take_up_behind)
                 elif throttling is None or not throttling.active:
-                    response = begin(dispatcher.answer(request, self.peer))
+                    response = begin(dispatcher.answer(request, self.peer), self._take_up_behind)
                 else:
                     response = begin(self._throttled(throttling, request))
                 if type(response) is Begun:
-                    self._begun = response
+                    self._work.add(response)
+                    self._take_up_behind()
                     return True
                 self._answer(response)
                 if self._answers_bytes > GATHERED_BYTES_MAX:
@@ -380,6 +405,24 @@ class BrokerConnection(asyncio.BufferedProtocol):
         finally:
             self._send()
 
+    def _take_up_behind(self) -> None:
+        """Take up the next Produces, as long as all before them have only to wait for replicas."""
+        work, server = self._work, self._server
+        throttling = server.dispatcher.throttling
+        if self._open_api_key != PRODUCE_KEY or (throttling is not None and throttling.active):
+            return
+        while work.lets_begin and not self._draining and not self._write_paused:
+            try:
+                request = self._core.next_produce()
+                if request is None:
+                    return
+                if self.held_bytes:
+                    server.request_memory.taken_up(self)
+                answerer = self._gate or server.dispatcher
+                work.add(begin(answerer.answer(request, self.peer), self._take_up_behind))
+            except (Exception, asyncio.CancelledError) as error:
+                work.add(error)
+
     async def _throttled(self, throttling: Throttling, request: Request) -> Any:
         answerer = self._gate or self._server.dispatcher
         response, self._mute_ms = await throttling.answer(request, answerer.answer(request, self.peer), self.peer.user)
@@ -387,7 +430,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def _answer(self, response: Any) -> None:
         """Close the open request; its answer is sent with those to the requests behind it."""
-        self._open_api_key = -1
+        self._open_api_key = PRODUCE_KEY if self._work else -1
         chunks = self._core.answer(response)
         self._answers += chunks
         self._answers_bytes += sum(map(len, chunks))
@@ -430,8 +473,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         try:
             await self._arrived
         except asyncio.CancelledError as error:
-            if self._begun is None:
+            if not self._work:
                 raise
-            self._begun.cancel(error)
+            self._work.cancel(error)
         finally:
             self._arrived = None

@@ -1,7 +1,8 @@
 """Both ends of one connection, without the connection: bytes in, requests or responses out, and back (sans-I/O).
 
-`ServerConnection` has one request open at a time. Kafka answers a connection strictly in order, and producers that
-pipeline rely on being *processed* in order too: the caller asks for the next request after answering the last.
+Kafka answers a connection strictly in order, and producers that pipeline rely on being *processed* in order too:
+`ServerConnection` has one request open at a time, and the caller asks for the next after answering the last. Only
+Produces may be taken up behind one that is open (`next_produce`), by who knows that it has done its work.
 
 `ClientConnection` sends as many requests as it likes and expects the answers in the same order.
 
@@ -35,6 +36,7 @@ from anabranch.protocol.varint import Buffer
 
 API_VERSIONS: Final = 18
 PRODUCE: Final = 0
+PRODUCE_HEAD: Final = b"\0\0"
 SASL_AUTHENTICATE: Final = 36
 BEFORE_LOGIN: Final = frozenset({17, API_VERSIONS, SASL_AUTHENTICATE})
 """What a peer may send before it has logged in: SaslHandshake, ApiVersions, SaslAuthenticate."""
@@ -67,7 +69,10 @@ _pack_length = struct.Struct(">i").pack
 class ServerConnection:
     """The server side of one client connection."""
 
-    __slots__ = ("_decode", "_entries_max", "_frames", "_open", "_open_bytes", "_served", "_served_to")
+    __slots__ = (
+        "_behind", "_behind_bytes", "_decode", "_entries_max", "_frames", "_open", "_open_bytes", "_served",
+        "_served_to",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -83,6 +88,8 @@ class ServerConnection:
         self._frames = FrameReader(frame_bytes_max)
         self._open: Request | None = None
         self._open_bytes = 0
+        self._behind: list[tuple[Request, int]] = []
+        self._behind_bytes = 0
         self._decode: Callable[[bytes, Mapping[int, tuple[int, int]], int], Request] = decode_request
 
     def restrict(self, frame_bytes_max: int) -> None:
@@ -107,7 +114,7 @@ class ServerConnection:
     @property
     def held_bytes(self) -> int:
         """Bytes received and not yet answered."""
-        return self._frames.buffered + self._open_bytes
+        return self._frames.buffered + self._open_bytes + self._behind_bytes
 
     @property
     def missing(self) -> int:
@@ -149,10 +156,27 @@ class ServerConnection:
         self._open = self._decode(frame, self._served, self._entries_max)
         return self._open
 
+    def next_produce(self) -> Request | None:
+        """The next request, if it is a Produce, behind the open one: it is open when that is answered.
+
+        None if it is another one, or bytes are missing. Raises DecodeError.
+        """
+        assert self._open is not None, "nothing is open"
+        frame = self._frames.next_frame() if self._frames.is_next(PRODUCE_HEAD) else None
+        if frame is None:
+            return None
+        request = self._decode(frame, self._served, self._entries_max)
+        self._behind.append((request, len(frame)))
+        self._behind_bytes += len(frame)
+        return request
+
     def answer(self, response: Any | None) -> list[Buffer]:
         """The bytes that close the open request; none at all for None, the answer to Produce with acks=0."""
         request, self._open, self._open_bytes = self._open, None, 0
         assert request is not None, "an answer without a request"
+        if self._behind:
+            self._open, self._open_bytes = self._behind.pop(0)
+            self._behind_bytes -= self._open_bytes
         if request.api.key == API_VERSIONS:
             response = self._introduced(request, response)
         elif is_token(request):

@@ -63,6 +63,11 @@ class FrameReader:
         length: int = _read_length(self._buffer, self._start)[0]
         return max(0, LENGTH_BYTES + length - buffered)
 
+    def is_next(self, head: bytes) -> bool:
+        """Whether the frame that is next begins so, as far as it has come."""
+        first = self._start + LENGTH_BYTES
+        return first + len(head) <= self._end and self._buffer.startswith(head, first)
+
     def get_buffer(self, size_hint: int = -1) -> memoryview:
         """Where the next bytes may be written; never empty, as `asyncio.BufferedProtocol` wants it."""
         if len(self._buffer) - self._end < ROOM_BYTES:

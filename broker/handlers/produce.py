@@ -4,10 +4,11 @@ acks=0 is never answered: when an append fails, the connection is closed, so tha
 acks=1 answers after the local append, acks=-1 when every in-sync replica has the records.
 
 The batches of a request are appended in one synchronous section, each in the order of rule R5; only then may the
-request wait. A batch of another generation is refused with INVALID_PARTITION_METADATA and our generation in the answer
-(KIP-253). What waits before is a request that begins a transaction, for the word of its coordinator, one whose records
-take long to look at (`inspector`), and one with a topic's first batch of a generation, or with keys to be looked at
-(`generations`). Versions 0 to 13; v13 has ids of topics.
+request wait for replicas. Meanwhile those behind it on its connection are taken up (`settling`): followers then fetch
+at once what all of them appended. A batch of another generation is refused with INVALID_PARTITION_METADATA and our
+generation in the answer (KIP-253). What waits before is a request that begins a transaction, for the word of its
+coordinator, one whose records take long to look at (`inspector`), and one with a topic's first batch of a generation,
+or with keys to be looked at (`generations`). Versions 0 to 13; v13 has ids of topics.
 """
 
 from __future__ import annotations
@@ -232,7 +233,7 @@ def append(
 
 async def replicated(replicas: ReplicaManager, waiting: Waiting, timeout_ms: int) -> None:
     """Wait until other replicas have what was appended; set the error of the rows where they have not in time."""
-    await replicas.rooms.wait_replicated([wait for wait, _ in waiting], timeout_ms)
+    await replicas.rooms.wait_replicated([wait for wait, _ in waiting], timeout_ms, settling=True)
     for wait, row in waiting:
         if wait.code is not ErrorCode.NONE:
             row.error_code = wait.code or ErrorCode.REQUEST_TIMED_OUT

@@ -13,6 +13,7 @@ from functools import partial
 
 from anabranch.broker.replication.delayed import DelayedRequests, Parked
 from anabranch.broker.replication.partition import Partition, Role
+from anabranch.broker.settling import Settling
 from anabranch.clients.timer import Timer
 from anabranch.protocol.errors import ErrorCode
 
@@ -62,13 +63,16 @@ class WaitingRooms:
         timeout_ms: float,
         ready: Callable[[Partition], bool],
         begun: Callable[[Parked[Partition]], None] | None = None,
+        *,
+        settling: bool = False,
     ) -> None:
         """Wait in one of the rooms until `ready(changed partition)` or the deadline.
 
-        `begun` is called with the note of the waiting, for who wants to add to it, or to end it.
+        `begun` is called with the note of the waiting, for who wants to add to it, or to end it. `settling`: the
+        request has done its work, so that others may begin behind it.
         """
         loop = asyncio.get_running_loop()
-        released: asyncio.Future[None] = loop.create_future()
+        released: asyncio.Future[None] = Settling(loop=loop) if settling else loop.create_future()
         deadline = loop.time() + timeout_ms / 1000
         parked = room.park(keys, deadline, ready, partial(_release, released))
         self._timer.set_by(deadline)
@@ -79,8 +83,10 @@ class WaitingRooms:
         finally:
             room.discard(parked)
 
-    async def wait_replicated(self, waits: Sequence[ReplicationWait], timeout_ms: float) -> None:
-        """Wait until all are settled or the time is up; those that are not then keep `code` None."""
+    async def wait_replicated(
+        self, waits: Sequence[ReplicationWait], timeout_ms: float, *, settling: bool = False
+    ) -> None:
+        """Wait until all are settled or the time is up; those that are not then keep `code` None. See `park`."""
         waiting: dict[Partition, list[ReplicationWait]] = {}
         for wait in waits:
             if not wait.settled():
@@ -95,7 +101,7 @@ class WaitingRooms:
                 waiting[changed] = left
             return not waiting
 
-        await self.park(self.produces, keys, timeout_ms, ready)
+        await self.park(self.produces, keys, timeout_ms, ready, settling=settling)
 
     def close(self) -> None:
         """Let everybody go: the broker is stopping."""

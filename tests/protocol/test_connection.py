@@ -13,7 +13,7 @@ from anabranch.protocol.apis.api_versions import ApiVersion, ApiVersionsRequest,
 from anabranch.protocol.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from anabranch.protocol.apis.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
-from anabranch.protocol.apis.produce import ProduceRequest
+from anabranch.protocol.apis.produce import ProduceRequest, ProduceResponse
 from anabranch.protocol.connection import ClientConnection, ServerConnection
 from anabranch.protocol.errors import DecodeError, ErrorCode
 from anabranch.protocol.registry import APIS
@@ -249,3 +249,38 @@ def client_answers(client: ClientConnection, data: bytes) -> list[tuple[int, Any
     room = client.get_buffer(len(data))
     room[: len(data)] = data
     return client.buffer_updated(len(data))
+
+
+def test_only_produces_are_taken_up_behind_an_open_request_and_answers_keep_the_order() -> None:
+    client, server = ends()
+    first = send(client, server, ProduceRequest(acks=-1, timeout_ms=1, topic_data=[]), 8)
+    second = send(client, server, ProduceRequest(acks=-1, timeout_ms=2, topic_data=[]), 9)
+    send(client, server, HEARTBEAT, 0)
+    all_bytes = server.held_bytes
+    assert server.next_request() is not None
+    behind = server.next_produce()
+    assert behind is not None and behind.body.timeout_ms == 2
+    assert server.next_produce() is None and server.next_request() is None, "a Heartbeat is next"
+    lengths_of_frames = 2 * 4
+    assert server.held_bytes == all_bytes - lengths_of_frames
+    answer = ProduceResponse(responses=[])
+    assert client.receive(b"".join(server.answer(answer)))[0][0] == first
+    assert server.open is behind and server.next_request() is None
+    assert client.receive(b"".join(server.answer(answer)))[0][0] == second, "in its own version"
+    request = server.next_request()
+    assert request is not None and request.api.name == "Heartbeat"
+    server.answer(HeartbeatResponse(error_code=0))
+    assert server.held_bytes == 0
+
+
+def test_a_produce_that_is_not_whole_is_not_taken_up() -> None:
+    client, server = ends()
+    send(client, server, ProduceRequest(acks=-1, timeout_ms=1, topic_data=[]), 8)
+    assert server.next_request() is not None
+    assert server.next_produce() is None
+    _, chunks = client.request(ProduceRequest(acks=-1, timeout_ms=2, topic_data=[]), 8)
+    whole = b"".join(map(bytes, chunks))
+    for byte in whole:
+        assert server.next_produce() is None
+        server.receive(bytes([byte]))
+    assert server.next_produce() is not None

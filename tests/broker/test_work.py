@@ -1,0 +1,229 @@
+"""Produces of one connection that wait for replicas at the same time: what begins when, and how it is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Any
+
+from anabranch.broker.api import CloseConnection, RequestContext
+from anabranch.broker.dispatch import Dispatcher
+from anabranch.broker.interference import Interference, Line
+from anabranch.broker.peer import Peer as BrokersPeer
+from anabranch.broker.settling import Settling
+from anabranch.broker.work import IN_WORK_MAX
+from anabranch.protocol.apis.api_versions import ApiVersionsRequest
+from anabranch.protocol.apis.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from anabranch.protocol.codec import Request
+from anabranch.protocol.connection import ClientConnection
+from tests.broker.replication.replica_cluster import batch, log_values, produce_request, replica_cluster
+from tests.broker.serving import Peer, peer, serving, until
+
+VERSION = 8
+
+
+class Producing:
+    """A handler of Produce whose requests do as they are told, and a client that sends them."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.waits: dict[int, asyncio.Future[None]] = {}
+        self.given_up: list[int] = []
+        self.works: set[int] = set()
+        """Who has to work before it only waits for replicas."""
+        self.fails: dict[int, Exception] = {}
+        """Who raises what, after its wait."""
+        self.at_once: set[int] = set()
+        self._core = ClientConnection("t")
+
+    async def __call__(self, ctx: RequestContext, request: Any) -> ProduceResponse:
+        number = request.timeout_ms
+        self.begun.append(number)
+        try:
+            if number in self.works:
+                self.waits[number] = asyncio.get_running_loop().create_future()
+                await self.waits[number]
+            if number not in self.at_once:
+                self.waits[number] = Settling(loop=asyncio.get_running_loop())
+                await self.waits[number]
+        except asyncio.CancelledError:
+            self.given_up.append(number)
+            raise
+        if number in self.fails:
+            raise self.fails[number]
+        row = PartitionProduceResponse(index=0, error_code=0, base_offset=number)
+        return ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[row])])
+
+    def send(self, to: Peer, *numbers: int) -> None:
+        """Produces with these numbers, in one write."""
+        for number in numbers:
+            self._write(to, produce_request(batch("a"), timeout_ms=number), VERSION)
+
+    def ask(self, to: Peer) -> None:
+        """A request that is no Produce."""
+        self._write(to, ApiVersionsRequest(), 0)
+
+    def _write(self, to: Peer, message: Any, version: int) -> None:
+        _, chunks = self._core.request(message, version)
+        to.writer.write(b"".join(map(bytes, chunks)))
+
+    def release(self, *numbers: int) -> None:
+        """Let them end their waits."""
+        for number in numbers:
+            self.waits[number].set_result(None)
+
+    def received(self, frame: bytes) -> Any:
+        """The answer in a frame."""
+        ((_, answer),) = self._core.receive(struct.pack(">i", len(frame)) + frame)
+        return answer
+
+    async def answered(self, one: Peer, *numbers: int) -> None:
+        """These are answered next, in this order."""
+        for number in numbers:
+            answer = self.received(await one.frame())
+            assert answer.responses[0].partition_responses[0].base_offset == number
+
+
+async def test_produces_begin_behind_those_that_wait_for_replicas_and_are_answered_in_order() -> None:
+    producing = Producing()
+    producing.at_once = {3}
+    async with serving({"Produce": producing}) as server, peer(server.port) as one:
+        producing.send(one, 1, 2)
+        await until(lambda: producing.begun == [1, 2])
+        producing.send(one, 3)
+        producing.send(one, 4)
+        await until(lambda: producing.begun == [1, 2, 3, 4])
+        producing.release(4, 2)
+        await asyncio.sleep(0.01)
+        assert server.sent_bytes == 0, "an answer has overtaken one before it"
+        producing.release(1)
+        await producing.answered(one, 1, 2, 3, 4)
+        producing.send(one, 5)
+        await until(lambda: producing.begun[-1] == 5)
+        producing.release(5)
+        await producing.answered(one, 5)
+
+
+async def test_nothing_begins_behind_a_produce_that_has_not_done_its_work() -> None:
+    """Goal: batches are appended in the order in which they were sent."""
+    producing = Producing()
+    producing.works = {1, 3}
+    async with serving({"Produce": producing}) as server, peer(server.port) as one:
+        producing.send(one, 1, 2, 3, 4)
+        await until(lambda: 1 in producing.waits)
+        received_bytes = server.received_bytes
+        producing.send(one, 5)
+        await until(lambda: server.received_bytes > received_bytes)
+        assert producing.begun == [1]
+        producing.release(1)
+        await until(lambda: producing.begun == [1, 2, 3])
+        await asyncio.sleep(0.01)
+        assert producing.begun == [1, 2, 3]
+        producing.release(1, 2, 3)
+        await producing.answered(one, 1, 2)
+        await until(lambda: producing.begun == [1, 2, 3, 4, 5])
+        producing.release(3, 4, 5)
+        await producing.answered(one, 3, 4, 5)
+
+
+async def test_only_produces_begin_behind_another_request_and_not_endlessly_many() -> None:
+    producing = Producing()
+    async with serving({"Produce": producing}) as server, peer(server.port) as one:
+        producing.send(one, *range(8))
+        producing.ask(one)
+        producing.send(one, 8)
+        await until(lambda: len(producing.begun) == IN_WORK_MAX)
+        await asyncio.sleep(0.01)
+        assert producing.begun == list(range(IN_WORK_MAX))
+        for number in range(8):
+            last = min(number + IN_WORK_MAX, 8)
+            await until(lambda last=last: len(producing.begun) == last)
+            producing.release(number)
+            await producing.answered(one, number)
+        assert producing.received(await one.frame()).api_keys
+        await until(lambda: producing.begun[-1] == 8)
+        producing.release(8)
+        await producing.answered(one, 8)
+
+
+async def test_who_fails_is_told_when_its_turn_comes_and_who_is_behind_is_given_up() -> None:
+    producing = Producing()
+    producing.fails[2] = CloseConnection("no more")
+    async with serving({"Produce": producing}) as server, peer(server.port) as one:
+        producing.send(one, 1, 2, 3)
+        await until(lambda: producing.begun == [1, 2, 3])
+        producing.release(2, 1)
+        await producing.answered(one, 1)
+        assert await one.closed()
+        assert producing.given_up == [3]
+
+
+async def test_nonsense_behind_does_not_hide_the_answers_before_it() -> None:
+    producing = Producing()
+    async with serving({"Produce": producing}) as server, peer(server.port) as one:
+        producing.send(one, 1, 2)
+        one.send(struct.pack(">hhih", 0, VERSION, 9, 1) + b"t" + b"\xff" * 20)
+        await until(lambda: producing.begun == [1, 2])
+        producing.release(1, 2)
+        await producing.answered(one, 1, 2)
+        assert await one.closed()
+
+
+async def test_behind_a_request_that_is_never_answered_nothing_is() -> None:
+    class Silence(Interference):
+        async def play(self, line: Line) -> None:
+            return
+
+    class Silencing(Dispatcher):
+        def __init__(self, inner: Dispatcher) -> None:
+            self.inner = inner
+            self.audiences, self.throttling, self.long_polls = inner.audiences, inner.throttling, inner.long_polls
+
+        async def answer(self, request: Request, peer: BrokersPeer) -> Any:
+            response = await self.inner.answer(request, peer)
+            if request.body.timeout_ms == 1:
+                raise Silence
+            return response
+
+    producing = Producing()
+    async with serving({"Produce": producing}) as server, peer(server.port) as one:
+        server.dispatcher = Silencing(server.dispatcher)
+        producing.send(one, 1, 2, 3)
+        await until(lambda: producing.begun == [1, 2, 3])
+        producing.release(1, 2)
+        await until(lambda: producing.given_up == [2, 3])
+        producing.send(one, 4)
+        await asyncio.sleep(0.01)
+        assert producing.begun == [1, 2, 3] and server.sent_bytes == 0
+
+
+async def test_waiting_produces_of_a_client_that_is_gone_are_waited_for_and_given_up_at_the_end() -> None:
+    producing = Producing()
+    async with serving({"Produce": producing}) as server:
+        async with peer(server.port) as one:
+            producing.send(one, 1, 2)
+            await until(lambda: producing.begun == [1, 2])
+        (connection,) = server._connections
+        await until(lambda: connection._transport is None)
+        assert not producing.given_up
+        await connection.stop()
+        assert producing.given_up == [1, 2]
+
+
+async def test_followers_fetch_together_what_pipelined_produces_have_appended() -> None:
+    """Goal: the second batch is in the log before the first is replicated; each is told when all replicas have it."""
+    async with replica_cluster(2) as cluster:
+        await cluster.lead(1, replicas=(1, 2), isr=(1, 2), only=(1,))
+        connection = await cluster[1].connect()
+        sent = [
+            connection.send(produce_request(batch(str(number), producer=(7, 0), sequence=number)))
+            for number in range(IN_WORK_MAX)
+        ]
+        expected = list(map(str, range(IN_WORK_MAX)))
+        await until(lambda: log_values(cluster.partition(1)) == expected)
+        assert cluster.partition(1).high_watermark == 0 and not any(one.done() for one in sent)
+        await cluster.tell("t", 0, only=(2,))
+        rows = [response.responses[0].partition_responses[0] for response in await asyncio.gather(*sent)]
+        assert [(row.error_code, row.base_offset) for row in rows] == [(0, number) for number in range(IN_WORK_MAX)]
+        assert log_values(cluster.partition(2)) == expected
+        await connection.close()
