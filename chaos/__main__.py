@@ -60,6 +60,7 @@ examples:
   python -m anabranch.chaos run --duration 60 --login       the same, and everybody gives a password
   python -m anabranch.chaos run --duration 60 --kafka 4.1 --member "mine=python examples/members/librdkafka.py consumer"
                                                            the same, and a group of yours reads and is judged
+  python -m anabranch.chaos run --duration 60 --sharers 3  the same, and three members share a topic (KIP-932)
   python -m anabranch.chaos run --duration 60 --audit out/audited   the same, audited by Spark, twice; with a report
 """
 
@@ -236,8 +237,11 @@ async def run(options: argparse.Namespace) -> int:
     members = dict(options.member)
     if len(members) < len(options.member):
         raise NotFound("two groups have one name: give each --member a name of its own")
+    if options.sharers and options.kafka not in (None, "4.2"):
+        raise NotFound("--sharers goes with --kafka 4.2, which has groups that share on")
     plan = Plan(
         duration_s=options.duration,
+        sharers=options.sharers,
         seed=seed,
         rate=options.rate,
         pace_s=options.pace,
@@ -371,6 +375,7 @@ class Commands:
             metavar="GROUP=COMMAND",
             help="let two such programs read as a group, killed at times, and judge what they write down",
         )
+        one.add_argument("--sharers", type=int, default=0, help="members of a group that shares a topic (KIP-932)")
         one.add_argument("--ungated", action="store_true", help="the control: hold no partition back from these groups")
         audited(one)
         one = self._add("marathon", long_run, "millions of records through a hundred resizes and kills, and a verdict")

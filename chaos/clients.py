@@ -65,8 +65,10 @@ class Writer:
         keys: int,
         rate: float,
         access: SecurityArguments,
+        topic: str = TOPIC,
     ) -> None:
         self.name = name
+        self._topic = topic
         self._servers = servers
         self._access = access
         self._record = record
@@ -112,7 +114,7 @@ class Writer:
         send = Send(history.tick(), self.name, key, sequence, value)
         begun = loop.time()
         try:
-            receipt = await producer.send(TOPIC, value.encode(), key.encode())
+            receipt = await producer.send(self._topic, value.encode(), key.encode())
         except CLIENT_FAILURES as error:
             log.warning("%s: send refused: %s", self.name, error)
             return

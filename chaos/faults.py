@@ -263,6 +263,12 @@ async def freeze_member(scene: Scene) -> str | None:
     return await scene.rng.choice(scene.groups).freeze(scene.rng, scene.pause())
 
 
+@fault("crash a sharer")
+async def crash_sharer(scene: Scene) -> str | None:
+    """Let a member of the group that shares vanish with what it holds, and join again as another."""
+    return None if scene.shared is None else scene.shared.crash(scene.rng)
+
+
 @fault("reset connections")
 async def reset(scene: Scene) -> str | None:
     """Reset all connections to a node, which may come back at once."""

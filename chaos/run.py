@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from anabranch import Admin, NewTopic
-from anabranch.chaos import archive, checkers
+from anabranch.chaos import archive, checkers, sharers
 from anabranch.chaos.archive import ClusterHistory
 from anabranch.chaos.clients import CLIENT_FAILURES, TOPIC, Operator, Reader, Record, Writer, watching
 from anabranch.chaos.cluster import LOGIN, ChaosCluster
@@ -30,6 +30,7 @@ from anabranch.chaos.faults import FAULTS, Fired
 from anabranch.chaos.history import Place
 from anabranch.chaos.members import MemberGroup, write_sent
 from anabranch.chaos.scene import Scene
+from anabranch.chaos.sharers import SharedTopic
 from anabranch.clients.security import SecurityArguments
 from anabranch.controller.model import LeaderAndIsr
 from anabranch.controller.zk.kazoo_session import open_kazoo
@@ -84,6 +85,8 @@ class Plan:
     """How long each step of the convergence after the faults may take."""
     audit: str | None = None
     """The topic in which readers write down their deliveries."""
+    sharers: int = 0
+    """Members of a group that shares a topic of its own (`sharers`); brokers have to show a Kafka 4.2."""
     members: Mapping[str, str] = field(default_factory=dict)
     """Group -> the command of its members (`members`). With any, the topic only grows."""
     gated: bool = True
@@ -101,6 +104,7 @@ class Verdict:
     elapsed_s: float
     restarts: int
     members: Sequence[MemberGroup] = ()
+    shared: SharedTopic | None = None
 
     @property
     def good(self) -> bool:
@@ -136,7 +140,12 @@ class ChaosRun:
         self._groups = [
             MemberGroup(name, command, servers, cluster.directory / "members") for name, command in plan.members.items()
         ]
-        self.scene = Scene(cluster, self._chance("victims"), self._resize, self._readers, set(), self._groups)
+        self._shared = None
+        if plan.sharers:
+            self._shared = SharedTopic(servers, self._chance, members=plan.sharers, rate=plan.rate, access=access)
+        self.scene = Scene(
+            cluster, self._chance("victims"), self._resize, self._readers, set(), self._groups, self._shared
+        )
         self._begun_s = 0.0
 
     def _chance(self, purpose: str) -> random.Random:
@@ -161,6 +170,7 @@ class ChaosRun:
                 new = NewTopic(name=topic, partitions=FIRST_COUNT, replication_factor=3, configs=configs)
                 await admin.create_topics([new])
                 await admin.wait_for_topic(topic, replicas=3)
+            sharing = [] if self._shared is None else await self._shared.begin(admin)
         if self._companion is not None:
             await self._companion.begin(self.cluster.bootstrap_servers)
         with watching():
@@ -170,10 +180,12 @@ class ChaosRun:
             groups = [(one, one.tasks()) for one in self._groups]
             members = [task for _, tasks in groups for task in tasks]
             try:
-                await self._watched(self._disturb(), [*readers, *writers, operator, *members])
+                await self._watched(self._disturb(), [*readers, *writers, operator, *members, *sharing])
                 await self._converge(operator, writers)
             finally:
                 await asyncio.gather(*(one.stop(tasks) for one, tasks in groups))
+                if self._shared is not None:
+                    await self._shared.stop()
                 for one in self._readers:
                     one.stopping = True
                     one.replace()
@@ -192,6 +204,7 @@ class ChaosRun:
             self._now() - self._begun_s,
             sum(one.restarts for one in self._readers),
             self._groups,
+            self._shared,
         )
 
     async def _watched(self, work: Awaitable[None], clients: Iterable[asyncio.Task[None]]) -> None:
@@ -254,6 +267,8 @@ class ChaosRun:
         self._operator.stop()
         for one in self._writers:
             one.stopping = True
+        if self._shared is not None:
+            self._shared.end_of_faults()
         await self._until(lambda: all(task.done() for task in writers), "the writers' records are acknowledged")
         await self._until(operator.done, "the last resize is done")
         for task in (operator, *writers):
@@ -265,6 +280,8 @@ class ChaosRun:
             self.history.failures += self._undelivered()
         for group in self._groups:
             await self._until(partial(self._all_handed, group), f"{group.name}: every record is handed out")
+        if self._shared is not None:
+            await self._until(self._shared.done, "every shared record is dealt with")
 
     def _all_handed(self, group: MemberGroup) -> bool:
         return not group.missing(self.history.sends)
@@ -362,6 +379,8 @@ class ChaosRun:
             write_sent(self.history.sends, self.cluster.directory / "members" / SENT)
         for one in self._groups:
             yield from one.judge(self.history.sends)
+        if self._shared is not None:
+            yield from self._shared.judge()
 
 
 # --- what is printed
@@ -396,6 +415,8 @@ def report(verdict: Verdict) -> Iterator[str]:
         f"{len(record.resizes)} resizes, {verdict.restarts} restarts of readers, {verdict.elapsed_s:.0f} s"
     )
     yield from (one.told() for one in verdict.members)
+    if verdict.shared is not None:
+        yield verdict.shared.told()
     if lags:
         middle, most = lags[len(lags) // 2], lags[-1]
         yield f"from send to first delivery: median {middle * 1000:.0f} ms, most {most:.1f} s"
@@ -416,12 +437,17 @@ async def chaos(
     """Start a cluster, run, and end it. The directory, if one is given, stays: logs of nodes lie there.
 
     `module` is what nodes run, which may be a product with a mistake in it. With `login`, clients and nodes have to
-    give a password. `kafka` is the version of Kafka that brokers show.
+    give a password. `kafka` is the version of Kafka that brokers show: 4.2 if it is not said and there are sharers.
     """
     with contextlib.ExitStack() as stack:
         place = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="anabranch-chaos-")))
         access = LOGIN if login else SecurityArguments()
-        properties = {**PROPERTIES, **({} if kafka is None else {"kafka.version": kafka, "kafka.release": kafka})}
+        properties = dict(PROPERTIES)
+        if plan.sharers:
+            properties |= sharers.PROPERTIES
+            kafka = kafka or "4.2"
+        if kafka is not None:
+            properties |= {"kafka.version": kafka, "kafka.release": kafka}
         cluster = ChaosCluster(place, controller_count=2, properties=properties, module=module, access=access)
         async with cluster:
             return await ChaosRun(plan, cluster, say=say, companion=companion).run()

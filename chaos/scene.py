@@ -18,6 +18,7 @@ from anabranch.chaos.clients import CLIENT_FAILURES, TOPIC, Reader
 from anabranch.chaos.cluster import ChaosCluster
 from anabranch.chaos.members import MemberGroup
 from anabranch.chaos.session import active_controller
+from anabranch.chaos.sharers import SHARED, SharedTopic
 from anabranch.controller.zk.session import ZkError
 from anabranch.processes import NodeFailed
 
@@ -40,6 +41,8 @@ class Scene:
     """Nodes that a fault has taken."""
     groups: Sequence[MemberGroup] = ()
     """Groups of other projects' consumers."""
+    shared: SharedTopic | None = None
+    """The topic that a group shares."""
 
     def free(self, nodes: Sequence[int]) -> list[int]:
         """The nodes that run and that no other fault has taken."""
@@ -62,13 +65,14 @@ class Scene:
         return -1
 
     async def leaders(self) -> list[int]:
-        """The leaders of the topic's partitions, as far as a broker answers."""
+        """The leaders of the topics' partitions, as far as a broker answers."""
+        topics = (TOPIC,) if self.shared is None else (TOPIC, SHARED)
         try:
             async with asyncio.timeout(5), Admin(self.cluster.bootstrap_servers, **self.cluster.access) as admin:
-                topic = await admin.describe_topic(TOPIC)
+                found = [await admin.describe_topic(topic) for topic in topics]
         except CLIENT_FAILURES:
             return []
-        return [one.leader for one in topic.partitions.values()]
+        return [one.leader for topic in found for one in topic.partitions.values()]
 
     def pause(self) -> float:
         """A time in seconds: much shorter than a session's timeout, about as long, or longer."""

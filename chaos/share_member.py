@@ -104,10 +104,16 @@ class ShareMember:
         for session in self._sessions.values():
             with contextlib.suppress(*FAILURES):
                 await session.finish()
-        self._sessions.clear()
         with contextlib.suppress(*FAILURES):
             self.epoch = LEAVING
             await self.beat()
+        await self.vanish()
+
+    async def vanish(self) -> None:
+        """Close all connections without a word: the sessions end with them, and the membership some time later."""
+        for session in self._sessions.values():
+            await session.drop()
+        self._sessions.clear()
         await self._drop_coordinator()
         if self._guide is not None:
             await self._guide.close()

@@ -17,15 +17,14 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from anabranch.broker.coordinators.shares.share_coordinator import ShareCoordinator, name_of
 from anabranch.broker.coordinators.shares.share_state import ShareKey, ShareState
 from anabranch.chaos.checkers import shares
-from anabranch.chaos.share_events import Handed, Judged
 from anabranch.chaos.share_member import FAILURES, ShareMember, begin_at_earliest
-from anabranch.chaos.share_session import Saying, SharedRecord, Verdict
+from anabranch.chaos.sharers import GROUP, SHARED, Handling
 from anabranch.protocol.hashing import partition_of_group
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from tests.sim.clients import Application, Operator, Writer
@@ -34,8 +33,6 @@ from tests.sim.processes import pool
 from tests.sim.schedule import listening
 from tests.sim.share_probes import BEGINNINGS, DECIDED, STEPS, ShareProbes
 
-SHARED: Final = "shared"
-GROUP: Final = "sharers"
 STATE_PARTITIONS: Final = 2
 LOCK_MS: Final = 1200
 FAULTS: Final = (
@@ -95,10 +92,13 @@ class Sharer(Application):
                 request_timeout_ms=2500,
                 heartbeat_s=0.3,
             )
+            handling = Handling(
+                self.identity, member, self.history, self.rng, now_s=self.cluster.now, lock_s=LOCK_MS / 1000
+            )
             beating = asyncio.create_task(member.beat_forever())
             while not self.stopping and not self.leaving:
                 try:
-                    await self._once(member)
+                    await handling.turn(self.content)
                 except FAILURES as error:
                     self.tell(f"goes on after {error!r}")
                     await asyncio.sleep(0.1)
@@ -106,46 +106,6 @@ class Sharer(Application):
             await asyncio.gather(beating, return_exceptions=True)
             await member.close()
             self.life += 1
-
-    async def _once(self, member: ShareMember) -> None:
-        asked, asked_s = self.history.tick(), self.cluster.now()
-        got = await member.poll(self.rng.choice((1, 3, 10, 500)), 300)
-        for one in got:
-            row = Handed(
-                self.history.tick(),
-                asked,
-                asked_s,
-                self.identity,
-                one.session.node,
-                one.place,
-                one.offset,
-                one.delivery_count,
-            )
-            self.history.shares.handed.append(row)
-        if not got:
-            return
-        if self.rng.random() < 0.1 and self.content < 1:
-            await member.say([Saying(one, Verdict.RENEW, lambda known: None) for one in got])
-        await asyncio.sleep(self.rng.random() * self.rng.choice((0.05, 0.3, LOCK_MS / 800)))
-        await member.say(list(self._sayings(got)), later=self.rng.random() < 0.5)
-
-    def _sayings(self, got: Sequence[SharedRecord]) -> Iterator[Saying]:
-        for one in got:
-            if self.rng.random() < self.content:
-                verdict = Verdict.ACCEPT
-            elif self.rng.random() < 0.15:
-                continue  # its lock will run out
-            else:
-                verdict = self.rng.choice((Verdict.RELEASE, Verdict.RELEASE, Verdict.RELEASE, Verdict.REJECT))
-            kind: Any = verdict.name.lower()
-            row = Judged(self.history.tick(), self.identity, one.session.node, one.place, one.offset, kind)
-            self.history.shares.judged.append(row)
-
-            def settled(known: bool | None, row: Judged = row) -> None:
-                row.outcome = "info" if known is None else "ok" if known else "fail"
-                row.acked_order, row.acked_s = self.history.tick(), self.cluster.now()
-
-            yield Saying(one, verdict, settled)
 
 
 class Sharing:

@@ -1,0 +1,23 @@
+"""A node whose share coordinator says that a change is stored without storing it: its runs must end badly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from anabranch.broker.coordinators.shares.share_coordinator import ShareCoordinator
+from anabranch.main import main
+
+
+async def write(coordinator: ShareCoordinator, key: Any, **change: Any) -> None:
+    """Answer, and do nothing."""
+    if change["batches"]:
+        coordinator._known(key)
+    else:
+        await stored(coordinator, key, **change)
+
+
+stored = ShareCoordinator.write
+ShareCoordinator.write = write  # type: ignore[method-assign]
+
+if __name__ == "__main__":
+    main()
