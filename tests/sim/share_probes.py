@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
-from anabranch.broker.coordinators.share_group_requests import ShareGroupRequests
+from anabranch.broker.coordinators.shards import Slot
+from anabranch.broker.coordinators.share_groups.share_heartbeat import ShareDecision
 from anabranch.broker.coordinators.shares.share_coordinator import ShareCoordinator
 from anabranch.broker.coordinators.shares.share_persister import SharePersister
 from anabranch.broker.coordinators.shares.shared_partitions import SharedPartitions
@@ -61,7 +62,7 @@ class ShareProbes:
                 (SharedPartitions, "acquire", self._acquire),
                 (SharedPartitions, "release", self._release),
                 (SharedPartitions, "_store", self._store),
-                (ShareGroupRequests, "_take", self._decide),
+                (Slot, "take", self._decide),
                 (SharePersister, "read", self._ask_read),
                 (SharePersister, "write", self._ask_write),
                 (SharePersister, "initialize", self._ask_initialize),
@@ -146,9 +147,10 @@ class ShareProbes:
 
     # --- coordinators
 
-    async def _decide(self, original: Any, requests: ShareGroupRequests, slot: Any, decision: Any) -> None:
-        await original(requests, slot, decision)
-        if decision.records and decision.answer is not None and decision.answer.assignment:
+    async def _decide(self, original: Any, slot: Slot, journal: Any, decision: Any, **more: Any) -> None:
+        await original(slot, journal, decision, **more)
+        told = decision.answer if isinstance(decision, ShareDecision) and decision.records else None
+        if told is not None and told.assignment:
             self._step(DECIDED)
 
     async def _write(self, original: Any, coordinator: Any, key: Any, **change: Any) -> None:
