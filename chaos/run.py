@@ -23,7 +23,7 @@ from typing import Final
 from anabranch import Admin, NewTopic
 from anabranch.chaos import archive, checkers, sharers
 from anabranch.chaos.archive import ClusterHistory
-from anabranch.chaos.clients import CLIENT_FAILURES, TOPIC, Operator, Reader, Record, Writer, watching
+from anabranch.chaos.clients import CLIENT_FAILURES, GROUP, TOPIC, Operator, Reader, Record, Writer, watching
 from anabranch.chaos.cluster import LOGIN, ChaosCluster
 from anabranch.chaos.companion import Companion, moments
 from anabranch.chaos.faults import FAULTS, Fired
@@ -31,6 +31,7 @@ from anabranch.chaos.history import Place
 from anabranch.chaos.members import MemberGroup, write_sent
 from anabranch.chaos.scene import Scene
 from anabranch.chaos.sharers import SharedTopic
+from anabranch.clients.group_admin import committed_offsets
 from anabranch.clients.security import SecurityArguments
 from anabranch.controller.model import LeaderAndIsr
 from anabranch.controller.zk.kazoo_session import open_kazoo
@@ -275,9 +276,11 @@ class ChaosRun:
             if task.done() and task.exception() is not None:
                 self.history.failures.append(f"{task.get_name()} failed: {task.exception()!r}")
         await self._until(self._in_sync, "all replicas are in sync")
-        self.history.complete = await self._until(self._all_delivered, "every record is delivered and committed")
-        if not self.history.complete:
-            self.history.failures += self._undelivered()
+        async with Admin(self.cluster.bootstrap_servers, **self.cluster.access) as admin:
+            delivered = partial(self._all_delivered, admin)
+            self.history.complete = await self._until(delivered, "every record is delivered and committed")
+            if not self.history.complete:
+                self.history.failures += self._undelivered(await self._committed(admin))
         for group in self._groups:
             await self._until(partial(self._all_handed, group), f"{group.name}: every record is handed out")
         if self._shared is not None:
@@ -321,20 +324,19 @@ class ChaosRun:
                 ends[send.place] = max(ends.get(send.place, 0), send.offset + 1)
         return ends
 
-    def _committed(self) -> dict[Place, int]:
-        committed: dict[Place, int] = {}
-        for commit in self.history.commits:
-            if commit.outcome == "ok":
-                for place, offset in commit.offsets.items():
-                    committed[place] = max(offset, committed.get(place, 0))
-        return committed
+    async def _committed(self, admin: Admin) -> dict[Place, int]:
+        """What is stored: a commit whose answer was lost may be, and then nobody has to say it again."""
+        try:
+            found = await committed_offsets(admin.network, GROUP)
+        except CLIENT_FAILURES:
+            return {}
+        return {(one.topic, one.partition): offset for one, offset in found.items()}
 
-    def _all_delivered(self) -> bool:
-        committed = self._committed()
+    async def _all_delivered(self, admin: Admin) -> bool:
+        committed = await self._committed(admin)
         return all(committed.get(place, 0) >= end for place, end in self._ends().items())
 
-    def _undelivered(self) -> Iterator[str]:
-        committed = self._committed()
+    def _undelivered(self, committed: Mapping[Place, int]) -> Iterator[str]:
         for place, end in self._ends().items():
             if committed.get(place, 0) < end:
                 yield f"{place} committed to {committed.get(place, 0)} of {end}"

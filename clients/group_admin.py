@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from anabranch.clients.network import Network
-from anabranch.protocol.apis.consumer_group_describe import Assignment as BrokersAssignment
 from anabranch.protocol.apis.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -137,7 +136,7 @@ async def _describe_by_broker(network: Network, group_id: str) -> Group:
                 for topic in one.assignment.topic_partitions
                 for index in topic.partitions
             ),
-            tuple(dict.fromkeys([*one.subscribed_topic_names, *_topics(one.target_assignment)])),
+            tuple(one.subscribed_topic_names),
             one.holds_gates,
         )
         for one in row.members
@@ -184,10 +183,6 @@ async def delete_group(network: Network, group_id: str) -> None:
         group_id, DeleteGroupsRequest(groups_names=[group_id]), lambda answer: answer.results[0].error_code
     )
     _check(response.results[0].error_code, group_id)
-
-
-def _topics(assignment: BrokersAssignment) -> list[str]:
-    return [topic.topic_name for topic in assignment.topic_partitions]
 
 
 def _withheld(topics: Sequence[WithheldTopic]) -> dict[TopicPartition, str]:

@@ -8,10 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from anabranch import Admin, NewTopic
+from anabranch.chaos.clients import GROUP, TOPIC
 from anabranch.chaos.cluster import ChaosCluster
 from anabranch.chaos.faults import FAULTS, Fired
+from anabranch.chaos.history import Send
 from anabranch.chaos.run import ChaosRun, Plan, chaos, report
 from anabranch.chaos.scene import Scene
+from anabranch.clients.group_admin import commit_offsets
+from anabranch.cluster import Cluster
+from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
@@ -35,6 +41,18 @@ async def test_faults_go_on_until_enough_has_happened(tmp_path: Path, monkeypatc
     run = ChaosRun(plan, ChaosCluster(tmp_path), say=log.info)
     await run._disturb()
     assert len(run.fired) >= 2
+
+
+async def test_a_commit_whose_answer_was_lost_counts(tmp_path: Path) -> None:
+    """It is stored, and nobody says it again if no record follows."""
+    run = ChaosRun(Plan(), ChaosCluster(tmp_path), say=log.info)
+    run.history.sends.append(Send(0, "w", "k", 0, "k/0", outcome="ok", place=(TOPIC, 0), offset=0))
+    async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name=TOPIC, partitions=1)])
+        await admin.wait_for_topic(TOPIC)
+        assert not await run._all_delivered(admin)
+        await commit_offsets(admin.network, GROUP, {TopicPartition(TOPIC, 0): 1})
+        assert await run._all_delivered(admin)
 
 
 def many_kinds(fired: Sequence[Fired]) -> bool:
