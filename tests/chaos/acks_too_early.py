@@ -25,7 +25,9 @@ async def fetch_late(fetcher: Fetcher) -> None:
     await fetch_once(fetcher)
 
 
-async def no_wait(rooms: WaitingRooms, waits: Sequence[ReplicationWait], timeout_ms: float) -> None:
+async def no_wait(
+    rooms: WaitingRooms, waits: Sequence[ReplicationWait], timeout_ms: float, *, settling: bool = False
+) -> None:
     """Everything is replicated as soon as it is asked about."""
     for wait in waits:
         wait.code = ErrorCode.NONE
