@@ -89,10 +89,12 @@ def described_topic(brokers: DynamicConfig, overrides: Mapping[str, str]) -> lis
 
 
 def described_group(settings: BrokerSettings, given: Mapping[str, str]) -> list[DescribedConfig]:
-    """Every property of a group, given what was set for it."""
+    """Every property of a group, given what was set for it; not those whose default this version's brokers lack."""
+    here = broker_properties_of(settings.kafka_version)
     return [
         _own_row(key, given.get(name), default_of(settings, key), DYNAMIC_GROUP)
         for name, key in group_properties().items()
+        if f"group.{name}" in here or not hasattr(settings, field_name(f"group.{name}"))
     ]
 
 

@@ -27,6 +27,7 @@ share.isolation.level | string | read_uncommitted | read_committed, read_uncommi
 share.record.lock.duration.ms | int | 30000 | 1000.. |  | For how long a shared record is its member's.
 share.session.timeout.ms | int | 45000 | 1.. |  | After how much silence a member of a group that shares is out.
 streams.heartbeat.interval.ms | int | 5000 | 1.. |  | How often members of a group of Kafka Streams send heartbeats.
+streams.initial.rebalance.delay.ms | int | 3000 | 0.. |  | How long the first members of such a group wait for others.
 streams.num.standby.replicas | int | 0 | 0.. |  | How many copies of a state they keep beside the active one.
 streams.session.timeout.ms | int | 45000 | 1.. |  | After how much silence a member of such a group is out.
 """

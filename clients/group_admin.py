@@ -67,8 +67,8 @@ class Group:
         return next((member for member in self.members if partition in member.partitions), None)
 
 
-async def list_groups(network: Network) -> dict[str, str]:
-    """The consumer groups of the cluster: group id -> state, as Kafka writes it: "Stable", "Empty" ..."""
+async def list_groups(network: Network, *protocol_types: str) -> dict[str, str]:
+    """The consumer groups of the cluster, or others: group id -> state, as Kafka writes it: "Stable", "Empty" ..."""
 
     async def of(node_id: int) -> ListGroupsResponse:
         response: ListGroupsResponse = await network.call(node_id, ListGroupsRequest())
@@ -84,7 +84,7 @@ async def list_groups(network: Network) -> dict[str, str]:
         row.group_id: row.group_state
         for answer in answers
         for row in answer.groups
-        if row.protocol_type in (CONSUMER, "")
+        if row.protocol_type in (protocol_types or (CONSUMER, ""))
     }
 
 

@@ -4,7 +4,8 @@ Kafka Streams knows nothing of cuts: its tasks do not hand the state of keys tha
 instance of this package in the same group waits for that state for as long as a Java member has the task. Kafka Streams
 itself goes on without it, or ends: as leader it refuses changelogs of another width (`InternalTopicManager`). Java
 members are recognised by the end of their client ids, which an application cannot choose (`StreamThread`,
-`ClientUtils.consumerClientId`).
+`ClientUtils.consumerClientId`). In groups whose broker deals the tasks (KIP-1071) all are Java's; there the broker
+refuses changelogs of another width.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from anabranch.clients.group_admin import Group, describe_group, list_groups
+from anabranch.protocol.apis.streams_group_describe import DescribedGroup, StreamsGroupDescribeRequest
 from anabranch.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from anabranch.clients.admin import Admin
 
 STREAM: Final = "stream"
+"""The protocol of groups that deal their tasks themselves."""
+STREAMS: Final = "streams"
+"""The protocol type of those whose broker does."""
 _THREAD: Final = re.compile(r"-StreamThread-\d+-consumer$")
 _AT_A_TIME: Final = 20
 _HEAD: Final = "  Kafka Streams       "
@@ -34,11 +39,20 @@ async def streams_lines(admin: Admin, topic: str) -> list[str]:
         async with turn:
             return await describe_group(admin.network, group_id)
 
+    async def dealt(group_id: str) -> DescribedGroup:
+        request = StreamsGroupDescribeRequest(group_ids=[group_id])
+        async with turn:
+            answer = await admin.network.call_coordinator(group_id, request, lambda said: said.groups[0].error_code)
+            row: DescribedGroup = answer.groups[0]
+            return row
+
     try:
         groups = await asyncio.gather(*(described(one) for one in await list_groups(admin.network)))
+        others = await asyncio.gather(*(dealt(one) for one in await list_groups(admin.network, STREAMS)))
     except (KafkaError, ConnectionError, TimeoutError) as error:
         return [f"{_HEAD}whether it reads the topic is not known: {error}"]
-    return [line for group in groups for line in _lines(group, topic)]
+    classic = [line for group in groups for line in _lines(group, topic)]
+    return classic + [line for group in others for line in _lines_of_dealt(group, topic)]
 
 
 def _lines(group: Group, topic: str) -> list[str]:
@@ -47,11 +61,28 @@ def _lines(group: Group, topic: str) -> list[str]:
     if group.protocol != STREAM or not java or not reads:
         return []
     others = len(group.members) - len(java)
-    first = f"{_HEAD}reads the topic in the group {group.group_id}: {java[0]}"
-    more = f" and {len(java) - 1} more" if len(java) > 1 else ""
     stall = f"; {others} of this package in the group wait for it as long as Java has the task" if others else ""
     return [
-        f"{first}{more}",
+        _who_reads(group.group_id, java),
         f"{_MORE}it does not hand on the state of keys that move{stall}",
         f"{_MORE}stop its instances before the resize, and start none before all tasks run again",
     ]
+
+
+def _lines_of_dealt(group: DescribedGroup, topic: str) -> list[str]:
+    parts = [] if group.topology is None else group.topology.subtopologies or []
+    if not group.members or not any(topic in one.source_topics for one in parts):
+        return []
+    first = _who_reads(group.group_id, sorted(f"{one.client_id}{one.client_host}" for one in group.members))
+    if not any(one.state_changelog_topics or one.repartition_sink_topics for one in parts):
+        return [first, f"{_MORE}it keeps nothing, and will have as many tasks as there are partitions"]
+    return [
+        first,
+        f"{_MORE}the topics that it keeps for itself would have another width: it ends",
+        f"{_MORE}stop it before the resize; then delete what it keeps, and start it anew",
+    ]
+
+
+def _who_reads(group_id: str, members: list[str]) -> str:
+    more = f" and {len(members) - 1} more" if len(members) > 1 else ""
+    return f"{_HEAD}reads the topic in the group {group_id}: {members[0]}{more}"

@@ -7,8 +7,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from anabranch import Admin, Cluster, NewTopic
+from anabranch.protocol.apis.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Topology
 from anabranch.streams_groups import streams_lines
+from tests.broker.coordinators.streams_groups.world import COUNTS, PLAIN
 from tests.clients.streams.world import counts, streams_world, until
 
 
@@ -31,3 +37,34 @@ async def test_the_plan_names_java_members_and_who_waits_for_them(tmp_path: Path
                 assert "; 1 of this package in the group wait for it" in plan
                 assert "stop its instances before the resize" in plan
                 assert await told("out") == "", "which nobody reads"
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [(PLAIN, "will have as many tasks as there are partitions"), (COUNTS, "would have another width: it ends")],
+    ids=["keeps nothing", "keeps counts"],
+)
+async def test_the_plan_names_groups_whose_broker_deals_the_tasks(parts: Any, told: str) -> None:
+    async with Cluster(1, kafka="4.2") as cluster, Admin(cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name="t", partitions=2), NewTopic(name="u")])
+        await admin.wait_for_topic("t")
+        request = StreamsGroupHeartbeatRequest(
+            group_id="app",
+            member_id="thread",
+            member_epoch=0,
+            endpoint_information_epoch=-1,
+            rebalance_timeout_ms=1000,
+            topology=Topology(epoch=0, subtopologies=list(parts)),
+            active_tasks=[],
+            standby_tasks=[],
+            warmup_tasks=[],
+        )
+        await admin.network.call_coordinator("app", request, lambda answer: answer.error_code)
+        plan = "\n".join(await streams_lines(admin, "t"))
+        assert "reads the topic in the group app: " in plan and told in plan
+        assert await streams_lines(admin, "u") == []
+        leaving = StreamsGroupHeartbeatRequest(
+            group_id="app", member_id="thread", member_epoch=-1, endpoint_information_epoch=-1
+        )
+        await admin.network.call_coordinator("app", leaving, lambda answer: answer.error_code)
+        assert await streams_lines(admin, "t") == [], "nobody is there"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anabranch.broker.config import BrokerSettings
+from anabranch.broker.described_configs import described_group
 from anabranch.broker.group_properties import check, default_of, duration_ms, effective, group_properties
 from anabranch.broker.properties import ConfigError
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -30,6 +31,10 @@ def test_what_is_not_set_is_the_brokers() -> None:
         ("share.isolation.level", "serializable", "read_committed"),
         ("share.auto.offset.reset", "by_duration:1h", "by_duration:P1DT2H30M"),
         ("share.auto.offset.reset", "newest", "earliest"),
+        ("streams.session.timeout.ms", "44999", "at least group.streams.min.session.timeout.ms=45000"),
+        ("streams.heartbeat.interval.ms", "15001", "at most group.streams.max.heartbeat.interval.ms=15000"),
+        ("streams.num.standby.replicas", "3", "at most group.streams.max.standby.replicas=2"),
+        ("streams.initial.rebalance.delay.ms", "-1", "at least 0"),
     ],
 )
 def test_what_a_group_cannot_be_set_to(name: str, text: str, reason: str) -> None:
@@ -58,3 +63,14 @@ def test_durations(text: str, expected: int) -> None:
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ConfigError):
         duration_ms(text)
+
+
+def test_a_version_shows_only_what_it_has() -> None:
+    def streams(version: str) -> list[str]:
+        rows = described_group(BrokerSettings(kafka_version=version), {})
+        assert {row.name for row in rows} >= {"consumer.session.timeout.ms", "share.isolation.level"}
+        return [row.name for row in rows if row.name.startswith("streams.")]
+
+    later = "streams.initial.rebalance.delay.ms"
+    assert (later in streams("4.2"), later in streams("4.1")) == (True, False)
+    assert len(streams("4.2")) == len(streams("4.1")) + 1 == 4

@@ -59,9 +59,11 @@ def check_epoch(member: StreamsMember, epoch: int, owned: Tasks | None) -> None:
         )
 
 
-def check_tasks(owned: Tasks | None, configured: ConfiguredTopology) -> None:
-    """Raise INVALID_REQUEST for tasks that the topology does not have."""
-    for _, name, index in tasks.each(owned or NO_TASKS):
+def check_tasks(owned: Tasks | None, member: StreamsMember, configured: ConfiguredTopology) -> None:
+    """Raise INVALID_REQUEST for tasks that the topology does not have, and that the member never was given."""
+    for role, name, index in tasks.each(owned or NO_TASKS):
+        if any(index in given.get((role, name), ()) for given in (member.assigned, member.revoking)):
+            continue  # a topic may shrink, and the member may not have heard of that
         known = configured.subtopologies.get(name)
         count = 0 if known is None else known.task_count
         _demand(0 <= index < count, f"There is no task {name}_{index}: that subtopology has {count}.")

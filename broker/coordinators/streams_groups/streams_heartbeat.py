@@ -85,7 +85,7 @@ def _stay(decision: StreamsDecision, request: StreamsGroupHeartbeatRequest, send
     configured, hashed = _configured(decision, topology)
     validated = topology.epoch if configured.ready else NOT_VALIDATED
     if configured.ready:
-        check_tasks(owned, configured)
+        check_tasks(owned, before, configured)
     epoch = group.epoch
     if (
         after is not before

@@ -39,5 +39,5 @@ def settings_of(broker: BrokerSettings, given: Mapping[str, str]) -> StreamsSett
         heartbeat_interval_ms=effective(broker, given, "streams.heartbeat.interval.ms"),
         size_max=broker.group_streams_max_size,
         standbys=effective(broker, given, "streams.num.standby.replicas"),
-        initial_delay_ms=broker.group_streams_initial_rebalance_delay_ms,
+        initial_delay_ms=effective(broker, given, "streams.initial.rebalance.delay.ms"),
     )

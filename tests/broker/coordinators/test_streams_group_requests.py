@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from anabranch import Admin, Cluster, NewTopic
+from anabranch import Admin, Cluster, NewTopic, Producer
 from anabranch.broker.coordinators.consumer_groups.timers import Timer
 from anabranch.broker.coordinators.group_coordinator import GroupCoordinator
 from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup
@@ -156,6 +156,25 @@ async def test_who_is_silent_is_put_out_also_by_a_coordinator_that_took_over() -
         await connection.close()
 
 
+async def test_who_gives_nothing_up_is_put_out_also_by_a_coordinator_that_took_over() -> None:
+    async with wired() as (world, connection):
+        await connection.call(beat("a"))
+        await connection.call(beat("b"))
+        await connection.call(beat("a", 2))
+        await world.restart(1)
+        await world.coordinate(1)
+        connection = await world[1].connect()
+        for late_ms in (30_000, 59_000):
+            world.late_ms = late_ms
+            assert (await connection.call(beat("a", 2))).member_epoch == 2
+            assert (await connection.call(beat("b", 3))).member_epoch == 3
+        world.late_ms = 61_000
+        world.groups(1).alarm.wake()
+        await until(lambda: list(group_of(world).members) == ["b"])
+        assert dealt(await connection.call(beat("b", 3))) == [0, 1, 2, 3]
+        await connection.close()
+
+
 async def test_the_first_members_wait_for_each_other() -> None:
     async with wired(group_streams_initial_rebalance_delay_ms=3_000) as (world, connection):
         first = await connection.call(beat("a"))
@@ -221,6 +240,8 @@ async def test_groups_of_other_kinds_keep_out() -> None:
         ]
         await connection.call(beat("a", -1))
         assert (await connection.call(share)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert (await connection.call(heartbeat_request("a", 2))).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        assert (await described(connection)).group_state == "Empty", "a question changes nothing"
 
 
 async def test_an_empty_group_changes_its_kind_and_keeps_its_offsets() -> None:
@@ -240,7 +261,13 @@ async def test_an_empty_group_changes_its_kind_and_keeps_its_offsets() -> None:
         assert list(group_of(world).members) == ["b"]
         connection = await world[1].connect()
         assert offsets_in(await connection.call(fetch_offsets_request(9, [0]), version=9), 9) == {0: 7}
+        await connection.call(beat("b", -1))
+        deleted = await connection.call(DeleteGroupsRequest(groups_names=["g"]))
+        assert deleted.results[0].error_code == ErrorCode.NONE
         await connection.close()
+        await world.restart(1)
+        await world.coordinate(1)
+        assert world.groups(1).groups() == [], "the classic group before it does not come back"
 
 
 @pytest.mark.parametrize("shown", ["3.9", "4.0", "4.1"])
@@ -272,3 +299,18 @@ async def test_topics_in_between_are_made_as_the_application_wants_them() -> Non
         assert dealt(told) == [0, 1, 2, 0, 1, 2] and told.status == []
         refused = await connection.call(beat("b", parts=[subtopology("0", CONSUMER_OFFSETS_TOPIC)], group_id="h"))
         assert refused.error_code == ErrorCode.STREAMS_INVALID_TOPOLOGY
+
+
+async def test_nothing_is_withheld_while_a_topic_is_resized() -> None:
+    settings = {"group.streams.initial.rebalance.delay.ms": "0"}
+    gated = {"enable.ordered.delivery": "true", "reshard.legacy.consumers": "gate"}
+    async with Cluster(1, kafka="4.2", properties=settings) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name=TOPIC, partitions=2, replication_factor=1, configs=gated)])
+        await admin.wait_for_topic(TOPIC)
+        async with Producer(cluster.bootstrap_servers) as producer:
+            for number in range(10):
+                await producer.send_and_wait(TOPIC, b"%d" % number, b"%d" % number)
+        connection = await admin.network.connection(await admin.network.coordinator("g"))
+        assert dealt(await connection.call(beat("a"))) == [0, 1]
+        await admin.create_partitions(TOPIC, 4)
+        assert dealt(await connection.call(beat("a", 2))) == [0, 1, 2, 3], "although nothing before the cut was read"

@@ -75,14 +75,15 @@ def test_counts_follow_each_other_in_whatever_order_they_come() -> None:
 
 
 def test_the_widest_of_what_is_known_in_turn_decides() -> None:
-    """Subtopology 1 is looked at after 0 has told how wide `a` is, 10 after 2: ids are numbers."""
+    """Whoever comes later in the same turn knows it already; ids are numbers, 10 comes after 2."""
     parts = (
         subtopology("0", "four", sinks=["a"]),
-        subtopology("1", "two", reads={"a": 0}, sinks=["b"]),
-        subtopology("10", reads={"b": 0}),
-        subtopology("2", reads={"b": 0}, keeps=["log"]),
+        subtopology("1", reads={"a": 0}, sinks=["b"]),
+        subtopology("2", "two", reads={"b": 0}, sinks=["c"]),
+        subtopology("10", "two", reads={"c": 0}, sinks=["d"]),
+        subtopology("11", reads={"d": 0}),
     )
-    assert widths(configured(*parts, two=2, four=4)) == {"a": 4, "b": 4, "log": 4}
+    assert widths(configured(*parts, two=2, four=4)) == dict.fromkeys("abcd", 4)
 
 
 @pytest.mark.parametrize(

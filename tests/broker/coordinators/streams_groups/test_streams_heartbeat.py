@@ -109,6 +109,15 @@ def test_a_source_that_grows_has_more_tasks(driver: Driver) -> None:
     assert a.epoch == 3
 
 
+def test_a_source_that_shrinks_has_fewer_tasks(driver: Driver) -> None:
+    a = Client(driver, "a")
+    a.join()
+    driver.topics.make("t", 2)
+    a.said = None  # as after a failure, it says all that it has
+    assert a.beat().assigned == active(s0=(0, 1))
+    assert a.beat().epoch == 3
+
+
 def test_an_application_whose_topics_no_longer_fit_stops(driver: Driver) -> None:
     a = Client(driver, "a", COUNTS)
     a.join()
@@ -226,6 +235,15 @@ def test_what_no_group_takes(driver: Driver, wrong: dict[str, Any]) -> None:
         driver.send(request)
     assert refused.value.code is ErrorCode.INVALID_REQUEST
     assert driver.journal == []
+
+
+def test_a_subtopology_may_be_listed_twice(driver: Driver) -> None:
+    a, b = Client(driver, "a"), Client(driver, "b")
+    a.join()
+    b.join()
+    a.beat()
+    both = [TaskIds(subtopology_id="0", partitions=[0, 1, 3]), TaskIds(subtopology_id="0", partitions=[0, 1])]
+    assert a.beat(active_tasks=both).epoch == 2, "it still has one that it is to give up"
 
 
 def test_expressions_are_not_taken(driver: Driver) -> None:
@@ -369,6 +387,35 @@ def test_offsets_are_fenced_by_epochs_task_by_task(driver: Driver) -> None:
     assert refused(commit("a", 2, 0, 2)) is ErrorCode.STALE_MEMBER_EPOCH, "2 is not any more"
     b.beat()
     assert refused(commit("b", 2, 2)) is ErrorCode.STALE_MEMBER_EPOCH, "2 is b's since epoch 3"
+
+
+def test_offsets_of_a_task_are_fenced_by_the_epoch_since_which_it_is_the_members(driver: Driver) -> None:
+    a, b = Client(driver, "a"), Client(driver, "b")
+    a.join()
+    driver.topics.make("t", 5)
+    a.beat()
+    b.join()
+    a.beat()
+    assert (a.epoch, driver.group.members["a"].revoking) == (3, active(s0=(3, 4)))
+    streams_administration.authorize(driver.group, commit("a", 2, 3))  # it has given it up only for the records
+    with pytest.raises(KafkaError):
+        streams_administration.authorize(driver.group, commit("a", 2, 4))  # which is its own since epoch 3
+
+
+def test_who_copied_a_state_commits_only_since_the_task_is_its_own(driver: Driver) -> None:
+    driver.settings = StreamsSettings(standbys=1)
+    a, b = Client(driver, "a", COUNTS), Client(driver, "b", COUNTS)
+    a.join()
+    b.join()
+    settle(a, b)
+    copied = next(iter(b.owned[STANDBY, "1"]))
+    before = b.epoch
+    a.leave()
+    settle(b)
+    event = Commit(member_id="b", instance_id=None, generation=before, partitions=[("words", copied)])
+    with pytest.raises(KafkaError) as refused:
+        streams_administration.authorize(driver.group, event)
+    assert refused.value.code is ErrorCode.STALE_MEMBER_EPOCH
 
 
 def test_offsets_are_shown_to_members_and_to_who_says_nothing(driver: Driver) -> None:
