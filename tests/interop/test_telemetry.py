@@ -13,6 +13,7 @@ import pytest
 
 from anabranch.control.client import ControlError
 from anabranch.testing.running_cluster import RunningCluster
+from tests.interop.clients import CLIENTS, Client
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
@@ -23,6 +24,9 @@ pytestmark = [
 INTERVAL_MS: Final = 100
 PATIENCE_S: Final = 60.0
 CODECS: Final = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+PUSHES_TRIED: Final = 20
+OTHERS: Final = {"java": ("producer-1", "consumer-g-1"), "franz-go": ("kgo", "kgo")}
+"""Client -> the ids that its producers and members of `g` have by themselves."""
 LIBRDKAFKA: Final = "org.apache.kafka.producer.connection.creation.total"
 
 
@@ -89,3 +93,41 @@ def test_only_those_push_who_are_asked_and_who_may(anabranch: RunningCluster) ->
             anabranch.telemetry.wait_for("not-asked", timeout_s=0)
         with pytest.raises(ControlError, match="no client 'off' has asked what to push"):
             anabranch.telemetry.wait_for("off", timeout_s=0)
+
+
+@pytest.mark.anabranch(brokers=1, kafka="4.1", config={"client.telemetry.enable": "true", "telemetry.max.bytes": "10"})
+def test_it_is_told_why_a_push_is_refused(anabranch: RunningCluster) -> None:
+    subscribe(anabranch, "all")
+    with producer(anabranch, "large"):
+        with anabranch.faults(api="PushTelemetry", delay_ms=0) as pushed:
+            pushed.wait_hit(2, timeout_s=PATIENCE_S)
+        (row,) = anabranch.telemetry.clients()
+        assert (row["pushes"], row["refused"], row["last"]) == (0, "TELEMETRY_TOO_LARGE", None)
+
+
+def told_by(cluster: RunningCluster, client_id: str) -> list[dict[str, Any]]:
+    """The metrics of the first push that has any: franz-go leaves out what is zero."""
+    for pushes in range(1, PUSHES_TRIED):
+        cluster.telemetry.wait_for(client_id, pushes, timeout_s=PATIENCE_S)
+        if points := read(cluster, client_id):
+            return points
+    raise AssertionError(f"nothing in {PUSHES_TRIED} pushes")
+
+
+@pytest.mark.parametrize("work", ["produce", "consume"])
+@pytest.mark.parametrize("client", [pytest.param(one, id=one.name) for one in CLIENTS if one.name in OTHERS])
+def test_other_clients_push_too(anabranch: RunningCluster, client: Client, work: str) -> None:
+    if client.absent:
+        pytest.skip(f"TELEMETRY WAS NOT TRIED WITH {client.name}: {client.absent}")
+    subscribe(anabranch, "all", f"org.apache.kafka.{work}r.")  # franz-go takes * for the beginning of a name
+    topic, client_id = anabranch.topic(), OTHERS[client.name][work == "consume"]
+    with client.run(work, servers=anabranch.bootstrap_servers, topic=topic, group="g", pace_ms=20) as driver:
+        points = told_by(anabranch, client_id)
+        assert all(one["name"].startswith(f"org.apache.kafka.{work}r.") for one in points)
+        assert {one["temporality"] for one in points if one["kind"] == "sum"} <= {"delta"}
+        anabranch.telemetry.wait_for(client_id, 3, timeout_s=PATIENCE_S)
+        driver.stop()
+    if (client.name, work) == ("java", "produce"):
+        return  # its sender of 4.1 ends without a last push if nothing is under way
+    (row,) = anabranch.telemetry.wait_for(client_id, terminated=True, timeout_s=PATIENCE_S)
+    assert row["pushes"] >= 4 and not row["refused"]

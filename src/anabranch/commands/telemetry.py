@@ -89,6 +89,8 @@ def show(client: str, save: str | None, as_json: bool, url: str, token: str) -> 
                 click.echo(client_line(row))
                 for point in row["metrics"] or ():
                     click.echo(point_line(point))
+            if row["last"] is not None and row["metrics"] == []:
+                click.echo("in its last push are no metrics", err=True)
             if row["unread"]:
                 click.echo(f"its metrics are not shown: {row['unread']}", err=True)
 

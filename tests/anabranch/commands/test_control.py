@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from anabranch.commands.control import event_line
+from anabranch.commands.control import connected, event_line
 from anabranch.zookeeper import free_port
 from tests.anabranch.commands.conftest import Command
 
@@ -67,3 +67,8 @@ def test_what_does_not_work_is_said(url: str, anabranch: Command) -> None:
 def test_an_event_is_a_line() -> None:
     event = {"number": 7, "at": 12.3456, "kind": "leader", "topic": "t", "partition": 0, "leader": 2}
     assert event_line(event) == "     7        12.346  leader             topic=t  partition=0  leader=2"
+
+
+def test_who_has_read_enough_is_not_told_of_a_cluster_that_is_gone() -> None:
+    with pytest.raises(BrokenPipeError), connected("127.0.0.1:1", ""):
+        raise BrokenPipeError
