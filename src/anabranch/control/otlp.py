@@ -7,6 +7,7 @@ not read. Pure.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +26,7 @@ KINDS: Final = {
     "exponential_histogram": "exponential histogram",
     "summary": "summary",
 }
-TEMPORALITIES: Final = (None, "delta", "cumulative")
+TEMPORALITIES: Final = {1: "delta", 2: "cumulative"}
 
 
 def why_unread(content: bytes) -> str:
@@ -68,12 +69,11 @@ def _points_of(metric: Metric, of_all: Row) -> Iterator[Row]:
     if kind is None:
         return
     data = getattr(metric, kind)
-    temporality = getattr(data, "aggregation_temporality", 0)
     said = {
         "name": metric.name,
         "unit": metric.unit,
         "kind": KINDS[kind],
-        "temporality": TEMPORALITIES[temporality] if temporality < len(TEMPORALITIES) else None,
+        "temporality": TEMPORALITIES.get(getattr(data, "aggregation_temporality", 0)),
     }
     for point in data.data_points:
         yield {**said, **_measured(point), "attributes": of_all | _attributes(point.attributes)}
@@ -84,8 +84,15 @@ def _measured(point: Any) -> Row:
     spans = {"from_ns": point.start_time_unix_nano, "until_ns": point.time_unix_nano}
     if "as_double" in point.DESCRIPTOR.fields_by_name:
         which = point.WhichOneof("value")
-        return {"value": None if which is None else getattr(point, which), **spans}
-    return {"value": None, "count": point.count, "sum": point.sum, **spans}
+        return {"value": None if which is None else _number(getattr(point, which)), **spans}
+    return {"value": None, "count": point.count, "sum": _number(point.sum), **spans}
+
+
+def _number(number: float) -> float | str:
+    """The number, or its name if JSON has none for it, as protobuf's JSON has it."""
+    if math.isfinite(number):
+        return number
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
 def _attributes(pairs: Iterable[KeyValue]) -> Row:
@@ -100,4 +107,6 @@ def _value(said: AnyValue) -> Any:
         return [_value(one) for one in said.array_value.values]
     if which == "kvlist_value":
         return _attributes(said.kvlist_value.values)
+    if which == "double_value":
+        return _number(said.double_value)
     return said.bytes_value.hex() if which == "bytes_value" else getattr(said, which)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 pytest.importorskip("opentelemetry.proto", reason="NO EXTRA: pip install 'anabranch[telemetry]'; OTLP was NOT read")
 
@@ -69,6 +72,13 @@ def test_each_data_point_is_a_row() -> None:
     assert (rows[3]["count"], rows[3]["sum"]) == (4, 10.0)
 
 
+@pytest.mark.parametrize("unknown", [-1, 0, 3])
+def test_a_temporality_that_there_is_not(unknown: int) -> None:
+    total = Sum(data_points=[NumberDataPoint(as_int=2)], aggregation_temporality=unknown)  # type: ignore[arg-type]
+    (row,) = points(pushed(Metric(name="s", sum=total)))
+    assert row["temporality"] is None
+
+
 def test_attributes_of_every_kind() -> None:
     every = [
         said("text", AnyValue(string_value="é")),
@@ -79,6 +89,35 @@ def test_attributes_of_every_kind() -> None:
     ]
     (row,) = points(pushed(Metric(name="g", gauge=Gauge(data_points=[NumberDataPoint(attributes=every)]))))
     assert row["attributes"] == {"text": "é", "truth": True, "bytes": "01", "list": [1, None], "map": {"a": 0.5}}
+
+
+def test_numbers_that_json_does_not_have() -> None:
+    """Such as the average of nothing."""
+    numbers = [NumberDataPoint(as_double=float(one)) for one in ("nan", "inf", "-inf", "1")]
+    rows = points(pushed(Metric(name="g", gauge=Gauge(data_points=numbers))))
+    assert [row["value"] for row in rows] == ["NaN", "Infinity", "-Infinity", 1.0]
+
+
+ATTRIBUTE = said("a", AnyValue(kvlist_value=KeyValueList(values=[said("b", AnyValue(double_value=0.5))])))
+SOUND = pushed(
+    Metric(name="g", gauge=Gauge(data_points=[NumberDataPoint(as_double=1.5, attributes=[ATTRIBUTE])])),
+    Metric(name="s", sum=Sum(data_points=[NumberDataPoint(as_int=2)], aggregation_temporality=1)),
+    Metric(name="h", histogram=Histogram(data_points=[HistogramDataPoint(count=4, sum=10.0)])),
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, len(SOUND) - 1), st.binary(min_size=1, max_size=3)), max_size=6))
+def test_whatever_a_client_sends_is_shown_or_called_nonsense(changes: list[tuple[int, bytes]]) -> None:
+    content = bytearray(SOUND)
+    for place, change in changes:
+        content[place : place + len(change)] = change
+    try:
+        rows = points(bytes(content))
+    except ValueError as error:
+        assert str(error).startswith("these are no metrics of OTLP")
+    else:
+        json.dumps(rows, allow_nan=False)
+        assert {row["temporality"] for row in rows} <= {None, "delta", "cumulative"}
 
 
 def test_what_is_too_much_or_nonsense(monkeypatch: pytest.MonkeyPatch) -> None:
