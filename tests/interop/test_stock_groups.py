@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from aiokafka import AIOKafkaConsumer
 
 from anabranch import Admin, Producer
 from anabranch.clients.group_admin import describe_group
@@ -175,6 +176,31 @@ def test_without_gates_they_do_not(anabranch: Any, client: Client, tmp_path: Pat
     assert misplaced(deliveries)
     if WHOLE:
         assert audit(deliveries, tmp_path) == 1
+
+
+async def offsets_handed(servers: str, topic: str) -> list[int]:
+    """What a member of aiokafka is handed until nothing more comes; it commits that."""
+    settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
+    offsets: list[int] = []
+    async with AIOKafkaConsumer(topic, bootstrap_servers=servers, group_id="readers", **settings) as consumer:
+        (mine,) = consumer.assignment()
+        (end,) = (await consumer.end_offsets([mine])).values()
+        while await consumer.position(mine) < end:
+            for records in (await consumer.getmany(mine, timeout_ms=100)).values():
+                offsets += [one.offset for one in records]
+        await consumer.commit()
+    return offsets
+
+
+def test_aiokafka_begins_anew_when_it_is_sent_away_with_its_question(anabranch: Any) -> None:
+    """Why its groups are handed so much again while coordinators die: docs/faults.md says so to its users."""
+    servers, topic = anabranch.bootstrap_servers, anabranch.topic("orders", partitions=1)
+    asyncio.run(send(servers, topic, 0))
+    everything = list(range(LOADS[0] * KEYS))
+    assert asyncio.run(offsets_handed(servers, topic)) == everything
+    assert asyncio.run(offsets_handed(servers, topic)) == []
+    with anabranch.control.faults(api="OffsetFetch", error="NOT_COORDINATOR", times=1):
+        assert asyncio.run(offsets_handed(servers, topic)) == everything
 
 
 def audit(deliveries: Iterable[Handed], folder: Path) -> int:
