@@ -14,7 +14,7 @@ import random
 import statistics
 import tempfile
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from anabranch.chaos.history import Place
 from anabranch.chaos.members import MemberGroup, write_sent
 from anabranch.chaos.scene import Scene
 from anabranch.chaos.sharers import SharedTopic
-from anabranch.clients.group_admin import committed_offsets
+from anabranch.clients.group_admin import committed_offsets, describe_group
 from anabranch.clients.security import SecurityArguments
 from anabranch.controller.model import LeaderAndIsr
 from anabranch.controller.zk.kazoo_session import open_kazoo
@@ -281,10 +281,17 @@ class ChaosRun:
             self.history.complete = await self._until(delivered, "every record is delivered and committed")
             if not self.history.complete:
                 self.history.failures += self._undelivered(await self._committed(admin))
-        for group in self._groups:
-            await self._until(partial(self._all_handed, group), f"{group.name}: every record is handed out")
+            for group in self._groups:
+                if not await self._until(partial(self._all_handed, group), f"{group.name}: every record is handed out"):
+                    self.history.failures += [line async for line in self._withheld(admin, group.name)]
         if self._shared is not None:
             await self._until(self._shared.done, "every shared record is dealt with")
+
+    async def _withheld(self, admin: Admin, group: str) -> AsyncIterator[str]:
+        """Why a group is not handed everything, if its coordinator knows."""
+        with contextlib.suppress(*CLIENT_FAILURES):
+            for partition, reason in sorted((await describe_group(admin.network, group)).withheld.items()):
+                yield f"{group} is not given {partition}, which waits for {reason}"
 
     def _all_handed(self, group: MemberGroup) -> bool:
         return not group.missing(self.history.sends)
