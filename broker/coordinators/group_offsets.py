@@ -150,7 +150,7 @@ class GroupOffsets:
         group, consumed = slot.group, set[TopicPartition]()
         asked = dict.fromkeys(partitions)
         if not isinstance(group, Group) or group.state is not EMPTY:
-            if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            if group.protocol_type != CONSUMER_PROTOCOL_TYPE and not isinstance(group, StreamsGroup):
                 raise KafkaError(ErrorCode.NON_EMPTY_GROUP, group.describe())
             topics = group.subscribed_topics()
             consumed = {one for one in asked if topics is None or one[0] in topics}

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.coordinators.classic_group import Group
-from anabranch.broker.coordinators.consumer_groups.member import JOINING, UNREVOKED
-from anabranch.broker.coordinators.consumer_groups.timers import Timer
+from anabranch.broker.coordinators.consumer_groups.member import JOINING
 from anabranch.broker.coordinators.replicated_journal import CONSUMER_GROUP_ERRORS, Journal
 from anabranch.broker.coordinators.streams_groups import streams_heartbeat
 from anabranch.broker.coordinators.streams_groups.streams_administration import described, endpoints
@@ -139,14 +138,8 @@ class StreamsGroupRequests:
 
     def loaded(self, slot: Slot) -> None:
         """The group was read from the journal: its members' timers begin anew."""
-        group = slot.group
-        if not isinstance(group, StreamsGroup):
-            return
-        settings, now_ms = self._settings(group.group_id), self._clock_ms()
-        for member in group.members.values():
-            group.timers.set(member.member_id, Timer.SESSION, now_ms + settings.session_timeout_ms)
-            if member.state is UNREVOKED:
-                group.timers.set(member.member_id, Timer.REBALANCE, now_ms + member.rebalance_timeout_ms)
+        if isinstance(slot.group, StreamsGroup):
+            streams_heartbeat.watch_anew(slot.group, self._settings(slot.group_id), self._clock_ms())
 
     # --- administration ------------------------------------------------------------------------------------------
 

@@ -283,6 +283,14 @@ def fence(
     return decision, over
 
 
+def watch_anew(group: StreamsGroup, settings: StreamsSettings, now_ms: int) -> None:
+    """The timers of a group that was read from its journal: they begin anew."""
+    for member in group.members.values():
+        group.timers.set(member.member_id, Timer.SESSION, now_ms + settings.session_timeout_ms)
+        if member.state is UNREVOKED:
+            group.timers.set(member.member_id, Timer.REBALANCE, now_ms + member.rebalance_timeout_ms)
+
+
 def tombstones(group: StreamsGroup) -> list[Record]:
     """The records that delete a group."""
     decision = StreamsDecision(group)

@@ -20,6 +20,11 @@ from anabranch.protocol.apis.delete_groups import DeleteGroupsRequest
 from anabranch.protocol.apis.describe_groups import DescribeGroupsRequest
 from anabranch.protocol.apis.leave_group import LeaveGroupRequest
 from anabranch.protocol.apis.list_groups import ListGroupsRequest
+from anabranch.protocol.apis.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from anabranch.protocol.apis.share_group_heartbeat import ShareGroupHeartbeatRequest
 from anabranch.protocol.apis.streams_group_describe import StreamsGroupDescribeRequest
 from anabranch.protocol.apis.streams_group_heartbeat import StreamsGroupHeartbeatRequest, TaskIds, Topology
@@ -198,6 +203,10 @@ async def test_offsets_are_fenced_by_the_epoch_and_outlive_the_members() -> None
         assert commit_errors(refused) == [ErrorCode.STALE_MEMBER_EPOCH]
         assert commit_errors(await connection.call(commit_request({0: 5}, member=("a", 2)))) == [ErrorCode.NONE]
         assert offsets_in(await connection.call(fetch_offsets_request(9, [0]), version=9), 9) == {0: 5}
+        row = OffsetDeleteRequestTopic(name=TOPIC, partitions=[OffsetDeleteRequestPartition(partition_index=0)])
+        forget = OffsetDeleteRequest(group_id="g", topics=[row])
+        (topic,) = (await connection.call(forget)).topics
+        assert topic.partitions[0].error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         delete = DeleteGroupsRequest(groups_names=["g"])
         assert (await connection.call(delete)).results[0].error_code == ErrorCode.NON_EMPTY_GROUP
         assert (await connection.call(beat("a", -1))).member_epoch == -1
@@ -207,6 +216,9 @@ async def test_offsets_are_fenced_by_the_epoch_and_outlive_the_members() -> None
         connection = await world[1].connect()
         assert offsets_in(await connection.call(fetch_offsets_request(9, [0]), version=9), 9) == {0: 7}
         assert (await described(connection)).group_state == "Empty"
+        (topic,) = (await connection.call(forget)).topics
+        assert topic.partitions[0].error_code == ErrorCode.NONE
+        assert offsets_in(await connection.call(fetch_offsets_request(9, [0]), version=9), 9) == {0: -1}
         assert (await connection.call(delete)).results[0].error_code == ErrorCode.NONE
         assert (await described(connection)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
         await connection.close()

@@ -21,6 +21,11 @@ from anabranch.protocol.apis.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from anabranch.protocol.apis.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from anabranch.protocol.apis.streams_group_describe import StreamsGroupDescribeRequest
 from anabranch.protocol.apis.streams_group_heartbeat import (
     CopartitionGroup,
@@ -402,8 +407,11 @@ async def commits_of_members(run: Run) -> None:
     await run.ask(beat(group, "a", epoch, owned={"0": [0]}))
     await commit("a", epoch, partition=0)
     await commit("a", epoch, partition=1)
+    row = OffsetDeleteRequestTopic(name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=0)])
+    await run.ask(OffsetDeleteRequest(group_id=group, topics=[row]))
     for member in "ab":
         await run.prepare(beat(group, member, -1))
+    await run.ask(OffsetDeleteRequest(group_id=group, topics=[row]))
     await commit("", -1)
     await commit("a", epoch)
 

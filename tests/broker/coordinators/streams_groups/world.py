@@ -114,17 +114,21 @@ class Driver:
         return fresh
 
     def fail_over(self) -> None:
-        """Another coordinator goes on."""
+        """Another coordinator goes on; timers begin anew."""
         self.group = self.replayed()
+        streams_heartbeat.watch_anew(self.group, self.settings, self.now_ms)
 
-    def send(self, request: StreamsGroupHeartbeatRequest) -> StreamsDecision:
+    def decided(self, request: StreamsGroupHeartbeatRequest) -> StreamsDecision:
+        """What a heartbeat would bring about. Raises KafkaError."""
         check_request(request)
         sender = Sender(client_id="client", client_host="/1.2.3.4")
-        return self.take(
-            streams_heartbeat.heartbeat(
-                self.group, request, sender, topics=self.topics, settings=self.settings, now_ms=self.now_ms
-            )
+        return streams_heartbeat.heartbeat(
+            self.group, request, sender, topics=self.topics, settings=self.settings, now_ms=self.now_ms
         )
+
+    def send(self, request: StreamsGroupHeartbeatRequest) -> StreamsDecision:
+        """A heartbeat, and what comes of it. Raises KafkaError."""
+        return self.take(self.decided(request))
 
     def make_missing(self, decision: StreamsDecision) -> None:
         """Make the topics that are missing."""

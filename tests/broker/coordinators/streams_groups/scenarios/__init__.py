@@ -1,0 +1,1 @@
+"""Scenarios of groups of Kafka Streams."""

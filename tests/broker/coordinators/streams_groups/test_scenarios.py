@@ -1,0 +1,61 @@
+"""Every scenario of a group of Kafka Streams comes out as written, and its README lists every phrase."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch.broker.coordinators.consumer_groups import reconciliation
+from anabranch.broker.coordinators.streams_groups import streams_heartbeat
+from anabranch.broker.coordinators.streams_groups.streams_member import StreamsMember
+from anabranch.broker.coordinators.streams_groups.tasks import NO_TASKS, Tasks
+from tests.broker.coordinators.streams_groups.scenarios.stage import FILES, StreamsStage
+from tests.scenario_text import NotUnderstood, pattern, retold, story_of
+
+README = Path(__file__).parent / "scenarios" / "README.md"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_group_does_what_the_scenario_says(path: Path) -> None:
+    text = path.read_text()
+    assert len(story_of(text)) >= 1, "tell first what happens, and why it matters"
+    shown = "python -m tests.broker.coordinators.streams_groups.scenarios shows it"
+    assert retold(text, StreamsStage()) == text, shown
+
+
+def test_the_readme_lists_every_phrase_and_a_scenario_uses_it() -> None:
+    forms = set(StreamsStage.forms())
+    listed = {line.split("`")[1] for line in README.read_text().splitlines() if line.startswith("| `")}
+    assert forms == listed - {"#", "given ", "> ", "? "}
+    said = [line.partition(" ")[2] for path in FILES for line in path.read_text().splitlines()]
+    unused = {form for form in forms if not any(pattern(form).fullmatch(line) for line in said)}
+    assert not unused, "a phrase that no scenario needs"
+
+
+def test_a_task_given_on_before_it_was_given_up_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator that takes a member at its word before it said anything changes what scenarios show."""
+
+    def hasty(member: StreamsMember, *, owned: Tasks | None, **rest: Any) -> StreamsMember:
+        return reconciliation.reconcile(member, owned=owned or NO_TASKS, **rest)
+
+    monkeypatch.setattr(streams_heartbeat, "reconcile", hasty)
+    texts = {path.stem: path.read_text() for path in FILES}
+    changed = {name: now for name, text in texts.items() if (now := heard(text)) != text}
+    assert {"second_instance_joins", "member_never_gives_up"} <= changed.keys()
+    assert "BOTH" in changed["second_instance_joins"]
+
+
+def heard(text: str) -> str:
+    try:
+        return retold(text, StreamsStage())
+    except NotUnderstood as error:  # it goes another way altogether
+        return str(error)
+
+
+def test_a_line_that_says_nothing_is_an_error() -> None:
+    with pytest.raises(NotUnderstood, match="was told to give nothing up"):
+        retold("given topic orders has 1 partitions\n> ann joins\n> ann gives up what it was told to\n", StreamsStage())
+    with pytest.raises(NotUnderstood, match="standbys"):
+        retold("given setting copies 5\n", StreamsStage())
