@@ -173,6 +173,7 @@ class Producer:
         self._sender = Sender(self._config, self._network, self._accumulator, self._rng)
         self._entrance = Entrance(self._accumulator, self._sender.wake)
         self._sender.on_failure = self._on_failure
+        self._sender.on_end = self._abandon
         self._accumulator.on_settled = self._on_settled
         try:
             await self._network.start()
@@ -219,8 +220,12 @@ class Producer:
                 await self._transaction_task.stop()
         finally:
             await self._sender.stop()
-            self._accumulator.abandon(KafkaError(ErrorCode.NETWORK_EXCEPTION, "the producer was stopped"))
+            self._abandon()
             await self._network.close()
+
+    def _abandon(self) -> None:
+        """Fail what is left, which nobody sends any more: who waits for it would do so for ever."""
+        self._accumulator.abandon(KafkaError(ErrorCode.NETWORK_EXCEPTION, "the producer was stopped"))
 
     async def __aenter__(self) -> Self:
         return await self.start()

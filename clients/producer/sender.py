@@ -65,6 +65,8 @@ class Sender:
         """Told why the producer can never send again, if that happens."""
         self.on_enlisting: Callable[[], None] = lambda: None
         """Told when there are partitions that the transaction has to be told of before anything is sent to them."""
+        self.on_end: Callable[[], None] = lambda: None
+        """Told that nothing will be sent any more: by `stop`, or because the loop's end has cancelled all its tasks."""
 
     def start(self) -> None:
         """Begin to send."""
@@ -72,6 +74,7 @@ class Sender:
         self._accumulator.obstacle = self._network.obstacle
         self._network.on_connection(lambda node_id: self.wake())
         self._task = self._loop.create_task(self._run(), name="producer sender")
+        self._task.add_done_callback(lambda _: self.on_end())
 
     async def stop(self) -> None:
         """Stop sending, whatever is left."""

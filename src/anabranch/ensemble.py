@@ -50,7 +50,7 @@ class LocalEnsemble(Startable):
     def _place(self) -> None:
         numbers = range(1, self._size + 1)
         ports = free_ports(HOST, 3 * self._size)
-        quorum = {number: (ports[3 * number - 2], ports[3 * number - 1]) for number in numbers}
+        quorum = {number: f"{HOST}:{ports[3 * number - 2]}:{ports[3 * number - 1]}" for number in numbers}
         self.servers = {
             number: LocalZooKeeper(
                 host=HOST,

@@ -1,8 +1,8 @@
 """A real ZooKeeper server on this machine, from the jars that PySpark carries: nothing else has to be installed.
 
-`LocalZooKeeper` is an ordinary standalone server in a child process: small heap, no admin server, on 127.0.0.1 unless
-told otherwise. Its data lives in a temporary directory unless one is given. It can be killed and started again on the
-same port and data, to rehearse the failure of an ensemble.
+`LocalZooKeeper` is an ordinary server in a child process, alone or one of an ensemble: small heap, no admin server, on
+127.0.0.1 unless told otherwise. Its data lives in a temporary directory unless one is given. It can be killed and
+started again on the same port and data, to rehearse the failure of an ensemble.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def runs_on() -> tuple[java.Java, str]:
 
 
 class LocalZooKeeper(Startable):
-    """One standalone server; `async with` (or plain `with`, outside of a loop) starts and stops it."""
+    """One server; `async with` (or plain `with`, outside of a loop) starts and stops it."""
 
     def __init__(
         self,
@@ -122,14 +122,18 @@ class LocalZooKeeper(Startable):
         data_dir: str | Path | None = None,
         tick_ms: int = 500,
         server_id: int = 0,
-        quorum: Mapping[int, tuple[int, int]] | None = None,
+        quorum: Mapping[int, str] | None = None,
+        start_timeout_s: float | None = START_TIMEOUT_S,
         jaas: str | Path | None = None,
     ) -> None:
-        """`quorum`: the two ports (for followers, for elections) of every server, with which this one forms an ensemble
-        as number `server_id`. `jaas`: a file with the users that may log in by SASL, in the section Server."""
+        """`quorum`: host and two ports (for followers, for elections) of every server, with which this one forms an
+        ensemble as number `server_id`: {1: "10.0.0.1:2888:3888", ...}. `start_timeout_s`: how long to wait for its
+        first answer; None: until most of the others run. `jaas`: a file with the users that may log in by SASL, in
+        the section Server."""
         self.port = port
         self._server_id = server_id
         self._quorum = quorum or {}
+        self._start_timeout_s = start_timeout_s
         self._host = host
         self._jaas = Path(jaas).resolve() if jaas is not None else None
         self._tick_ms = tick_ms
@@ -250,8 +254,7 @@ class LocalZooKeeper(Startable):
             settings["authProvider.1"] = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"
         if self._quorum:
             settings |= {"initLimit": 20, "syncLimit": 8}
-            for number, ports in self._quorum.items():
-                settings[f"server.{number}"] = ":".join([self._host, *map(str, ports)])
+            settings |= {f"server.{number}": place for number, place in self._quorum.items()}
             (directory / "data").mkdir(exist_ok=True)
             (directory / "data" / "myid").write_text(f"{self._server_id}\n")
         return "".join(f"{name}={value}\n" for name, value in settings.items())
@@ -260,13 +263,15 @@ class LocalZooKeeper(Startable):
         """Wait until the server answers."""
         assert self._process is not None
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(START_TIMEOUT_S):
+            async with asyncio.timeout(self._start_timeout_s):
                 while self._process.poll() is None:
                     if await answers(*self.hosts.split(":")):
                         return
                     await asyncio.sleep(POLL_S)
         code = self._process.poll()
-        what = f"did not answer within {START_TIMEOUT_S:g} s" if code is None else f"ended at once with code {code}"
+        what = (
+            f"did not answer within {self._start_timeout_s:g} s" if code is None else f"ended at once with code {code}"
+        )
         raise ZooKeeperUnavailable(f"ZooKeeper at {self.hosts} {what}; its log ends with:\n{self._log_tail()}")
 
     def _log_tail(self) -> str:

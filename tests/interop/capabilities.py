@@ -181,7 +181,7 @@ def survives(world: World, client: Client, topic: str, victim: Callable[[], int]
 
 def resized(world: World, client: Client) -> None:
     """A topic grows and shrinks while the client reads; what it may not write any more is refused at once."""
-    topic = world.topic(client.name)
+    topic = world.topic(client.name, reshard_legacy_consumers_shrink="warn")
     asked = {"servers": world.servers, "topic": topic}
     with client.run("consume", **asked, group=topic) as consumer:
         with client.run("produce", **asked, count=100) as producer:

@@ -15,6 +15,7 @@ from dataclasses import replace
 import pytest
 
 from anabranch import Admin, NewTopic, Producer
+from anabranch.clients.producer.queues import RecordMetadata
 from anabranch.cluster import Cluster
 from anabranch.controller.settings import ControllerSettings
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -308,6 +309,36 @@ async def test_life() -> None:
             await producer.send("t", b"x")
         left = [task for task in asyncio.all_tasks() if task.get_name().startswith("producer ")]
         assert left == []
+
+
+async def test_the_end_of_the_loop_waits_for_no_record_that_nobody_sends() -> None:
+    """`asyncio.run` cancels all tasks at once, those of the producer among them, before `async with` is left."""
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
+        await topic(admin, "t", 1, 1)
+        started = asyncio.Event()
+
+        async def application() -> None:
+            async with Producer(cluster.bootstrap_servers, linger_ms=60000) as producer:
+                receipt = await producer.send("t", b"x")
+                started.set()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    left.append(receipt)
+
+        left: list[asyncio.Future[RecordMetadata]] = []
+        before = asyncio.all_tasks()
+        application_task = asyncio.create_task(application())
+        await started.wait()
+        ours = asyncio.all_tasks() - before
+        assert any(task.get_name() == "producer sender" for task in ours)
+        for task in ours:
+            task.cancel()
+        async with asyncio.timeout(30):
+            await asyncio.gather(*ours, return_exceptions=True)
+        assert application_task.cancelled()
+        with pytest.raises(KafkaError, match="the producer was stopped"):
+            await left[0]
 
 
 async def test_nobody_there() -> None:
