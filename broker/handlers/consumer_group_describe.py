@@ -26,7 +26,7 @@ async def consumer_group_describe(
 ) -> ConsumerGroupDescribeResponse:
     """Describe each."""
     groups, turns = [], Turns()
-    for group_id in dict.fromkeys(request.group_ids):
+    for group_id in request.group_ids:
         await turns.step()
         group = await describe(ctx, group_id)
         if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
@@ -41,6 +41,8 @@ async def describe(ctx: RequestContext, group_id: str) -> DescribedGroup:
         if not ctx.services.has_consumer_groups:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         demand(ctx, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         group = await ctx.services.groups.consumers.describe(group_id)
         group.withheld = withheld_topics(ctx.services.groups.withheld(group_id))
     except KafkaError as error:

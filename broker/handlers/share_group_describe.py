@@ -23,7 +23,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 async def share_group_describe(ctx: RequestContext, request: ShareGroupDescribeRequest) -> ShareGroupDescribeResponse:
     """Describe each."""
     groups, turns = [], Turns()
-    for group_id in dict.fromkeys(request.group_ids):
+    for group_id in request.group_ids:
         await turns.step()
         group = await describe(ctx, group_id)
         if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
@@ -38,6 +38,8 @@ async def describe(ctx: RequestContext, group_id: str) -> DescribedGroup:
         if not ctx.services.has_share_groups:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         demand(ctx, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         group, topics = await ctx.services.groups.sharers.group(group_id)
     except KafkaError as error:
         return not_described(group_id, error.code, error.message)

@@ -103,7 +103,7 @@ def _described(group: ConsumerGroup, member: Member, topics: TopicsView) -> api.
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=list(member.topic_names),
-        subscribed_topic_regex=member.topic_regex or None,
+        subscribed_topic_regex=member.topic_regex,
         assignment=_named(member.assigned, topics),
         target_assignment=_named(group.target(member.member_id), topics),
         member_type=CONSUMER if member.classic is None else CLASSIC,

@@ -93,6 +93,7 @@ MISSING: Final = "not there"
 UNORDERED_IN_KAFKA_4: Final = UNORDERED | {
     "ApiVersionsResponse.finalized_features",
     "ApiVersionsResponse.supported_features",
+    "Assignment.topic_partitions",
     "ConsumerGroupDescribeResponse.groups",
     "CreatePartitionsResponse.results",
     "CreateTopicsResponse.topics",
