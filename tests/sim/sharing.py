@@ -1,9 +1,9 @@
 """Members of one group share partitions record by record, and everybody may die, also in the middle of any step.
 
-Members accept, release, reject, renew, forget what they hold and vanish. A step is where something of a group comes
-to outlive a process, or is about to: each is named, and whoever takes it dies there once in a while. Judged is who held
-what (A44), that what has ended stays so (A42, A45), how often records were counted (A43, A46), that the start never
-goes back (A47), and in the end that every record was dealt with or delivered as often as may be (A41).
+Members accept, release, reject, renew, forget what they hold and vanish; the topic may grow. A step is where something
+of a group comes to outlive a process, or is about to: each is named, and whoever takes it dies there once in a while.
+Judged is who held what (A44), that what has ended stays so (A42, A45), how often records were counted (A43, A46), that
+the start never goes back (A47), and in the end that every record was dealt with or delivered as often as may be (A41).
 
     python -m tests.sim.sharing [SEED] [--schedules 100]
 """
@@ -129,8 +129,9 @@ class Sharing:
         self.fired: Counter[str] = Counter()
         self.probes = ShareProbes(self.cluster)
         partitions = rng.choice((1, 1, 2, 3))
-        self.operator = SharedOperator(self.cluster, [partitions], pause_s=1, topic=SHARED)
-        self.places = [(SHARED, index) for index in range(partitions)]
+        counts = [partitions, *rng.choice(((), (), (partitions + 1,), (partitions * 2,)))]
+        self.operator = SharedOperator(self.cluster, counts, pause_s=4, topic=SHARED)
+        self.places = [(SHARED, index) for index in range(counts[-1])]
         self.writer = SharedWriter(self.cluster, "writer", keys=5, pause_s=0.1)
         content = rng.choice((0.5, 0.8, 0.95))
         self.members = [
@@ -157,7 +158,7 @@ class Sharing:
         cluster = self.cluster
         await cluster.start()
         await self.operator.create()
-        everybody: list[Application] = [self.writer, *self.members]
+        everybody: list[Application] = [self.operator, self.writer, *self.members]
         for one in everybody:
             one.start()
         suffering = asyncio.ensure_future(self._suffer())
@@ -171,6 +172,10 @@ class Sharing:
                 cluster.boot(machine.node_id)
             elif machine.process is not None and machine.process.frozen:
                 cluster.thaw(machine.node_id)
+        await cluster.until(
+            lambda: self.operator.task is not None and self.operator.task.done(), CONVERGENCE_S, "the topic has grown"
+        )
+        self.fired["topic grows"] += self.operator.resized
         self.writer.stopping = True
         for member in self.members:
             member.content = 1.0

@@ -124,6 +124,11 @@ class SharePartition:
         return self.end_offset - self._start + 1 >= self.max_locks and self.next_fetch_offset > self.end_offset
 
     @property
+    def changing(self) -> bool:
+        """Whether a change is being stored, or waits for that."""
+        return any(one.becomes is not None for one in self._flights)
+
+    @property
     def next_lock_end_ms(self) -> int | None:
         """When `expire` has something to do, at the earliest."""
         return min((one.locked_until_ms for one in self._flights if one.held), default=None)

@@ -60,11 +60,18 @@ class SharedPartition:
     """One partition that this broker leads, as one group shares it."""
 
     def __init__(
-        self, key: ShareKey, partition: Partition, state_epoch: int, shared: SharePartition, settings: ShareSettings
+        self,
+        key: ShareKey,
+        partition: Partition,
+        leader_epoch: int,
+        state_epoch: int,
+        shared: SharePartition,
+        settings: ShareSettings,
     ) -> None:
+        """`leader_epoch` is the one in which the share coordinator was asked: it has fenced those before it."""
         self.key = key
         self.partition = partition
-        self.leader_epoch = partition.leader_epoch
+        self.leader_epoch = leader_epoch
         self.state_epoch = state_epoch
         self.shared = shared
         self.settings = settings
@@ -143,12 +150,15 @@ class SharedPartitions:
         self._locks.forget(key)
 
     async def _bring_up(self, key: ShareKey, partition: Partition, result: asyncio.Future[SharedPartition]) -> None:
+        leader_epoch = partition.leader_epoch
         try:
-            stored = await self._persister.read(key, partition.leader_epoch)
+            stored = await self._persister.read(key, leader_epoch)
             settings = self._settings(key.group)
             start = stored.start_offset
             if start == FRESH:
-                start = await self._begin(key, partition, stored.state_epoch, settings)
+                start = await self._begin(key, partition, leader_epoch, stored.state_epoch, settings)
+            if partition.leader_epoch != leader_epoch:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another leader epoch began meanwhile")
             shared = SharePartition(
                 start,
                 stored.batches,
@@ -158,7 +168,8 @@ class SharedPartitions:
             )
             shared.move_start(partition.log.log_start_offset)
         except KafkaError as error:
-            self._partitions.pop(key, None)
+            if self._partitions.get(key) is result:
+                self.forget(key)
             result.set_exception(error)
             result.exception()  # nobody may be waiting any more
             return
@@ -166,9 +177,11 @@ class SharedPartitions:
             result.cancel()
             raise
         log.info("%s-%d is shared by %s from %d on", partition.topic, partition.index, key.group, shared.start_offset)
-        result.set_result(SharedPartition(key, partition, stored.state_epoch, shared, settings))
+        result.set_result(SharedPartition(key, partition, leader_epoch, stored.state_epoch, shared, settings))
 
-    async def _begin(self, key: ShareKey, partition: Partition, state_epoch: int, settings: ShareSettings) -> int:
+    async def _begin(
+        self, key: ShareKey, partition: Partition, leader_epoch: int, state_epoch: int, settings: ShareSettings
+    ) -> int:
         """Where a group begins, which is stored at once: the next leader must not begin anywhere else.
 
         Kafka stores it with what is said first, and forgets what was sent before if its leader dies until then.
@@ -177,7 +190,7 @@ class SharedPartitions:
         await self._persister.write(
             key,
             state_epoch=state_epoch,
-            leader_epoch=partition.leader_epoch,
+            leader_epoch=leader_epoch,
             start_offset=start,
             batches=[],
             complete_count=0,
@@ -253,9 +266,12 @@ class SharedPartitions:
 
     async def _release(self, one: SharedPartition, batches: list[StateBatch]) -> None:
         await self._store_if_possible(one, batches)
-        async with one.turn:  # what is being stored belongs to this life
-            if not self._is_read(one.key.group) and self.known(one.key) is one:
-                self.forget(one.key)
+        self._forget_unread(one)
+
+    def _forget_unread(self, one: SharedPartition) -> None:
+        """What nobody reads goes once all is stored: whoever brings it up next must not overtake a change."""
+        if not self._is_read(one.key.group) and not one.shared.changing and self.known(one.key) is one:
+            self.forget(one.key)
 
     def _expire(self, key: ShareKey, now_ms: int) -> None:
         one = self.known(key)
@@ -294,8 +310,11 @@ class SharedPartitions:
                 log.info("%s is served here no longer: %s", one.key, error)
                 self.forget(one.key)
             raise
-        one.shared.complete(batches)
-        self._replicas.rooms.fetches.check(one.partition)
+        else:
+            one.shared.complete(batches)
+            self._replicas.rooms.fetches.check(one.partition)
+        finally:
+            self._forget_unread(one)
 
     def _resigned(self, topic: str, index: int) -> None:
         for key in [key for key in self._partitions if key.partition == index]:

@@ -8,7 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+import pytest
+
 from anabranch import Producer
+from anabranch.broker.coordinators.shares.share_state import ShareKey, ShareState
 from anabranch.protocol.errors import ErrorCode
 from tests.broker.coordinators.shares.sharing import (
     ACCEPT,
@@ -93,6 +96,56 @@ async def test_a_fetch_that_waits_gets_nothing_of_what_was_brought_up_anew_meanw
         await send(cluster, 1)
         got = [*(await waiting).acquired, *(await b.fetch(wait_ms=1)).acquired]
         assert got == [(0, 0, 1)], "one of them has it"
+
+
+async def test_what_nobody_reads_goes_when_all_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who comes next would read how often records came before that is stored."""
+    async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
+        await begun(a, b)
+        await send(cluster, 2)
+        assert (await b.fetch()).acquired == [(0, 1, 1)]
+        (node,) = cluster.nodes.values()
+        sessions, partitions = node.services.shares.sessions, node.services.shares.partitions
+        (key,) = partitions.served()
+        one = partitions.known(key)
+        assert one is not None
+        forget, changing = partitions.forget, []
+
+        def forgetting(key: ShareKey) -> None:
+            changing.extend(flight for flight in one.shared.flights() if flight.becomes is not None)
+            forget(key)
+
+        monkeypatch.setattr(partitions, "forget", forgetting)
+        await one.turn.acquire()  # a change that takes its time
+        await a.close()
+        await until(lambda: len(sessions) == 1)
+        await b.close()
+        await until(lambda: len(sessions) == 0)
+        one.turn.release()
+        await until(lambda: key not in partitions.served())
+        assert changing == []
+
+
+async def test_a_leader_that_asked_in_an_earlier_epoch_serves_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with sharing() as cluster, members(cluster, "a") as (a,):
+        await a.join()
+        await send(cluster, 1)
+        (node,) = cluster.nodes.values()
+        persister, partition = node.services.shares.persister, node.services.replicas.leader_of(TOPIC, 0)
+        asked: list[int] = []
+        read = persister.read
+
+        async def reading(key: ShareKey, leader_epoch: int) -> ShareState:
+            found = await read(key, leader_epoch)
+            if not asked:
+                partition.leader_epoch += 1
+            asked.append(leader_epoch)
+            return found
+
+        monkeypatch.setattr(persister, "read", reading)
+        assert (await a.fetch()).errors == {0: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+        assert (await a.fetch()).error == 0
+        assert asked == [partition.leader_epoch - 1, partition.leader_epoch], "it fences the earlier epoch"
 
 
 async def test_a_lock_runs_out_unless_it_is_renewed() -> None:
