@@ -25,11 +25,14 @@ from anabranch.protocol.apis.offset_commit import (
     OffsetCommitResponse,
 )
 from anabranch.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+from anabranch.protocol.apis.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 from anabranch.protocol.consumer_protocol import decode_assignment, decode_subscription
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
 CONSUMER = "consumer"
+STREAMS = "streams"
+"""Groups of Kafka Streams whose broker deals the tasks (KIP-1071)."""
 DEAD = "Dead"
 
 
@@ -142,6 +145,20 @@ async def _describe_by_broker(network: Network, group_id: str) -> Group:
         for one in row.members
     )
     return Group(group_id, row.group_state, row.assignor_name, members, _withheld(row.withheld))
+
+
+async def describe_streams_group(network: Network, group_id: str) -> Group:
+    """Describe a group of Kafka Streams whose broker deals the tasks: each member reads what its topology does."""
+    request = StreamsGroupDescribeRequest(group_ids=[group_id])
+    response: StreamsGroupDescribeResponse = await network.call_coordinator(
+        group_id, request, lambda answer: answer.groups[0].error_code
+    )
+    (row,) = response.groups
+    _check(row.error_code, group_id)
+    parts = (row.topology.subtopologies if row.topology else None) or []
+    topics = tuple(name for part in parts for name in part.source_topics)
+    members = tuple(Member(one.member_id, one.client_id, one.client_host, (), topics) for one in row.members)
+    return Group(group_id, row.group_state, STREAMS, members)
 
 
 async def committed_offsets(network: Network, group_id: str) -> dict[TopicPartition, int]:

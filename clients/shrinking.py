@@ -13,17 +13,19 @@ Where it may not, and the cluster does not tell which groups read it, it does no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from anabranch.clients.config_admin import describe_configs
-from anabranch.clients.group_admin import Group, describe_group, list_groups
+from anabranch.clients.group_admin import STREAMS, Group, describe_group, describe_streams_group, list_groups
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from anabranch.clients.config_admin import ConfigEntry
     from anabranch.clients.metadata import Topic
     from anabranch.clients.network import Network
+
+    Describe = Callable[[Network, str], Awaitable[Group]]
 
 GATES: Final = "reshard.legacy.consumers"
 SHRINK: Final = "reshard.legacy.consumers.shrink"
@@ -62,16 +64,18 @@ async def stock_groups(network: Network, topic: str) -> list[Group]:
     """The groups that read the topic with members that hold no gates. Raises what a cluster in trouble raises."""
     turn = asyncio.Semaphore(_AT_A_TIME)
 
-    async def described(group_id: str) -> Group | None:
+    async def described(group_id: str, describe: Describe) -> Group | None:
         async with turn:
             try:
-                return await describe_group(network, group_id)
+                return await describe(network, group_id)
             except KafkaError as error:
                 if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
                     return None  # gone since
                 raise
 
-    found = await asyncio.gather(*(described(one) for one in sorted(await list_groups(network))))
+    known = [(one, describe_group) for one in sorted(await list_groups(network))]
+    known += [(one, describe_streams_group) for one in sorted(await list_groups(network, STREAMS))]
+    found = await asyncio.gather(*(described(*one) for one in known))
     return [group for group in found if group is not None and strangers(group, topic)]
 
 

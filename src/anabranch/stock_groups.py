@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from anabranch.clients.group_admin import Group
+from anabranch.clients.group_admin import STREAMS, Group
 from anabranch.clients.shrinking import GATES, are_gated, stock_groups, told
 from anabranch.protocol.errors import KafkaError
+from anabranch.streams_groups import STREAM
 
 if TYPE_CHECKING:
     from anabranch.clients.admin import Admin
@@ -25,7 +26,8 @@ async def plan(admin: Admin, topic: Topic, count: int, configs: Mapping[str, Con
         groups = await stock_groups(admin.network, topic.name)
     except (KafkaError, ConnectionError, TimeoutError) as error:
         return [f"{_HEAD}which groups read it is not known: {error}"]
-    return group_lines(topic, count, configs, groups)
+    others = [one for one in groups if one.protocol not in (STREAM, STREAMS)]  # of which `streams_lines` tells
+    return group_lines(topic, count, configs, others)
 
 
 def group_lines(topic: Topic, count: int, configs: Mapping[str, ConfigEntry], groups: Sequence[Group]) -> list[str]:

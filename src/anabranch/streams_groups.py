@@ -14,7 +14,7 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Final
 
-from anabranch.clients.group_admin import Group, describe_group, list_groups
+from anabranch.clients.group_admin import STREAMS, Group, describe_group, list_groups
 from anabranch.protocol.apis.streams_group_describe import DescribedGroup, StreamsGroupDescribeRequest
 from anabranch.protocol.errors import KafkaError
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 STREAM: Final = "stream"
 """The protocol of groups that deal their tasks themselves."""
-STREAMS: Final = "streams"
-"""The protocol type of those whose broker does."""
 _THREAD: Final = re.compile(r"-StreamThread-\d+-consumer$")
 _AT_A_TIME: Final = 20
 _HEAD: Final = "  Kafka Streams       "

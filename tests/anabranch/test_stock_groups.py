@@ -56,6 +56,15 @@ def test_growth_keeps_the_order_where_somebody_has_asked_for_it() -> None:
     assert "do not keep their order for them across a merge" in told(2)
 
 
+async def test_a_plan_leaves_kafka_streams_to_its_own_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def found(_network: object, _topic: str) -> list[Group]:
+        return [Group("app", "Stable", protocol, (STRANGER,)) for protocol in ("stream", "streams", "range")]
+
+    monkeypatch.setattr("anabranch.stock_groups.stock_groups", found)
+    async with orders() as (_, admin, _):
+        assert len(await plan(admin, KNOWN, 5, configured())) == 2
+
+
 async def test_a_plan_says_so_if_the_groups_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fails(_network: object, _topic: str) -> list[Group]:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no")

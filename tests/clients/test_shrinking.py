@@ -9,10 +9,12 @@ import pytest
 
 from anabranch import Admin, Consumer
 from anabranch.clients.shrinking import SHRINK, may_shrink, stock_groups
+from anabranch.protocol.apis.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Topology
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 from tests.anabranch.test_stock_groups import KNOWN, configured
 from tests.broker.coordinators.stock_members import GROUP, TOPIC, StockMember, asked_until
+from tests.broker.coordinators.streams_groups.world import subtopology
 from tests.broker.coordinators.test_group_gates import Assigned, orders
 
 
@@ -67,6 +69,26 @@ async def test_our_own_members_to_whom_the_broker_assigns_hold_gates() -> None:
         async with ours:
             await ours.getmany(timeout_ms=10_000)
             assert await stock_groups(admin.network, TOPIC) == []
+            await admin.create_partitions(TOPIC, 1, allow_shrink=True)
+
+
+async def test_an_application_of_kafka_streams_whose_broker_deals_the_tasks_is_known_too() -> None:
+    async with orders(kafka="4.2", partitions=2) as (_, admin, _):
+        request = StreamsGroupHeartbeatRequest(
+            group_id="app",
+            member_id="thread",
+            member_epoch=0,
+            endpoint_information_epoch=-1,
+            rebalance_timeout_ms=1000,
+            topology=Topology(epoch=0, subtopologies=[subtopology("0", TOPIC)]),
+            active_tasks=[],
+            standby_tasks=[],
+            warmup_tasks=[],
+        )
+        await admin.network.call_coordinator("app", request, lambda answer: answer.error_code)
+        (found,) = await stock_groups(admin.network, TOPIC)
+        assert found.group_id == "app"
+        with pytest.raises(KafkaError, match=r"does not shrink while .* the group app"):
             await admin.create_partitions(TOPIC, 1, allow_shrink=True)
 
 
