@@ -174,10 +174,10 @@ class ShareGroupRequests:
         return slot
 
     async def standing(self, group_id: str, topic_id: bytes, index: int) -> ShareState | None:
-        """Where a group stands in a partition; None where it has no state. Raises KafkaError."""
-        group = self._slot(group_id).group
-        assert isinstance(group, ShareGroup)
-        if index not in group.initialized.get(topic_id, ()):
+        """Where a group stands in a partition; None where it has no state, or is none. Raises KafkaError."""
+        slot = self._table.find(group_id)
+        group = None if slot is None else slot.group
+        if not isinstance(group, ShareGroup) or index not in group.initialized.get(topic_id, ()):
             return None
         return await self._shares().persister.summary(ShareKey(group_id, topic_id, index))
 
@@ -205,13 +205,16 @@ class ShareGroupRequests:
         await self._take_if_alive(slot, group, share_heartbeat.initialized(group, done, self._topics.of(group_id)))
         return refused
 
-    async def forget(self, group_id: str, topic_id: bytes) -> None:
-        """Let an empty group forget a topic. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP and others."""
+    async def forget(self, group_id: str, topic_id: bytes) -> bool:
+        """Let an empty group forget a topic; whether it knew it. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, others."""
         slot = self._slot(group_id, empty=True)
         group = slot.group
         assert isinstance(group, ShareGroup)
+        if topic_id not in group.initialized and topic_id not in group.initializing:
+            return False
         await self._delete_states(group, {topic_id: group.initialized.get(topic_id, frozenset())})
         await slot.take(self._journal, share_heartbeat.forgotten(group, [topic_id]))
+        return True
 
     async def topics_gone(self, slot: Slot, topic_ids: Collection[bytes]) -> None:
         """Forget topics that were deleted; those who keep the states forget them by themselves."""

@@ -29,6 +29,8 @@ async def alter_share_group_offsets(
         if not ctx.services.has_share_groups:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         demand(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
+        if not request.group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group has a name")
         topics = [await move(ctx, request.group_id, topic) for topic in request.topics]
     except KafkaError as error:
         return AlterShareGroupOffsetsResponse(error_code=error.code, error_message=error.message or None, responses=[])
@@ -46,7 +48,7 @@ async def move(
     except KafkaError as error:
         refused = {one.partition_index: error for one in topic.partitions}
     there = {} if known is None else known.partitions
-    missing = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    missing = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
     refused |= {one.partition_index: missing for one in topic.partitions if one.partition_index not in there}
     starts = {one.partition_index: one.start_offset for one in topic.partitions if one.partition_index not in refused}
     if known is not None and starts:

@@ -26,6 +26,8 @@ async def delete_share_group_offsets(
         if not ctx.services.has_share_groups:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         demand(ctx, Operation.DELETE, ResourceType.GROUP, request.group_id)
+        if not request.group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group has a name")
         topics = [await forget(ctx, request.group_id, topic.topic_name) for topic in request.topics]
     except KafkaError as error:
         return DeleteShareGroupOffsetsResponse(error_code=error.code, error_message=error.message or None, responses=[])
@@ -34,15 +36,18 @@ async def delete_share_group_offsets(
 
 async def forget(ctx: RequestContext, group_id: str, topic: str) -> DeleteShareGroupOffsetsResponseTopic:
     """The row of one topic. Raises KafkaError for what refuses the whole request."""
+    missing = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
     row = DeleteShareGroupOffsetsResponseTopic(topic_name=topic, topic_id=ZERO_UUID, error_code=ErrorCode.NONE)
     try:
         demand(ctx, Operation.READ, ResourceType.TOPIC, topic)
         known = ctx.services.metadata.topic(topic)
         if known is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+            raise missing
     except KafkaError as error:
         row.error_code, row.error_message = error.code, error.message or None
         return row
-    row.topic_id = known.topic_id
-    await ctx.services.groups.sharers.forget(group_id, known.topic_id)
+    if await ctx.services.groups.sharers.forget(group_id, known.topic_id):
+        row.topic_id = known.topic_id
+    else:
+        row.error_code, row.error_message = missing.code, missing.message
     return row

@@ -40,21 +40,29 @@ async def describe(
         if not ctx.services.has_share_groups:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         demand(ctx, Operation.DESCRIBE, ResourceType.GROUP, asked.group_id)
-        group, topics = await ctx.services.groups.sharers.group(asked.group_id)
-        wanted = asked.topics
-        if wanted is None:
-            named = ((topics.name_of(topic_id), ones) for topic_id, ones in group.initialized.items())
-            wanted = [
-                DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=sorted(ones))
-                for name, ones in named
-                if name is not None and may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name)
-            ]
+        wanted = await topics_of(ctx, asked.group_id) if asked.topics is None else asked.topics
         rows = [await describe_topic(ctx, asked.group_id, topic) for topic in wanted]
     except KafkaError as error:
         return DescribeShareGroupOffsetsResponseGroup(
             group_id=asked.group_id, topics=[], error_code=error.code, error_message=error.message or None
         )
     return DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id, topics=rows, error_code=ErrorCode.NONE)
+
+
+async def topics_of(ctx: RequestContext, group_id: str) -> list[DescribeShareGroupOffsetsRequestTopic]:
+    """All topics that a group has a state of; none of a group that there is not. Raises KafkaError."""
+    try:
+        group, topics = await ctx.services.groups.sharers.group(group_id)
+    except KafkaError as error:
+        if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return []
+    named = ((topics.name_of(topic_id), ones) for topic_id, ones in group.initialized.items())
+    return [
+        DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=sorted(ones))
+        for name, ones in named
+        if name is not None and may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    ]
 
 
 async def describe_topic(
@@ -69,9 +77,11 @@ async def describe_topic(
         )
         try:
             demand(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic_name)
-            if known is None or index not in known.partitions:
+            if known is not None and index not in known.partitions:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            state = await ctx.services.groups.sharers.standing(group_id, known.topic_id, index)
+            state = (
+                None if known is None else await ctx.services.groups.sharers.standing(group_id, known.topic_id, index)
+            )
             if state is not None:
                 row.start_offset, row.leader_epoch = state.start_offset, max(state.leader_epoch, 0)
                 row.lag = lag(ctx, topic.topic_name, index, state.start_offset, state.delivery_complete_count)

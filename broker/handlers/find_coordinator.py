@@ -8,6 +8,7 @@ have no coordinator in a Kafka without them.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker import admin
@@ -30,6 +31,8 @@ SHARE_GROUP: Final = 2
 FIRST_VERSION_WITH_MANY_KEYS: Final = 4
 FIRST_VERSION_WITH_SHARE_GROUPS: Final = 6
 SETTLE_MS: Final = 500
+TOPIC_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}")
+"""A UUID as Kafka writes it."""
 
 
 @handles(FindCoordinatorRequest, versions="0-6")
@@ -60,6 +63,7 @@ async def coordinator_of(ctx: RequestContext, key: str, key_type: int) -> Coordi
             demand(ctx, Operation.DESCRIBE, KINDS[key_type], key)
         elif key_type == SHARE_GROUP:
             demand(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+            check_share_key(key)
         leader = await leader_for(services, topic_for(services, key_type, ctx.version), key)
     except KafkaError as error:
         return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message)
@@ -76,6 +80,14 @@ async def coordinator_of(ctx: RequestContext, key: str, key_type: int) -> Coordi
     return Coordinator(
         key=key, node_id=leader, host=where[0], port=where[1], error_code=ErrorCode.NONE, error_message=None
     )
+
+
+def check_share_key(key: str) -> None:
+    """Raise INVALID_REQUEST unless it is GROUP:TOPIC-ID:PARTITION. Groups may have colons in their names."""
+    group, _, rest = key.rpartition(":")[0].rpartition(":")
+    partition = key.rpartition(":")[2]
+    if not group or TOPIC_ID.fullmatch(rest) is None or not partition.isdecimal():
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key!r} is no GROUP:TOPIC-ID:PARTITION")
 
 
 def topic_for(services: Services, key_type: int, version: int) -> str:

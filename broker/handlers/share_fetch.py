@@ -2,8 +2,8 @@
 
 Versions 1 to 2. What is said of records is stored before anything is acquired. A request that acquires nothing waits
 for records or for locks to end, like a Fetch, unless it has something to tell: then it is answered at once. Partitions
-take turns, and those without news are left out of the answer. Source: Kafka's `KafkaApis.handleShareFetchRequest`,
-`SharePartitionManager`, `DelayedShareFetch`.
+take turns, and those without news are left out of all answers of a session but the first. Source: Kafka's
+`KafkaApis.handleShareFetchRequest`, `SharePartitionManager`, `DelayedShareFetch`.
 """
 
 from __future__ import annotations
@@ -88,6 +88,9 @@ async def share_fetch(ctx: RequestContext, request: ShareFetchRequest) -> ShareF
         ctx.services.shares.end(session)
     elif not request.is_renew_ack:
         await acquire(answer, request, session)
+        if request.share_session_epoch == OPENS and request.max_records > 0 and request.max_bytes > 0:
+            for where in session.partitions:
+                answer.row(where)
     return response_of(answer, group)
 
 

@@ -21,6 +21,8 @@ class Known:
     why: str
     in_kafka_4: bool = False
     """Whether it is the same with Kafka 4."""
+    since: str = "4.0"
+    """The Kafka 4 from which on there is what it is about."""
 
     @property
     def api(self) -> str:
@@ -126,10 +128,6 @@ KNOWN_DIFFERENCES: Final[tuple[Known, ...]] = (
 
 KNOWN_OF_KAFKA_4: Final[tuple[Known, ...]] = (
     Known(
-        r"FindCoordinator\.unknown_kinds #1 .*",
-        "there are no share groups: for their keys there is no coordinator, also for a key that is none",
-    ),
-    Known(
         r"DescribeConfigs\.the_cluster_default #1 .*configs\[zookeeper.connect\]",
         "Kafka keeps what it does not know for all brokers, and tells it; ours keeps it and does not",
     ),
@@ -153,12 +151,55 @@ KNOWN_OF_KAFKA_4: Final[tuple[Known, ...]] = (
         r"DescribeTopicPartitions\.topics_not_there #3 .*",
         "Kafka fails at a topic without a name; ours calls the name illegal",
     ),
+    Known(
+        r"ShareFetch\.refused #(2|3|4|9|10) .*",
+        "Kafka fails without a group or a member, and at a topic that there is not; ours says what is wrong",
+        since="4.2",
+    ),
+    Known(
+        r"ShareFetch\.limits #5 .*acquired_records.*",
+        "Kafka puts a range without records before one that is acquired in batches of none; ours does not",
+        since="4.2",
+    ),
+    Known(
+        r"ShareAcknowledge\.wrong #(5|6) error_code",
+        "Kafka fails at a kind of acknowledgement that does not exist; ours is INVALID_REQUEST",
+        since="4.2",
+    ),
+    Known(
+        r"DescribeShareGroupOffsets\.where_it_stands #(2|3) .*(start_offset|lag)",
+        "ours writes down at once where a group begins, so that its next leader begins there too",
+        since="4.2",
+    ),
+    Known(
+        r"DescribeShareGroupOffsets\.where_it_stands #4 .*",
+        "Kafka never answers where a partition is asked for that does not exist",
+        since="4.2",
+    ),
+    Known(
+        r"DescribeShareGroupOffsets\.where_it_stands #8 .*",
+        "Kafka fails at a group without a name; ours has nothing of it",
+        since="4.2",
+    ),
+    Known(
+        r"AlterShareGroupOffsets\.set_anew #4 .*lag",
+        "Kafka does not know what is left after a group was moved, until it has read on; ours does",
+        since="4.2",
+    ),
+    Known(
+        r"AlterShareGroupOffsets\.set_anew #7 .*",
+        "Kafka makes the group whose offsets are set; ours says that there is none",
+        since="4.2",
+    ),
 )
-"""What else is different from Kafka 4.1."""
+"""What else is different from Kafka 4."""
 
 
 def known_differences(kafka: str) -> tuple[Known, ...]:
     """What is different from this Kafka."""
     if kafka < "4":
         return KNOWN_DIFFERENCES
-    return (*(row for row in KNOWN_DIFFERENCES if row.in_kafka_4), *KNOWN_OF_KAFKA_4)
+    return (
+        *(row for row in KNOWN_DIFFERENCES if row.in_kafka_4),
+        *(row for row in KNOWN_OF_KAFKA_4 if row.since <= kafka),
+    )

@@ -56,6 +56,15 @@ def aborted_batches(records: Buffer, aborted: Iterable[AbortedTransaction]) -> I
             yield header.base_offset, header.next_offset - 1
 
 
+def spanned(records: Buffer, first: int, last: int) -> Buffer:
+    """The batches from the one that has one offset to the one that has the other."""
+    begin, end = len(records), 0
+    for at, header in iter_batches(records):
+        if header.next_offset > first and header.base_offset <= last:
+            begin, end = min(begin, at), max(end, at + header.size_bytes)
+    return records[begin:end]
+
+
 class SharedPartition:
     """One partition that this broker leads, as one group shares it."""
 
@@ -238,7 +247,7 @@ class SharedPartitions:
             acquired = self._without_aborted(one, records, offset, acquired)
         if acquired:
             self._locks.set(one.key, locked_until_ms)
-        return (records, acquired) if acquired else (b"", [])
+        return (spanned(records, acquired[0].first, acquired[-1].last), acquired) if acquired else (b"", [])
 
     def _without_aborted(
         self, one: SharedPartition, records: Buffer, offset: int, acquired: list[Acquired]

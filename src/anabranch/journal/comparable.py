@@ -104,6 +104,7 @@ UNORDERED_IN_KAFKA_4: Final = UNORDERED | {
     "EndpointToPartitions.active_partitions",
     "EndpointToPartitions.standby_partitions",
     "ListOffsetsTopicResponse.partitions",
+    "ShareGroupDescribeResponse.groups",
 }
 """It has more hash maps."""
 FREE_IN_KAFKA_4: Final = frozenset({"controller_id"})

@@ -22,6 +22,7 @@ from anabranch.protocol.apis.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
 )
+from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
 from anabranch.protocol.apis.list_groups import ListGroupsRequest
 from anabranch.protocol.apis.share_group_describe import ShareGroupDescribeRequest
 from anabranch.protocol.errors import ErrorCode
@@ -82,10 +83,25 @@ async def test_administrators_see_a_group_move_it_and_delete_it() -> None:
         assert got.acquired == [(1, 4, 1)], "a new life of the group knows nothing of the last one"
         await a.beat(-1)
         assert (await ask(admin, forget)).responses[0].error_code == ErrorCode.NONE
+        assert (await ask(admin, forget)).responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert await offsets(admin) == []
         assert (await ask(admin, delete)).results[0].error_code == ErrorCode.NONE
         assert (await ask(admin, ListGroupsRequest())).groups == []
         assert (await ask(admin, forget)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert await offsets(admin) == [], "a group that there is not stands nowhere"
+        move.group_id = forget.group_id = ""
+        for request in (move, forget):
+            assert (await ask(admin, request)).error_code == ErrorCode.INVALID_GROUP_ID
+
+
+async def test_the_coordinator_of_a_shared_partition_is_found_by_a_whole_key() -> None:
+    async with sharing() as cluster, members(cluster, "a") as (admin,):
+        good = "a:b:AAAAAAAAAAAAAAAAAAAAAQ:0"
+        wrong = ["", "g", "g:x:0", "g:AAAAAAAAAAAAAAAAAAAAAQ:", f"{good}x", ":AAAAAAAAAAAAAAAAAAAAAQ:0"]
+        found = await ask(admin, FindCoordinatorRequest(key_type=2, coordinator_keys=[good, *wrong]))
+        codes = [one.error_code for one in found.coordinators]
+        assert codes[0] in (ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        assert codes[1:] == [ErrorCode.INVALID_REQUEST] * len(wrong)
 
 
 async def test_with_a_topic_goes_all_that_was_kept_of_it() -> None:

@@ -32,6 +32,8 @@ class Got:
     """First and last offset, and how often they were delivered."""
     values: dict[int, bytes] = field(default_factory=dict)
     """Offset -> value, of what was acquired."""
+    batches: list[int] = field(default_factory=list)
+    """The base offsets of the batches that came."""
     error: int = 0
     errors: dict[int, int] = field(default_factory=dict)
     """Partition -> error code."""
@@ -140,7 +142,8 @@ class Member:
                 got.acknowledge_errors[row.partition_index] = row.acknowledge_error_code
                 mine = [(one.first_offset, one.last_offset, one.delivery_count) for one in row.acquired_records]
                 got.acquired += mine
-                for position, _ in iter_batches(row.records):
+                for position, header in iter_batches(row.records):
+                    got.batches.append(header.base_offset)
                     for record in iter_records(row.records, position):
                         if any(first <= record.offset <= last for first, last, _ in mine):
                             got.values[record.offset] = record.value or b""

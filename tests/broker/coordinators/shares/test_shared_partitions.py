@@ -209,6 +209,19 @@ async def test_requests_that_are_wrong_change_nothing() -> None:
         assert await a.acknowledge(0, 1, ACCEPT) == (0, 0)
 
 
+async def test_batches_that_were_not_acquired_are_left_out() -> None:
+    async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
+        await begun(a, b)
+        for _ in range(4):
+            await send(cluster, 1)
+        assert (await a.fetch(max_records=1)).acquired == [(0, 0, 1)]
+        got = await b.fetch(max_records=2)
+        assert (got.acquired, got.batches) == ([(1, 2, 1)], [1, 2])
+        assert await a.acknowledge(0, 0, RELEASE) == (0, 0)
+        got = await b.fetch(max_records=1)
+        assert (got.acquired, got.batches) == ([(0, 0, 2)], [0])
+
+
 async def test_one_record_too_many_only_where_that_is_allowed() -> None:
     async with sharing() as cluster, members(cluster, "a") as (a,):
         await begun(a)
