@@ -17,7 +17,8 @@ from typing import Final
 from benchmarks.report import Figure, console, summary
 
 NAMES: Final = (
-    *("startup", "codec", "request_path", "inspection", "log", "latency", "small_requests", "throughput", "consume"),
+    *("startup", "codec", "request_path", "inspection", "log", "latency", "small_requests", "tails", "throughput"),
+    "consume",
     *(
         "security",
         "proxy",
@@ -28,11 +29,13 @@ NAMES: Final = (
         "beside_idle",
         "handoff",
         "opening",
+        "counting",
         "streams",
         "streams_sizes",
         "stock_groups",
         "audit",
     ),
+    "audit_floor",
     "audit_cost",
 )
 MUST_HOLD: Final = frozenset({"codec"})

@@ -60,7 +60,8 @@ class Deliveries:
     partitions: int
     buckets: list[list[tuple[bytes, int]]] = field(default_factory=lambda: [[] for _ in range(BUCKETS)])
     written: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    offset: int = 0
+    stored: int = 0
+    """Records, each of which holds a run of deliveries."""
 
     def __post_init__(self) -> None:
         for number in range(self.keys):
@@ -86,6 +87,7 @@ class Deliveries:
                     partition=bucket % self.partitions,
                 )
                 self._producer.poll(0)
+                self.stored += 1
                 left, done = left - size, done + size
         if unsent := self._producer.flush(WAIT_S):
             raise RuntimeError(f"{unsent} audit records were not stored")

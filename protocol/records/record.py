@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.records.batch import CODEC_MASK, HEADER_BYTES, LOG_OVERHEAD_BYTES, Buffer, read_header
 from anabranch.protocol.records.compression import Compression, decompress
+from anabranch.protocol.records.stretch import RECORDS_MIN, read_stretch, size_of
 from anabranch.protocol.varint import decode_varint, decode_varlong
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -85,23 +86,34 @@ class RecordReader:
             self._check_end(0)
 
     def read(self, limit: int, *, before: int | None = None) -> Columns:
-        """The next ones, up to `limit`, none of which ought to have the offset `before` or a later one.
+        """The next ones, one to `limit`, none of which ought to have the offset `before` or a later one.
 
         Raises DecodeError, and stays where it is, if one of them makes no sense.
         """
         count = min(limit, self.left)
         data = self._data
+        alike = None
+        if count >= RECORDS_MIN:
+            alike = read_stretch(data, self._position, count, self._base_offset, self._base_timestamp)
+        if alike is not None:
+            columns = Columns._make(alike)
+            return self._taken(columns, self._position + len(alike[0]) * size_of(data, self._position), before)
         try:
             fields, position = _read_records(data, self._position, count, self._base_offset, self._base_timestamp)
         except IndexError:
             raise DecodeError("the records are cut off", buffer=data, position=len(data)) from None
+        return self._taken(Columns(*(fields[column::FIELDS] for column in range(FIELDS))), position, before)
+
+    def _taken(self, columns: Columns, position: int, before: int | None) -> Columns:
+        """What was read up to a position."""
+        offsets = columns.offsets
+        count = len(offsets)
         if count == self.left:
             self._check_end(position)
-        if count and before is not None and fields[-FIELDS] >= before:
-            raise DecodeError(f"a record at offset {fields[-FIELDS]}")
+        if offsets and before is not None and offsets[-1] >= before:
+            raise DecodeError(f"a record at offset {offsets[-1]}")
         self._position = position
         self.left -= count
-        columns = Columns(*(fields[column::FIELDS] for column in range(FIELDS)))
         if self._fixed_timestamp is not None:
             columns.timestamps_ms[:] = [self._fixed_timestamp] * count
         return columns

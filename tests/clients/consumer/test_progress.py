@@ -178,8 +178,9 @@ def test_nonsense_after_sound_records_of_a_batch_is_told_after_these_and_not_ski
     data[CRC_POSITION : CRC_POSITION + 4] = crc.to_bytes(4, "big")
     progress = begun()
     progress.receive(bytes(data), 0)
-    assert len(progress.take(count)) == READ_AHEAD
+    sound = len(progress.take(count))
+    assert READ_AHEAD <= sound < count
     for _ in range(2):
         with pytest.raises(KafkaError, match=f"offset 0 .* seek to offset {count} "):
             progress.take(5)
-        assert progress.position == READ_AHEAD
+        assert progress.position == sound

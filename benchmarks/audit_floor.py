@@ -1,0 +1,203 @@
+"""The order audit from the start of its process to its verdict, beside jobs that only count.
+
+A topic of deliveries is written as consumers write it. Then jobs on local[2] read it to its end, each in a process of
+its own, Spark's start included, and take turns: the audit with its verdict; one that takes each run of deliveries apart
+and counts them for each bucket, which no judge of deliveries can do without; and one that counts the records of the
+topic, which hold 500 deliveries each. All three are streams with a checkpoint, from the same source. Told are seconds
+by the clock, and of the processor: those of all processes of a job, the JVM and its Python workers among them.
+
+    python -m benchmarks.audit_floor [--records 3000000] [--keys 20000] [--partitions 4] [--rounds 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from anabranch.spark_jobs import audit, events, inputs
+from anabranch.spark_jobs.session import AuditSpark
+from benchmarks.audit import Deliveries
+from benchmarks.peers import running
+from benchmarks.report import Figure, console, median, summary, table, times, working
+
+RECORDS: Final = 3_000_000
+KEYS: Final = 20_000
+PARTITIONS: Final = 4
+ROUNDS: Final = 3
+AIM_PER_S: Final = 200_000
+AIM_TIMES: Final = 1.5
+TOPIC: Final = "deliveries"
+LOOK_S: Final = 0.05
+TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+AUDIT: Final = "audit, with its verdict"
+APART: Final = "takes runs apart, and counts"
+ROWS: Final = "counts records"
+
+
+def run_audit(session: Any, servers: str, directory: Path) -> int:
+    """The whole audit; how many deliveries it has seen."""
+    target = audit.Target(servers, TOPIC, directory)
+    query = audit.start(session, target, lambda _: None)
+    query.processAllAvailable()
+    query.stop()
+    seen = audit.finish(session, target)
+    if seen["out_of_order"] or seen["lost"] or seen["repeated"]:
+        raise RuntimeError(f"the audit of a clean topic says {seen}")
+    return seen["delivered"]
+
+
+def run_apart(session: Any, servers: str, directory: Path) -> int:
+    """Count deliveries."""
+    rows = audit.prepared(inputs.stream(session, servers, [TOPIC], headers=False, rows=audit.ROWS_PER_TRIGGER), None)
+    counted = rows.mapInArrow(take_apart, "bucket int, deliveries bigint")
+    return count(counted.groupBy("bucket").agg(F.sum("deliveries").alias("counted")), directory)
+
+
+def run_rows(session: Any, servers: str, directory: Path) -> int:
+    """Count records."""
+    rows = inputs.stream(session, servers, [TOPIC], headers=False, rows=audit.ROWS_PER_TRIGGER)
+    return count(rows.groupBy().agg(F.count("*").alias("counted")), directory)
+
+
+def take_apart(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: how many deliveries the rows of `audit.prepared` hold."""
+    for batch in batches:
+        counts = [len(events.read([value], [None]).number) for value in batch["value"].to_pylist()]
+        yield pa.RecordBatch.from_pydict({"bucket": batch["bucket"], "deliveries": pa.array(counts, pa.int64())})
+
+
+def count(counted: Any, directory: Path) -> int:
+    """What a stream has counted at its end, in all its groups."""
+    found: list[int] = []
+
+    def take(batch: Any, _: int) -> None:
+        found.append(sum(row["counted"] for row in batch.collect()))
+
+    writer = counted.writeStream.outputMode("complete").option("checkpointLocation", str(directory / "checkpoint"))
+    query = writer.trigger(processingTime=audit.TRIGGER).foreachBatch(take).start()
+    query.processAllAvailable()
+    query.stop()
+    return found[-1]
+
+
+JOBS: Final = {AUDIT: run_audit, APART: run_apart, ROWS: run_rows}
+
+
+def spent_s(group: int) -> dict[int, float]:
+    """Of each living process of a session: the processor seconds it has used by now."""
+    found = {}
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            with contextlib.suppress(OSError):
+                fields = (process / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[3]) == group:
+                    found[int(process.name)] = (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+    return found
+
+
+def run(job: str, servers: str, expected: int) -> tuple[float, float]:
+    """One job in a process of its own: seconds by the clock, and of the processor."""
+    with tempfile.TemporaryDirectory() as directory:
+        begun_s = time.perf_counter()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.audit_floor", "--job", job, servers, directory],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        used: dict[int, float] = {}
+        while process.poll() is None:
+            used |= spent_s(process.pid)
+            time.sleep(LOOK_S)
+        took_s = time.perf_counter() - begun_s
+    assert process.stdout is not None
+    said = process.stdout.read().split()
+    if process.returncode or not said or int(said[-1]) != expected:
+        raise RuntimeError(f"the job that {job} ended with {process.returncode} and said {said}, not {expected}")
+    return took_s, sum(used.values())
+
+
+def measure(
+    records: int = RECORDS, keys: int = KEYS, partitions: int = PARTITIONS, rounds: int = ROUNDS
+) -> list[Figure]:
+    """All jobs in turn."""
+    found: dict[str, list[tuple[float, float]]] = {job: [] for job in JOBS}
+    with working("the audit beside jobs that count") as status, running("anabranch") as peer:
+        deliveries = Deliveries(peer.bootstrap, TOPIC, keys, partitions)
+        written = deliveries.write(records)
+        expected = {AUDIT: written, APART: written, ROWS: deliveries.stored}
+        for number in range(rounds):
+            for job, rows in found.items():
+                status.update(f"round {number + 1}: {job}")
+                rows.append(run(job, peer.bootstrap, expected[job]))
+    clock_s, processor_s = ({job: median(row[at] for row in rows) for job, rows in found.items()} for at in (0, 1))
+    table(
+        f"{written:,} deliveries of {keys:,} keys, {partitions} partitions, local[2], medians of {rounds} rounds",
+        *("", "s", "deliveries/s", "processor s", "from", "to", "beside the audit's"),
+        rows=[
+            (
+                job,
+                f"{clock_s[job]:.1f}",
+                f"{written / clock_s[job]:,.0f}",
+                f"{processor_s[job]:.1f}",
+                *(f"{pick(row[1] for row in rows):.1f}" for pick in (min, max)),
+                times(processor_s[job], processor_s[AUDIT]),
+            )
+            for job, rows in found.items()
+        ],
+        note="from the start of each job's process to its end",
+    )
+    rate = written / clock_s[AUDIT]
+    floors = [processor_s[job] for job in (APART, ROWS)]
+    return [
+        Figure(
+            f"order audit, {keys:,} keys, Spark's start included",
+            f"> {AIM_PER_S:,}/s",
+            f"{rate:,.0f}/s",
+            f"taken apart {written / clock_s[APART]:,.0f}/s",
+            rate > AIM_PER_S,
+        ),
+        Figure(
+            "order audit, processor time",
+            f"< {AIM_TIMES} x counting",
+            f"{processor_s[AUDIT]:.1f} s",
+            f"deliveries {floors[0]:.1f} s ({times(processor_s[AUDIT], floors[0])}), "
+            f"records {floors[1]:.1f} s ({times(processor_s[AUDIT], floors[1])})",
+            processor_s[AUDIT] < AIM_TIMES * floors[0],
+        ),
+    ]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table, or be one of the jobs."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--records", type=int, default=RECORDS, help=f"deliveries (default: {RECORDS})")
+    parser.add_argument("--keys", type=int, default=KEYS, help=f"how many keys they have (default: {KEYS})")
+    parser.add_argument("--partitions", type=int, default=PARTITIONS, help=f"of the topic (default: {PARTITIONS})")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"of all jobs (default: {ROUNDS})")
+    parser.add_argument("--job", nargs=3, metavar=("JOB", "SERVERS", "DIRECTORY"), help=argparse.SUPPRESS)
+    asked = parser.parse_args(arguments)
+    if asked.job:
+        job, servers, directory = asked.job
+        with AuditSpark(Path(directory), master="local[2]") as session:
+            print(JOBS[job](session, servers, Path(directory)), flush=True)
+        return 0
+    figures = measure(asked.records, asked.keys, asked.partitions, asked.rounds)
+    console.print()
+    summary(figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

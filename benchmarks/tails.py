@@ -1,0 +1,124 @@
+"""How long one small request takes when fifty connections have one under way each: the median, and the 99th percentile.
+
+The load is that of `small_requests`: the same bytes over and over on each connection, as soon as the answer has come.
+So a request waits for the other 49, and what one of them costs decides how long: told beside the times is fifty times
+the time between two answers, which is what they take on average. Every answer is decoded afterwards, and its error
+codes are looked at. The clusters take turns. Kafka is a peer where its jars are (ANABRANCH_KAFKA_JARS, see
+`tests/differential/kafka_server.py`); a round that is not counted warms it up.
+
+    python -m benchmarks.tails [--rounds 5] [--seconds 2]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from typing import Any, Final
+
+from anabranch.protocol import codec
+from anabranch.protocol.apis.metadata import MetadataRequest, MetadataResponse
+from anabranch.protocol.apis.produce import ProduceRequest, ProduceResponse
+from anabranch.protocol.error_codes import error_codes
+from benchmarks.latency import VERSIONS, leader_of
+from benchmarks.peers import produce_one, running
+from benchmarks.report import Figure, console, median, percentile, summary, table, working
+from benchmarks.small_requests import ALONE, CONNECTIONS, REQUESTS, ROUNDS, SECONDS, Load
+from benchmarks.throughput import create_topic
+from tests.differential.kafka_server import KafkaCluster, why_absent
+
+WARM_UP_S: Final = 0.5
+ANSWERS: Final[dict[type[Any], type[Any]]] = {ProduceRequest: ProduceResponse, MetadataRequest: MetadataResponse}
+KINDS: Final = {"Produce, acks=1": "Produce, acks=1, one replica", "Metadata": "Metadata"}
+Row = tuple[float, float, float]
+"""p50, p99, and fifty times the time between two answers; ms."""
+
+
+def taken(bootstrap: str, what: str, seconds: float) -> Row:
+    """One round. Raises RuntimeError when the cluster has refused a request."""
+    topic, message = REQUESTS[KINDS[what]]
+    load = Load(leader_of(bootstrap, topic), message)
+    try:
+        load.keep_up(WARM_UP_S)
+        taken_ms, answers = load.keep_time(seconds)
+    finally:
+        load.close()
+    kind, version = ANSWERS[type(message)], VERSIONS[type(message)]
+    for answer in answers:
+        decoded, _ = codec.decode(kind, version, answer, 4)
+        if any(error_codes(decoded, kind)):
+            raise RuntimeError(f"{what} was refused: {decoded}")
+    return percentile(taken_ms, 50), percentile(taken_ms, 99), CONNECTIONS * seconds * 1e3 / len(taken_ms)
+
+
+def compare(peers: dict[str, str], rounds: int, seconds: float) -> dict[tuple[str, str], list[Row]]:
+    """All of them in turn; `peers` are bootstrap addresses by name."""
+    for bootstrap in peers.values():
+        create_topic(bootstrap, ALONE, 1)
+        produce_one(bootstrap, ALONE)
+    found: dict[tuple[str, str], list[Row]] = {(what, name): [] for what in KINDS for name in peers}
+    for number in range(rounds + 1):
+        for (what, name), rows in found.items():
+            row = taken(peers[name], what, seconds)
+            if number:
+                rows.append(row)
+    return found
+
+
+async def beside_kafka(bootstrap: str, rounds: int, seconds: float) -> dict[tuple[str, str], list[Row]]:
+    """The same with Kafka as a peer, if it is here."""
+    peers = {"anabranch": bootstrap}
+    if why_absent() is not None:
+        return await asyncio.to_thread(compare, peers, rounds, seconds)
+    async with KafkaCluster(1) as kafka:
+        return await asyncio.to_thread(compare, {**peers, "kafka": kafka.bootstrap_servers}, rounds, seconds)
+
+
+def measure(rounds: int = ROUNDS, seconds: float = SECONDS) -> list[Figure]:
+    """Measure all clusters in turn, print the table."""
+    with working("tails"), running("anabranch") as peer:
+        found = asyncio.run(beside_kafka(peer.bootstrap, rounds, seconds))
+    middle = {one: tuple(median(column) for column in zip(*rows, strict=True)) for one, rows in found.items()}
+    table(
+        f"one small request, {CONNECTIONS} connections with one under way each, ms, medians of {rounds} rounds",
+        *("", "p50", "p99", "p99, from", "to", f"{CONNECTIONS} x the time between answers"),
+        rows=[
+            (
+                f"{what}: {name}",
+                *(f"{one:.2f}" for one in middle[what, name][:2]),
+                *(f"{pick(row[1] for row in rows):.2f}" for pick in (min, max)),
+                f"{middle[what, name][2]:.2f}",
+            )
+            for (what, name), rows in found.items()
+        ],
+        note=why_absent() or "",
+    )
+    figures = []
+    for what in KINDS:
+        own, kafka = middle[what, "anabranch"], middle.get((what, "kafka"))
+        figures.append(
+            Figure(
+                f"{what}, p99 at {CONNECTIONS} connections",
+                "below Kafka's",
+                f"{own[1]:.1f} ms (p50 {own[0]:.1f})",
+                "not here: Kafka" if kafka is None else f"Kafka {kafka[1]:.1f} ms (p50 {kafka[0]:.1f})",
+                None if kafka is None else own[1] < kafka[1],
+            )
+        )
+    return figures
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"measured rounds (default: {ROUNDS})")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help=f"of each (default: {SECONDS:g})")
+    asked = parser.parse_args(arguments)
+    figures = measure(asked.rounds, asked.seconds)
+    console.print()
+    summary(figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
