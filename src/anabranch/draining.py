@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anabranch.clients.group_admin import committed_offsets, list_groups
+from anabranch.clients.group_admin import CONSUMER, STREAMS, committed_offsets, list_groups
 from anabranch.clients.group_gates import segment_ends
 from anabranch.clients.metadata import NO_LEADER
 from anabranch.protocol.apis.delete_records import (
@@ -51,7 +51,7 @@ async def draining(admin: Admin, name: str) -> list[Draining]:
     network = admin.network
     network.follow(name)
     await network.refresh()
-    groups = sorted(await list_groups(network))
+    groups = sorted(await list_groups(network, CONSUMER, STREAMS, ""))
     commits = dict(zip(groups, await asyncio.gather(*(committed_offsets(network, one) for one in groups)), strict=True))
     readers = {group: offsets for group, offsets in commits.items() if any(one.topic == name for one in offsets)}
     ends = await segment_ends(network, topic)

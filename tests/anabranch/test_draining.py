@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from anabranch.draining import Draining, drain_lines
+from anabranch import Admin, Cluster, NewTopic, Producer
+from anabranch.clients.group_admin import commit_offsets
+from anabranch.draining import Draining, drain_lines, draining
+from anabranch.protocol.apis.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Subtopology, Topology
+from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.topic_partition import TopicPartition
 
 PARTITION = TopicPartition("t", 5)
@@ -25,3 +29,47 @@ def test_each_group_has_a_line_with_what_it_has_left() -> None:
 def test_where_there_is_nothing_to_drain_that_is_said() -> None:
     assert drain_lines("t", []) == ["t has no partition that was merged away"]
     assert "(no group reads the topic)" in drain_lines("t", [Draining(PARTITION, 3, {})])[1]
+
+
+async def test_what_an_application_of_kafka_streams_has_left_is_not_read_by_all() -> None:
+    """Its broker deals the tasks (KIP-1071): it is no consumer group to those who list groups."""
+    async with Cluster(brokers=1, kafka="4.2") as cluster, Admin(cluster.bootstrap_servers) as admin:
+        configs = {"enable.ordered.delivery": "true", "reshard.legacy.consumers.shrink": "warn"}
+        await admin.create_topics([NewTopic(name="t", partitions=2, configs=configs)])
+        await admin.wait_for_topic("t")
+        async with Producer(cluster.bootstrap_servers) as producer:
+            for number in range(40):
+                await producer.send("t", b"x", b"%d" % number)
+        await commit_offsets(admin.network, "words", {TopicPartition("t", 1): 1})
+        joins = StreamsGroupHeartbeatRequest(
+            group_id="words",
+            member_id="a",
+            member_epoch=0,
+            endpoint_information_epoch=0,
+            rebalance_timeout_ms=60_000,
+            process_id="a",
+            client_tags=[],
+            topology=Topology(epoch=0, subtopologies=[part("t")]),
+            active_tasks=[],
+            standby_tasks=[],
+            warmup_tasks=[],
+        )
+        told = await admin.network.call_coordinator("words", joins, lambda answer: answer.error_code)
+        assert told.error_code == ErrorCode.NONE, told
+        await admin.create_partitions("t", 1, allow_shrink=True)
+        (sealed,) = await draining(admin, "t")
+        assert (sealed.committed, sealed.read_by_all) == ({"words": 1}, 1)
+        assert sealed.end > 1
+
+
+def part(source: str) -> Subtopology:
+    """An application that reads one topic and keeps nothing."""
+    return Subtopology(
+        subtopology_id="0",
+        source_topics=[source],
+        source_topic_regex=[],
+        state_changelog_topics=[],
+        repartition_sink_topics=[],
+        repartition_source_topics=[],
+        copartition_groups=[],
+    )

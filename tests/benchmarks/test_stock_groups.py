@@ -46,8 +46,12 @@ def test_keys_keep_their_order_although_a_group_begins_late(protocol: str, tmp_p
 
 
 def test_with_gates_off_they_do_not(tmp_path: Path) -> None:
-    ledger, _ = judged(replace(LATE, gates=False), tmp_path)
-    assert ledger.found > 0
+    """Who keeps up may be handed everything in order by chance, so there are three tries."""
+    for attempt in range(3):
+        (folder := tmp_path / str(attempt)).mkdir()
+        if judged(replace(LATE, gates=False), folder)[0].found:
+            return
+    raise AssertionError("everything was handed out in order, three times")
 
 
 def test_they_keep_it_while_the_topic_grows_and_a_member_dies(tmp_path: Path) -> None:

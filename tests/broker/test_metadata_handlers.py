@@ -223,15 +223,15 @@ async def test_coordinators_of_many_groups_at_once() -> None:
 async def test_kinds_of_coordinators() -> None:
     """A transactional id has one, here without brokers enough to make its topic; a share group never has (KIP-932)."""
 
-    async def error(key_type: int, version: int) -> int:
-        response = await ask(
-            find_coordinator, FindCoordinatorRequest(key="x", key_type=key_type, coordinator_keys=["x"]), version
-        )
+    async def error(key_type: int, version: int, key: str = "x") -> int:
+        request = FindCoordinatorRequest(key=key, key_type=key_type, coordinator_keys=[key])
+        response = await ask(find_coordinator, request, version)
         return int(response.error_code if version < 4 else response.coordinators[0].error_code)
 
     assert await error(1, 1) == await error(1, 4) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert await error(2, 5) == await error(3, 6) == await error(3, 1) == ErrorCode.INVALID_REQUEST
-    assert await error(2, 6) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await error(2, 6) == ErrorCode.INVALID_REQUEST  # such a key has three parts
+    assert await error(2, 6, "g:AAAAAAAAAAAAAAAAAAAAAQ:0") == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 @pytest.mark.parametrize(

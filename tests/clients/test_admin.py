@@ -123,7 +123,7 @@ async def test_configs() -> None:
         assert configs["max.message.bytes"].value == "1048588"
         assert configs["retention.ms"].source != configs["max.message.bytes"].source
         assert await admin.describe_configs(broker=2)
-        with pytest.raises(ValueError, match="a topic or a broker"):
+        with pytest.raises(ValueError, match="name a topic, a broker"):
             await admin.describe_configs()
 
 

@@ -159,7 +159,8 @@ class Ending:
                 contents[broker_id] = process.context.copy().run(_content, replica.log, start, led.high_watermark)
             except KafkaError as error:
                 history.failures.append(f"the log of {place} on broker {broker_id} cannot be read: {error}")
-        history.replicas[place] = contents
+        cleaned_to = max(one.log.cleaned_to for one in replicas.values() if one is not None)
+        history.replicas[place] = {one: _behind(content, cleaned_to) for one, content in contents.items()}
         caches = {
             broker_id: replica.log.epochs.entries
             for broker_id, replica in replicas.items()
@@ -198,6 +199,11 @@ def committed_offsets(cluster: SimCluster) -> dict[Place, int]:
 
 def _done(applications: Sequence[Application]) -> bool:
     return all(one.task is not None and one.task.done() for one in applications)
+
+
+def _behind(content: bytes, offset: int) -> bytes:
+    """What stands at an offset or behind it: each replica compacts what is before it at a time of its own."""
+    return next((content[at:] for at, header in iter_batches(content) if header.next_offset > offset), b"")
 
 
 def _content(log: Any, start: int, end: int) -> bytes:

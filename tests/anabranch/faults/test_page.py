@@ -67,7 +67,7 @@ def run_pytest(directory: Path, *words: str) -> str:
         ("docs/testing.md", 6),
         ("docs/clock.md", 3),
         ("docs/state.md", 4),
-        ("docs/control.md", 2),
+        ("docs/control.md", 3),
         ("docs/proxy.md", 1),
     ],
 )
