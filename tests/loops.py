@@ -67,7 +67,8 @@ class Strict(asyncio.AbstractEventLoop):
 
 
 def _complain(loop: Any, context: dict[str, Any]) -> None:
-    loop._unhandled.append(context.get("exception") or context["message"])
+    told = context.get("task") or context.get("future") or ""
+    loop._unhandled.append(context.get("exception") or f"{context['message']} {told}".rstrip())
     if loop._main is not None:
         loop._main.cancel()  # what it waits for may never come now
 

@@ -208,9 +208,11 @@ class TransactionVerifier:
         self._clock_ms = clock_ms
         self._died = died
         self._lanes: dict[int, Lane] = {}
+        self._closed = False
 
     async def close(self) -> None:
-        """Ask nothing more."""
+        """Ask nothing more, also for requests that are still in work."""
+        self._closed = True
         while self._lanes:
             await self._lanes.popitem()[1].close()
 
@@ -259,6 +261,8 @@ class TransactionVerifier:
         return answers
 
     async def _ask(self, transaction: Transaction, partitions: Sequence[Key]) -> Answers:
+        if self._closed:
+            return dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
         coordinator = self._coordinator_of(transaction.transactional_id)
         if coordinator is None:
             return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)

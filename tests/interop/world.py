@@ -96,13 +96,17 @@ class World:
         self.do(self.cluster.kill(node_id))
 
     def heal(self, *topics: str) -> None:
-        """Start what is dead, and wait until all replicas of these topics are in sync again."""
+        """Start what is dead, and wait until all replicas of these topics are in sync again, and groups at home.
+
+        Coordinators move when preferred leaders get their leaderships back, and aiokafka's `stop` does not survive it.
+        """
         for node in self.cluster.brokers:
             if not node.running:
                 self.do(self.cluster.restart(node.node_id))
         self.do(self.cluster.wait_brokers(3))
         for topic in (*topics, "__consumer_offsets"):
             self.until(lambda topic=topic: self._whole(topic), f"{topic} is in sync")
+        self.until(lambda: self._at_home("__consumer_offsets"), "preferred leaders lead __consumer_offsets")
 
     def until(self, condition: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
         """Poll what other processes bring about."""
@@ -116,6 +120,9 @@ class World:
         return answer.error_code == 3 or all(
             one.leader_id >= 0 and len(one.isr_nodes) == 3 for one in answer.partitions
         )
+
+    def _at_home(self, topic: str) -> bool:
+        return all(one.leader_id == one.replica_nodes[0] for one in self._topic(topic).partitions)
 
     def _partition(self, topic: str, index: int) -> Any:
         (found,) = [one for one in self._topic(topic).partitions if one.partition_index == index]

@@ -138,3 +138,14 @@ async def test_whoever_waits_is_let_go_when_the_broker_stops() -> None:
         await cluster.kill(1)
         for task in (asked, waiting):
             assert (await task).refused["t", 0] is ErrorCode.NETWORK_EXCEPTION
+
+
+async def test_nobody_is_asked_for_a_request_that_comes_while_the_broker_stops() -> None:
+    async with replica_cluster(1) as cluster:
+        await led(cluster)
+        coordinator = await coordinate_transactions(cluster, 1)
+        coordinator.ongoing = {"tx": {("t", 0)}}
+        await cluster[1].replicas.verifier.close()
+        assert code_of(cluster, await ask(cluster, ["t"]), "t") is ErrorCode.NETWORK_EXCEPTION
+        assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("verification")]
+        assert coordinator.asked == []
