@@ -9,8 +9,8 @@ from __future__ import annotations
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.coordinators.consumer_groups.administration import not_described
 from anabranch.broker.coordinators.group_responses import withheld_topics
-from anabranch.broker.rights import demand, may, operations
-from anabranch.broker.turns import Turns
+from anabranch.broker.handlers.described_groups import described_groups
+from anabranch.broker.rights import demand, may
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -25,14 +25,7 @@ async def consumer_group_describe(
     ctx: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
     """Describe each."""
-    groups, turns = [], Turns()
-    for group_id in request.group_ids:
-        await turns.step()
-        group = await describe(ctx, group_id)
-        if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
-            group.authorized_operations = operations(ctx, ResourceType.GROUP, group_id)
-        groups.append(group)
-    return ConsumerGroupDescribeResponse(groups=groups)
+    return ConsumerGroupDescribeResponse(groups=await described_groups(ctx, request, describe))
 
 
 async def describe(ctx: RequestContext, group_id: str) -> DescribedGroup:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.coordinators.share_groups.share_administration import described, not_described
-from anabranch.broker.rights import demand, may, operations
-from anabranch.broker.turns import Turns
+from anabranch.broker.handlers.described_groups import described_groups
+from anabranch.broker.rights import demand, may
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.share_group_describe import (
     DescribedGroup,
@@ -22,14 +22,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 @handles(ShareGroupDescribeRequest, versions="1")
 async def share_group_describe(ctx: RequestContext, request: ShareGroupDescribeRequest) -> ShareGroupDescribeResponse:
     """Describe each."""
-    groups, turns = [], Turns()
-    for group_id in request.group_ids:
-        await turns.step()
-        group = await describe(ctx, group_id)
-        if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
-            group.authorized_operations = operations(ctx, ResourceType.GROUP, group_id)
-        groups.append(group)
-    return ShareGroupDescribeResponse(groups=groups)
+    return ShareGroupDescribeResponse(groups=await described_groups(ctx, request, describe))
 
 
 async def describe(ctx: RequestContext, group_id: str) -> DescribedGroup:

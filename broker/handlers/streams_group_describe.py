@@ -9,8 +9,8 @@ from __future__ import annotations
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.coordinators.streams_groups.configured_topology import required_topics
 from anabranch.broker.coordinators.streams_groups.streams_administration import not_described
-from anabranch.broker.rights import demand, may, operations
-from anabranch.broker.turns import Turns
+from anabranch.broker.handlers.described_groups import described_groups
+from anabranch.broker.rights import demand, may
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.streams_group_describe import (
     DescribedGroup,
@@ -25,14 +25,7 @@ async def streams_group_describe(
     ctx: RequestContext, request: StreamsGroupDescribeRequest
 ) -> StreamsGroupDescribeResponse:
     """Describe each."""
-    groups, turns = [], Turns()
-    for group_id in request.group_ids:
-        await turns.step()
-        group = await describe(ctx, group_id)
-        if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
-            group.authorized_operations = operations(ctx, ResourceType.GROUP, group_id)
-        groups.append(group)
-    return StreamsGroupDescribeResponse(groups=groups)
+    return StreamsGroupDescribeResponse(groups=await described_groups(ctx, request, describe))
 
 
 async def describe(ctx: RequestContext, group_id: str) -> DescribedGroup:
