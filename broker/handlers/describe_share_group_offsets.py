@@ -97,4 +97,4 @@ def lag(ctx: RequestContext, topic: str, index: int, start: int, complete_count:
     replica = ctx.services.replicas.replica(topic, index)
     if replica is None or start == UNKNOWN:
         return UNKNOWN
-    return max(replica.high_watermark - start - max(complete_count, 0), 0)
+    return max(replica.high_watermark - max(start, 0) - max(complete_count, 0), 0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.config import INT64_MAX
 from anabranch.broker.coordinators.committed_offsets import CommittedOffset, TopicPartition
 from anabranch.broker.handlers import zookeeper_offsets
 from anabranch.broker.handlers.topic_ids import identify, name_them
@@ -105,5 +106,5 @@ def value_of(asked: OffsetCommitRequestPartition, retention_ms: int, now_ms: int
         leader_epoch=asked.committed_leader_epoch,
         metadata=asked.committed_metadata or "",
         commit_timestamp_ms=now_ms if asked.commit_timestamp == -1 else asked.commit_timestamp,
-        expire_timestamp_ms=-1 if retention_ms == -1 else now_ms + retention_ms,
+        expire_timestamp_ms=-1 if retention_ms == -1 else min(now_ms + retention_ms, INT64_MAX),
     )

@@ -227,7 +227,7 @@ class Reading:
         limit = self._limit(partition)
         try:
             records = partition.log.read(
-                asked.fetch_offset, asked.partition_max_bytes, limit_offset=limit, min_one_batch=True
+                asked.fetch_offset, max(0, asked.partition_max_bytes), limit_offset=limit, min_one_batch=True
             )
         except KafkaError:
             return True  # reading again raises the error in the request that waits

@@ -160,6 +160,18 @@ async def test_an_old_retention_is_kept() -> None:
         await connection.close()
 
 
+async def test_a_retention_that_never_ends_is_kept() -> None:
+    async with group_world() as world:
+        connection = await world[1].connect()
+        request = commit_request({0: 1})
+        request.retention_time_ms = 2**63 - 1
+        assert commit_errors(await connection.call(request, version=4)) == [ErrorCode.NONE]
+        world.late_ms = 1000 * MINUTE_MS
+        await world.groups(1).offsets.expire()
+        assert committed(world) == {(TOPIC, 0)}
+        await connection.close()
+
+
 # --- compacted ---------------------------------------------------------------------------------------------------
 
 

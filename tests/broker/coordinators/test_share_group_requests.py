@@ -76,6 +76,12 @@ async def test_administrators_see_a_group_move_it_and_delete_it() -> None:
         moved = await ask(admin, move)
         assert [row.error_code for row in moved.responses[0].partitions] == [ErrorCode.NONE]
         assert await offsets(admin) == [(0, 1, 4)]
+        (row,) = move.topics[0].partitions
+        row.start_offset = -(2**63)  # Kafka takes it, too
+        assert (await ask(admin, move)).responses[0].partitions[0].error_code == ErrorCode.NONE
+        assert await offsets(admin) == [(0, -(2**63), 5)], "what is left is that of the whole partition"
+        row.start_offset = 1
+        await ask(admin, move)
         a.epoch = a.session_epoch = 0
         await a.join()
         while not (got := await a.fetch()).acquired:

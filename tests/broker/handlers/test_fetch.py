@@ -410,3 +410,13 @@ async def test_a_reader_that_cannot_be_served_does_not_refuse_the_record_that_wo
         assert (await fetching).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         monkeypatch.undo()
         assert values((await cluster.fetch(1, 0)).records) == ["a", "b"]
+
+
+@pytest.mark.parametrize("max_bytes", [0, -1, -(2**31)])
+async def test_a_reader_without_room_gets_one_batch_and_does_not_refuse_the_record_that_woke_it(max_bytes: int) -> None:
+    async with replica_cluster(1) as cluster:
+        await cluster.lead(1, replicas=(1,))
+        fetching = asyncio.create_task(cluster.fetch(1, 0, max_wait_ms=60_000, min_bytes=2, max_bytes=max_bytes))
+        await until(lambda: len(cluster[1].replicas.fetches) == 1)
+        assert (await cluster.produce(1, batch("a"))).error_code == 0
+        assert values((await fetching).records) == ["a"]
