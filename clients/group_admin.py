@@ -1,7 +1,8 @@
-"""Consumer groups as an admin sees them: their members and committed offsets; resetting the offsets of an empty group.
+"""Groups as an admin sees them: their members and committed offsets; resetting the offsets of an empty group.
 
 The client asks a group's coordinator about the group, and every broker for the list of all groups. Each function raises
-a refusal as a `KafkaError` with Kafka's code.
+a refusal as a `KafkaError` with Kafka's code. Groups that share partitions, and those of Kafka Streams, are described
+by `group_kinds`.
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ from anabranch.protocol.apis.offset_commit import (
     OffsetCommitResponse,
 )
 from anabranch.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
-from anabranch.protocol.apis.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 from anabranch.protocol.consumer_protocol import decode_assignment, decode_subscription
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
+CLASSIC = "classic"
 CONSUMER = "consumer"
+"""As a kind, groups whose broker assigns (KIP-848); as a protocol type, those and classic ones of consumers."""
+SHARE = "share"
+"""Groups whose members share partitions (KIP-932)."""
 STREAMS = "streams"
 """Groups of Kafka Streams whose broker deals the tasks (KIP-1071)."""
 DEAD = "Dead"
@@ -48,6 +52,10 @@ class Member:
     """What it subscribes to, if that can be told."""
     holds_gates: bool = False
     """Whether it keeps the order of keys across resizes itself."""
+    epoch: int | None = None
+    """How far it is, where the broker assigns."""
+    tasks: str = ""
+    """What a member of a Streams group does."""
 
     def __str__(self) -> str:
         return f"{self.client_id}{self.host}"
@@ -64,14 +72,40 @@ class Group:
     members: tuple[Member, ...]
     withheld: Mapping[TopicPartition, str] = field(default_factory=dict)
     """What its coordinator assigns to no member, because members that hold no gates would read it too early; why."""
+    kind: str = CLASSIC
+    epoch: int | None = None
+    """How often it changed, where the broker assigns."""
+    assignment_epoch: int | None = None
+    """The epoch for which it was assigned what it has, or is about to have."""
 
     def owner(self, partition: TopicPartition) -> Member | None:
-        """The member that a partition is assigned to; None if no member has it."""
-        return next((member for member in self.members if partition in member.partitions), None)
+        """The member that a partition is assigned to, or the first of them; None if no member has it."""
+        return next(iter(self.owners(partition)), None)
+
+    def owners(self, partition: TopicPartition) -> list[Member]:
+        """The members that a partition is assigned to: in a group that shares partitions, as many as there are."""
+        return [member for member in self.members if partition in member.partitions]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ListedGroup:
+    """A group as it stands in the list of all."""
+
+    group_id: str
+    kind: str
+    protocol_type: str
+    state: str
+    """As Kafka writes it: "Stable", "Empty" ..."""
 
 
 async def list_groups(network: Network, *protocol_types: str) -> dict[str, str]:
-    """The consumer groups of the cluster, or others: group id -> state, as Kafka writes it: "Stable", "Empty" ..."""
+    """The consumer groups of the cluster, or others: group id -> state."""
+    listed = await list_all_groups(network)
+    return {one.group_id: one.state for one in listed if one.protocol_type in (protocol_types or (CONSUMER, ""))}
+
+
+async def list_all_groups(network: Network) -> list[ListedGroup]:
+    """The groups of the cluster, of all kinds."""
 
     async def of(node_id: int) -> ListGroupsResponse:
         response: ListGroupsResponse = await network.call(node_id, ListGroupsRequest())
@@ -83,16 +117,15 @@ async def list_groups(network: Network, *protocol_types: str) -> dict[str, str]:
         return await asyncio.gather(*(of(node_id) for node_id in network.metadata.nodes))
 
     answers = await network.retry(once)  # all anew: the groups of a broker that died are at others then
-    return {
-        row.group_id: row.group_state
-        for answer in answers
-        for row in answer.groups
-        if row.protocol_type in (protocol_types or (CONSUMER, ""))
-    }
+    rows = {row.group_id: row for answer in answers for row in answer.groups}
+    return sorted(
+        ListedGroup(one.group_id, one.group_type.lower() or CLASSIC, one.protocol_type, one.group_state)
+        for one in rows.values()
+    )
 
 
 async def describe_group(network: Network, group_id: str) -> Group:
-    """Describe one group, of either protocol. Raises GROUP_ID_NOT_FOUND if there is none of this name."""
+    """Describe one group of consumers, of either protocol. Raises GROUP_ID_NOT_FOUND if there is none of this name."""
     request = DescribeGroupsRequest(groups=[group_id])
     response: DescribeGroupsResponse = await network.call_coordinator(
         group_id, request, lambda answer: answer.groups[0].error_code
@@ -141,24 +174,20 @@ async def _describe_by_broker(network: Network, group_id: str) -> Group:
             ),
             tuple(one.subscribed_topic_names),
             one.holds_gates,
+            one.member_epoch,
         )
         for one in row.members
     )
-    return Group(group_id, row.group_state, row.assignor_name, members, _withheld(row.withheld))
-
-
-async def describe_streams_group(network: Network, group_id: str) -> Group:
-    """Describe a group of Kafka Streams whose broker deals the tasks: each member reads what its topology does."""
-    request = StreamsGroupDescribeRequest(group_ids=[group_id])
-    response: StreamsGroupDescribeResponse = await network.call_coordinator(
-        group_id, request, lambda answer: answer.groups[0].error_code
+    return Group(
+        group_id,
+        row.group_state,
+        row.assignor_name,
+        members,
+        _withheld(row.withheld),
+        kind=CONSUMER,
+        epoch=row.group_epoch,
+        assignment_epoch=row.assignment_epoch,
     )
-    (row,) = response.groups
-    _check(row.error_code, group_id)
-    parts = (row.topology.subtopologies if row.topology else None) or []
-    topics = tuple(name for part in parts for name in part.source_topics)
-    members = tuple(Member(one.member_id, one.client_id, one.client_host, (), topics) for one in row.members)
-    return Group(group_id, row.group_state, STREAMS, members)
 
 
 async def committed_offsets(network: Network, group_id: str) -> dict[TopicPartition, int]:

@@ -17,7 +17,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from anabranch.clients.config_admin import describe_configs
-from anabranch.clients.group_admin import STREAMS, Group, describe_group, describe_streams_group, list_groups
+from anabranch.clients.group_admin import STREAMS, Group, describe_group, list_groups
+from anabranch.clients.group_kinds import describe_streams_group
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

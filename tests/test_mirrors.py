@@ -49,6 +49,10 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "what is kept of a group decides nothing without the gates",
         "broker/coordinators/: slot_gates",
     ),
+    "clients/test_group_kinds.py": (
+        "where groups stand is shown by the control plane and the dashboard, of every kind of groups",
+        "dashboard/sights/: shared_standings",
+    ),
     "broker/coordinators/share_groups/test_share_heartbeat.py": (
         "a group and how it is described are what heartbeats make of them",
         "broker/coordinators/share_groups/: share_administration share_group",

@@ -1,7 +1,7 @@
 """DescribeShareGroupOffsets: where groups that share partitions stand, and how much is left (KIP-932, KIP-1226).
 
-Versions 0 to 1. The start of a partition that the group has no state for is -1; so is what is left of one that this
-broker has no replica of. Source: Kafka's `GroupCoordinatorService.describeShareGroupOffsets`.
+Versions 0 to 1. The start of a partition that the group has no state for is -1; so is what is left of one whose leader
+does not tell where its log ends. Source: Kafka's `GroupCoordinatorService.describeShareGroupOffsets`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ async def describe_topic(
             )
             if state is not None:
                 row.start_offset, row.leader_epoch = state.start_offset, max(state.leader_epoch, 0)
-                row.lag = lag(ctx, topic.topic_name, index, state.start_offset, state.delivery_complete_count)
+                row.lag = await lag(ctx, topic.topic_name, index, state.start_offset, state.delivery_complete_count)
         except KafkaError as error:
             row.error_code, row.error_message = error.code, error.message or None
         rows.append(row)
@@ -92,9 +92,7 @@ async def describe_topic(
     return DescribeShareGroupOffsetsResponseTopic(topic_name=topic.topic_name, topic_id=topic_id, partitions=rows)
 
 
-def lag(ctx: RequestContext, topic: str, index: int, start: int, complete_count: int) -> int:
-    """How many records are left, as far as this broker can tell."""
-    replica = ctx.services.replicas.replica(topic, index)
-    if replica is None or start == UNKNOWN:
-        return UNKNOWN
-    return max(replica.high_watermark - max(start, 0) - max(complete_count, 0), 0)
+async def lag(ctx: RequestContext, topic: str, index: int, start: int, complete_count: int) -> int:
+    """How many records are left, as far as that can be told."""
+    end = None if start == UNKNOWN else await ctx.services.shares.ends.end(topic, index)
+    return UNKNOWN if end is None else max(end - max(start, 0) - max(complete_count, 0), 0)

@@ -41,25 +41,29 @@ async def test_what_an_application_of_kafka_streams_has_left_is_not_read_by_all(
             for number in range(40):
                 await producer.send("t", b"x", b"%d" % number)
         await commit_offsets(admin.network, "words", {TopicPartition("t", 1): 1})
-        joins = StreamsGroupHeartbeatRequest(
-            group_id="words",
-            member_id="a",
-            member_epoch=0,
-            endpoint_information_epoch=0,
-            rebalance_timeout_ms=60_000,
-            process_id="a",
-            client_tags=[],
-            topology=Topology(epoch=0, subtopologies=[part("t")]),
-            active_tasks=[],
-            standby_tasks=[],
-            warmup_tasks=[],
-        )
-        told = await admin.network.call_coordinator("words", joins, lambda answer: answer.error_code)
+        told = await admin.network.call_coordinator("words", joining("words", "a"), lambda answer: answer.error_code)
         assert told.error_code == ErrorCode.NONE, told
         await admin.create_partitions("t", 1, allow_shrink=True)
         (sealed,) = await draining(admin, "t")
         assert (sealed.committed, sealed.read_by_all) == ({"words": 1}, 1)
         assert sealed.end > 1
+
+
+def joining(group: str, member: str) -> StreamsGroupHeartbeatRequest:
+    """The first heartbeat of a member of an application that reads "t"."""
+    return StreamsGroupHeartbeatRequest(
+        group_id=group,
+        member_id=member,
+        member_epoch=0,
+        endpoint_information_epoch=0,
+        rebalance_timeout_ms=60_000,
+        process_id=member,
+        client_tags=[],
+        topology=Topology(epoch=0, subtopologies=[part("t")]),
+        active_tasks=[],
+        standby_tasks=[],
+        warmup_tasks=[],
+    )
 
 
 def part(source: str) -> Subtopology:

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from anabranch.broker.coordinators.shares.log_ends import LogEnds
 from anabranch.broker.coordinators.shares.share_coordinator import ShareCoordinator
 from anabranch.broker.coordinators.shares.share_persister import SharePersister
 from anabranch.broker.coordinators.shares.share_sessions import ShareSession, ShareSessions
@@ -40,6 +41,7 @@ class Shares:
         """Of a group."""
         self.coordinator = ShareCoordinator(config, replicas, metadata, clock_ms=clock_ms)
         self.persister = SharePersister(config, metadata, rng=rng, now_s=asyncio.get_running_loop().time)
+        self.ends = LogEnds(lambda: config.current, replicas, metadata)
         self.sessions = ShareSessions()
         self.partitions = SharedPartitions(
             replicas, self.persister, settings=settings, is_read=self.sessions.has, clock_ms=clock_ms
@@ -50,6 +52,7 @@ class Shares:
         await self.partitions.stop()
         await self.coordinator.stop()
         await self.persister.close()
+        await self.ends.close()
 
     def end(self, session: ShareSession) -> None:
         """A session is over: others may have what its member held."""

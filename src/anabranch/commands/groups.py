@@ -1,9 +1,12 @@
-"""`anabranch groups`: shows a group's members, offsets and closed gates, and resets its offsets."""
+"""`anabranch groups`: shows a group's members, offsets and closed gates, and resets its offsets.
+
+Listed, described and deleted are groups of all kinds; gates and offsets to reset are of groups that commit.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from anabranch.clients.group_gates import ClosedGate
 
 EARLIEST, LATEST = "earliest", "latest"
+KINDS: Final = ("classic", "consumer", "share", "streams")
 
 
 @click.group(
@@ -23,6 +27,7 @@ EARLIEST, LATEST = "earliest", "latest"
     epilog="""\b
 Examples:
   anabranch groups list
+  anabranch groups list --type share
   anabranch groups describe audit
   anabranch groups gates audit                  which partitions wait for which, and for whom
   anabranch groups reset audit flights --partition 0 --to 1200 --reset-lineage
@@ -30,7 +35,7 @@ Examples:
 """,
 )
 def command() -> None:
-    """Consumer groups: members, offsets, and the gates that keep keys in order across resizes."""
+    """Groups of consumers: members, offsets, and the gates that keep keys in order across resizes."""
 
 
 @command.command(
@@ -38,18 +43,26 @@ def command() -> None:
     epilog="""\b
 Examples:
   anabranch groups list
+  anabranch groups list --type share
 """,
 )
+@click.option("--type", "kind", type=click.Choice(KINDS), help="Only groups of this type. Default: all.")
 @as_json
 @bootstrap
-def list_all(as_json: bool, bootstrap: str) -> None:
-    """List all consumer groups with their states."""
+def list_all(kind: str | None, as_json: bool, bootstrap: str) -> None:
+    """List all groups with their types and states.
+
+    classic: its members assign. consumer: its broker does (KIP-848). share: its members share partitions (KIP-932).
+    streams: its broker deals the tasks of an application of Kafka Streams (KIP-1071).
+    """
 
     async def act(admin: Admin) -> None:
-        from anabranch.clients.group_admin import list_groups
+        from anabranch.clients.group_admin import list_all_groups
 
-        for group, state in sorted((await list_groups(admin.network)).items()):
-            tell(as_json, {"group": group, "state": state}, [f"{group:<32} {state}"])
+        for one in await list_all_groups(admin.network):
+            if kind in (None, one.kind):
+                row = {"group": one.group_id, "type": one.kind, "protocol": one.protocol_type, "state": one.state}
+                tell(as_json, row, [f"{one.group_id:<32} {one.kind:<9} {one.state}"])
 
     run(bootstrap, act)
 
@@ -66,10 +79,11 @@ Examples:
 @as_json
 @bootstrap
 def describe(group: str, watch: bool, as_json: bool, bootstrap: str) -> None:
-    """Show members, partitions, committed offsets and lag.
+    """Show type, state, epoch, members, partitions, committed offsets and lag.
 
     The lag of a partition is how many offsets lie between what the group has committed and the end of the log. Where it
-    has committed nothing, all that is there counts.
+    has committed nothing, all that is there counts. A share group commits nothing: it has a start, before which all is
+    done, and its lag is what is not done from there on.
     """
 
     async def act(admin: Admin) -> None:
@@ -113,13 +127,17 @@ def gates(group: str, only: tuple[str, ...], watch: bool, as_json: bool, bootstr
         import asyncio
 
         from anabranch.clients.clock import follow_loop_ms
-        from anabranch.clients.group_admin import describe_group
+        from anabranch.clients.group_admin import SHARE, STREAMS
+        from anabranch.clients.group_kinds import describe_any_group
         from anabranch.gates import closed_gates_of
         from anabranch.group_lag import withheld_lines, withheld_rows
 
         clock_ms = follow_loop_ms()
         while True:
-            known = await describe_group(admin.network, group)
+            known = await describe_any_group(admin.network, group)
+            if known.kind in (SHARE, STREAMS):
+                tell(as_json, {"group": group, "type": known.kind}, [f"{group}: a {known.kind} group has no gates"])
+                return
             closed = await closed_gates_of(admin, group, only)
             now_ms = clock_ms()
             for gate in closed:
@@ -134,7 +152,7 @@ def gates(group: str, only: tuple[str, ...], watch: bool, as_json: bool, bootstr
                 click.echo("")
             await asyncio.sleep(1)
 
-    run(bootstrap, act)
+    run(bootstrap, act, hints={ErrorCode.GROUP_ID_NOT_FOUND: "`anabranch groups list` shows what there is"})
 
 
 def gate_lines(gate: ClosedGate, *, now_ms: int) -> list[str]:
@@ -216,11 +234,12 @@ def reset(
         raise click.UsageError(f"--to takes earliest, latest or an offset, not {to!r}")
 
     async def act(admin: Admin) -> None:
-        from anabranch.clients.group_admin import commit_offsets, describe_group
+        from anabranch.clients.group_admin import SHARE, commit_offsets
+        from anabranch.clients.group_kinds import describe_any_group
         from anabranch.rewinding import new_offsets
 
-        if not create:
-            await describe_group(admin.network, group)
+        if not create and (await describe_any_group(admin.network, group)).kind == SHARE:
+            raise click.UsageError(f"{group} is a share group: kafka-share-groups.sh --reset-offsets moves its start")
         offsets = await new_offsets(admin, group, topic, partition, to, with_lineage=reset_lineage is not False)
         if reset_lineage is None:
             named = await new_offsets(admin, group, topic, partition, to, with_lineage=False)

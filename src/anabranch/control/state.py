@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from anabranch.broker.coordinators.classic_group import Group
+from anabranch.broker.handlers.list_groups import type_of
 from anabranch.broker.replication.partition import Role
+from anabranch.dashboard.sights.shared_standings import Standings, shared_standings
 
 if TYPE_CHECKING:
     from anabranch.broker.app import Node
@@ -107,38 +109,42 @@ def _replicas(cluster: Cluster, topic: str, index: int) -> Iterator[tuple[int, P
 
 def groups(cluster: Cluster) -> list[Row]:
     """Every group that a running coordinator has loaded, by id."""
+    shared = shared_standings(cluster)
     rows = [
-        group_row(cluster, node, group) for node in cluster.nodes.values() for group in node.services.groups.groups()
+        group_row(cluster, node, group, shared)
+        for node in cluster.nodes.values()
+        for group in node.services.groups.groups()
     ]
     return sorted(rows, key=lambda row: str(row["group"]))
 
 
-def group_row(cluster: Cluster, node: Node, group: AnyGroup) -> Row:
+def group_row(cluster: Cluster, node: Node, group: AnyGroup, shared: Standings) -> Row:
     """One group: its members, what it has committed, how far it is behind.
 
     Told are all partitions of the topics of which it has committed any: where it has committed nothing, it has
-    everything before it.
+    everything before it. A group that shares partitions has a start in them instead, and told are those it has begun
+    to read: what it has done behind the start is no lag.
     """
     committed = node.services.groups.offsets.of(group.group_id).committed
+    starts = shared.get(group.group_id, {})
     images = newest_image(cluster)
     offsets = []
-    for topic in sorted({topic for topic, _ in committed}):
+    for topic in sorted({topic for topic, _ in (*committed, *starts)}):
         known = topic_row(cluster, images[topic])["partitions"] if topic in images else []
         for one in known:
-            at = committed.get((topic, one["partition"]))
-            start = max((replica["start"] for replica in one["replicas"]), default=0)
-            end = one["high_watermark"]
-            offsets.append(
-                {
-                    "topic": topic,
-                    "partition": one["partition"],
-                    "committed": None if at is None else at.offset,
-                    "end": end,
-                    "lag": max(end - (start if at is None else at.offset), 0),
-                }
-            )
+            place = topic, one["partition"]
+            at, state, end = committed.get(place), starts.get(place), one["high_watermark"]
+            offset = dict(zip(("topic", "partition"), place, strict=True)) | {"end": end}
+            if state is not None:
+                left = end - state.start_offset - max(state.delivery_complete_count, 0)
+                offsets.append(offset | {"start": state.start_offset, "lag": max(left, 0)})
+            elif not starts:
+                start = max((replica["start"] for replica in one["replicas"]), default=0)
+                reached = start if at is None else at.offset
+                offsets.append(offset | {"committed": None if at is None else at.offset, "lag": max(end - reached, 0)})
     return {
         "group": group.group_id,
+        "type": type_of(group),
         "coordinator": node.settings.node_id,
         "state": group.state.value,
         "generation": group.generation if isinstance(group, Group) else group.epoch,

@@ -1,7 +1,7 @@
 """Consumer groups: who is in them and owns what, what they have committed, and which gates are closed for them.
 
-How far a group is behind is what a page counts out of its commits and the high watermarks. Looked at are those only
-whose journal, state or topics have changed.
+How far a group is behind is what a page counts out of its commits and the high watermarks; for a group that shares
+partitions the starts stand for the commits. Looked at are those only whose journal, state or topics have changed.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from anabranch.broker.coordinators.classic_group import Group
+from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
 from anabranch.broker.coordinators.streams_groups.streams_member import StreamsMember
 from anabranch.clients.group_gates import closed_gates
+from anabranch.dashboard.sights.shared_standings import shared_standings
 from anabranch.protocol.consumer_protocol import decode_assignment
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
@@ -56,6 +58,7 @@ class Groups:
         sheet.keep("group", {f"group/{name}" for name in slots})
         sheet.keep("commits", {f"commits/{name}" for name in slots})
         marks: dict[str, Mark] = {}
+        shared = shared_standings(self._cluster)
         for name, (node_id, slot) in slots.items():
             group = slot.group
             journal = self._cluster.nodes[node_id].services.replicas.replica(CONSUMER_OFFSETS_TOPIC, slot.partition)
@@ -64,6 +67,9 @@ class Groups:
             mark = marks[name] = (node_id, id(slot), group.state, at, len(group.members), end)
             if self._marks.get(name) != mark:
                 self._put(sheet, name, node_id, slot)
+            if name in shared:
+                starts = {place: state.start_offset for place, state in shared[name].items()}
+                sheet.put(f"commits/{name}", by_topic(starts))
             self._look_at_gates(sheet, name, slot, mark)
         for name in self._gates.keys() - slots.keys():
             del self._gates[name]
@@ -103,10 +109,8 @@ class Groups:
             told = {"state": row["state"], "generation": row["generation"], "members": len(group.members)}
             self._tell("rebalance", group=name, **told)
         sheet.put(f"group/{name}", row)
-        commits: dict[str, dict[str, int]] = {}
-        for (topic, index), at in sorted(slot.offsets.committed.items()):
-            commits.setdefault(topic, {})[str(index)] = at.offset
-        sheet.put(f"commits/{name}", commits)
+        if not isinstance(group, ShareGroup):
+            sheet.put(f"commits/{name}", by_topic({place: at.offset for place, at in slot.offsets.committed.items()}))
 
     def _look_at_gates(self, sheet: Sheet, name: str, slot: Slot, mark: Mark) -> None:
         names = dict.fromkeys(topic for topic, _ in slot.offsets.committed)
@@ -143,6 +147,14 @@ class Groups:
                 self._tell(
                     kind, **{name: row[name] for name in ("group", "topic", "partition", "generation", "offset")}
                 )
+
+
+def by_topic(offsets: Mapping[tuple[str, int], int]) -> dict[str, dict[str, int]]:
+    """Offsets as a page takes them: topic -> partition -> offset."""
+    found: dict[str, dict[str, int]] = {}
+    for (topic, index), offset in sorted(offsets.items()):
+        found.setdefault(topic, {})[str(index)] = offset
+    return found
 
 
 def _id(one: Assigned | ShareMember | StreamsMember) -> str:

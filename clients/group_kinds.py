@@ -1,0 +1,157 @@
+"""Groups of every kind as an admin sees them: of consumers, those that share partitions, and those of Kafka Streams.
+
+A kind has a request of its own, and a coordinator says of a group of another kind that there is none. So each is asked
+for in turn, as far as the cluster knows it. Sources: KIP-848, KIP-932, KIP-1071; Kafka's `kafka-share-groups.sh` and
+`kafka-streams-groups.sh`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from anabranch.clients.group_admin import SHARE, STREAMS, Group, Member, describe_group
+from anabranch.clients.network import Network
+from anabranch.protocol.apis.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponse,
+)
+from anabranch.protocol.apis.share_group_describe import ShareGroupDescribeRequest
+from anabranch.protocol.apis.streams_group_describe import StreamsGroupDescribeRequest, Subtopology, TaskIds
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
+
+ABSENT: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
+"""There is no such group, or there are no groups of this kind."""
+
+
+class SharedFrom(NamedTuple):
+    """Where a group that shares a partition stands."""
+
+    start: int | None
+    """All records before it are done; None until the first member has read."""
+    left: int | None
+    """How many records are not done; None: the coordinator cannot tell."""
+
+
+async def describe_any_group(network: Network, group_id: str) -> Group:
+    """Describe one group of any kind. Raises GROUP_ID_NOT_FOUND if there is none of this name."""
+    for describe in (describe_group, describe_share_group, describe_streams_group):
+        try:
+            return await describe(network, group_id)
+        except KafkaError as error:
+            if error.code not in ABSENT:
+                raise
+    raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
+
+
+async def describe_share_group(network: Network, group_id: str) -> Group:
+    """Describe a group whose members share partitions."""
+    row = await _described(network, group_id, ShareGroupDescribeRequest(group_ids=[group_id]))
+    members = tuple(
+        Member(
+            one.member_id,
+            one.client_id,
+            one.client_host,
+            tuple(
+                TopicPartition(topic.topic_name, index)
+                for topic in one.assignment.topic_partitions
+                for index in topic.partitions
+            ),
+            tuple(one.subscribed_topic_names),
+            epoch=one.member_epoch,
+        )
+        for one in row.members
+    )
+    return _group(row, SHARE, row.assignor_name, members)
+
+
+async def describe_streams_group(network: Network, group_id: str) -> Group:
+    """Describe a group of Kafka Streams whose broker deals the tasks: each member reads what its topology does."""
+    row = await _described(network, group_id, StreamsGroupDescribeRequest(group_ids=[group_id]))
+    parts = (row.topology.subtopologies if row.topology else None) or []
+    topics = tuple(name for part in parts for name in part.source_topics)
+    members = tuple(
+        Member(
+            one.member_id,
+            one.client_id,
+            one.client_host,
+            tuple(_read(parts, one.assignment.active_tasks)),
+            topics,
+            epoch=one.member_epoch,
+            tasks=_tasks(one.assignment),
+        )
+        for one in row.members
+    )
+    return _group(row, STREAMS, STREAMS, members)
+
+
+async def shared_offsets(network: Network, group_id: str) -> dict[TopicPartition, SharedFrom]:
+    """Where a group stands in the partitions that it shares."""
+    asked = DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)
+    response: DescribeShareGroupOffsetsResponse = await network.call_coordinator(
+        group_id, DescribeShareGroupOffsetsRequest(groups=[asked]), lambda answer: answer.groups[0].error_code
+    )
+    (group,) = response.groups
+    _check(group.error_code, group.error_message or group_id)
+    offsets = {}
+    for topic in group.topics:
+        for row in topic.partitions:
+            partition = TopicPartition(topic.topic_name, row.partition_index)
+            _check(row.error_code, f"{partition}: {row.error_message}")
+            known = row.start_offset >= 0
+            offsets[partition] = SharedFrom(
+                row.start_offset if known else None, row.lag if known and row.lag >= 0 else None
+            )
+    return offsets
+
+
+async def _described(network: Network, group_id: str, request: Any) -> Any:
+    response = await network.call_coordinator(group_id, request, lambda answer: answer.groups[0].error_code)
+    (row,) = response.groups
+    _check(row.error_code, row.error_message or group_id)
+    return row
+
+
+def _group(row: Any, kind: str, protocol: str, members: tuple[Member, ...]) -> Group:
+    return Group(
+        row.group_id,
+        row.group_state,
+        protocol,
+        members,
+        kind=kind,
+        epoch=row.group_epoch,
+        assignment_epoch=row.assignment_epoch,
+    )
+
+
+def _read(parts: Iterable[Subtopology], tasks: Iterable[TaskIds]) -> Iterable[TopicPartition]:
+    """What active tasks read; of a topic that has fewer partitions than there are tasks, also some that are not."""
+    by_id = {part.subtopology_id: part for part in parts}
+    for task in tasks:
+        part = by_id.get(task.subtopology_id)
+        if part is not None:
+            for name in (*part.source_topics, *(one.name for one in part.repartition_source_topics)):
+                yield from (TopicPartition(name, index) for index in task.partitions)
+
+
+def _tasks(assignment: Any) -> str:
+    """A member's tasks as Kafka names them: "active 0_1 0_2, standby 0_0"."""
+    kinds = (
+        ("active", assignment.active_tasks),
+        ("standby", assignment.standby_tasks),
+        ("warmup", assignment.warmup_tasks),
+    )
+    told = [
+        f"{kind} " + " ".join(f"{task.subtopology_id}_{index}" for task in tasks for index in task.partitions)
+        for kind, tasks in kinds
+        if any(task.partitions for task in tasks)
+    ]
+    return ", ".join(told)
+
+
+def _check(error_code: int, about: str) -> None:
+    code = ErrorCode(error_code)
+    if code != ErrorCode.NONE:
+        raise KafkaError(code, about)
