@@ -212,7 +212,8 @@ class ShareGroupRequests:
         assert isinstance(group, ShareGroup)
         if topic_id not in group.initialized and topic_id not in group.initializing:
             return False
-        await self._delete_states(group, {topic_id: group.initialized.get(topic_id, frozenset())})
+        known = joined(group.initializing, group.initialized)
+        await self._delete_states(group, {topic_id: known[topic_id]})
         await slot.take(self._journal, share_heartbeat.forgotten(group, [topic_id]))
         return True
 
@@ -225,7 +226,7 @@ class ShareGroupRequests:
     async def delete_states(self, slot: Slot) -> None:
         """Forget all that is kept of a group, which is about to be deleted. Raises KafkaError."""
         if isinstance(slot.group, ShareGroup):
-            await self._delete_states(slot.group, slot.group.initialized)
+            await self._delete_states(slot.group, joined(slot.group.initializing, slot.group.initialized))
 
     async def _delete_states(self, group: ShareGroup, partitions: Assignment) -> None:
         for topic_id, index in each(partitions):

@@ -50,19 +50,24 @@ async def describe(
 
 
 async def topics_of(ctx: RequestContext, group_id: str) -> list[DescribeShareGroupOffsetsRequestTopic]:
-    """All topics that a group has a state of; none of a group that there is not. Raises KafkaError."""
+    """All partitions that a group has a state of; none of a group that there is not. Raises KafkaError.
+
+    The state of one that was merged away and has gone stays for when it returns, and is not shown meanwhile.
+    """
     try:
         group, topics = await ctx.services.groups.sharers.group(group_id)
     except KafkaError as error:
         if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
             raise
         return []
-    named = ((topics.name_of(topic_id), ones) for topic_id, ones in group.initialized.items())
-    return [
-        DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=sorted(ones))
-        for name, ones in named
-        if name is not None and may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name)
-    ]
+    rows = []
+    for topic_id, initialized in group.initialized.items():
+        name = topics.name_of(topic_id)
+        known = None if name is None else ctx.services.metadata.topic(name)
+        if known is not None and may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, known.name):
+            there = sorted(one for one in initialized if one in known.partitions)
+            rows.append(DescribeShareGroupOffsetsRequestTopic(topic_name=known.name, partitions=there))
+    return rows
 
 
 async def describe_topic(

@@ -1,19 +1,21 @@
 """Partitions that were merged away and still hold records: which groups have to read them, and deleting what all have.
 
 The controller removes such a partition when it is empty, which retention brings about in time. A group that has
-committed nothing of the topic does not count. Deleting records that a group has not read opens its gates all the same,
+committed nothing of the topic does not count. A group that shares partitions has read what lies before its start there,
+and nothing where it has not begun. Deleting records that a group has not read opens its gates all the same,
 and it never sees them: that takes `force` (K705).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anabranch.clients.group_admin import CONSUMER, STREAMS, committed_offsets, list_groups
+from anabranch.clients.group_admin import CONSUMER, SHARE, STREAMS, committed_offsets, list_groups
 from anabranch.clients.group_gates import segment_ends
+from anabranch.clients.group_kinds import shared_offsets
 from anabranch.clients.metadata import NO_LEADER
 from anabranch.protocol.apis.delete_records import (
     DeleteRecordsPartition,
@@ -26,6 +28,7 @@ from anabranch.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from anabranch.clients.admin import Admin
+    from anabranch.clients.network import Network
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,10 @@ class Draining:
     partition: TopicPartition
     end: int
     committed: Mapping[str, int]
-    """Group -> committed offset, of every group that has committed some of the topic; 0 if none of this partition."""
+    """Group -> committed offset, of every group that has committed some of the topic; 0 if none of this partition.
+
+    For a group that shares partitions it is the start.
+    """
 
     @property
     def read_by_all(self) -> int:
@@ -51,8 +57,10 @@ async def draining(admin: Admin, name: str) -> list[Draining]:
     network = admin.network
     network.follow(name)
     await network.refresh()
-    groups = sorted(await list_groups(network, CONSUMER, STREAMS, ""))
-    commits = dict(zip(groups, await asyncio.gather(*(committed_offsets(network, one) for one in groups)), strict=True))
+    commits = {
+        **await _of_each(committed_offsets, network, CONSUMER, STREAMS, ""),
+        **await _of_each(_read_by_sharers, network, SHARE),
+    }
     readers = {group: offsets for group, offsets in commits.items() if any(one.topic == name for one in offsets)}
     ends = await segment_ends(network, topic)
     sealed = [index for index in sorted(topic.partitions) if not topic.lineage.live(index)]
@@ -62,6 +70,17 @@ async def draining(admin: Admin, name: str) -> list[Draining]:
         end = max((end for segment, end in ends.items() if segment.partition == index), default=0)
         states.append(Draining(partition, end, {group: of.get(partition, 0) for group, of in readers.items()}))
     return states
+
+
+async def _of_each(
+    offsets: Callable[[Network, str], Awaitable[dict[TopicPartition, int]]], network: Network, *protocol_types: str
+) -> dict[str, dict[TopicPartition, int]]:
+    groups = sorted(await list_groups(network, *protocol_types))
+    return dict(zip(groups, await asyncio.gather(*(offsets(network, one) for one in groups)), strict=True))
+
+
+async def _read_by_sharers(network: Network, group_id: str) -> dict[TopicPartition, int]:
+    return {one: at.start or 0 for one, at in (await shared_offsets(network, group_id)).items()}
 
 
 def drain_lines(name: str, states: list[Draining]) -> list[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from anabranch import Admin, Cluster, NewTopic, Producer
 from anabranch.clients.group_admin import commit_offsets
-from anabranch.draining import Draining, drain_lines, draining
+from anabranch.draining import Draining, delete_read, drain_lines, draining
 from anabranch.protocol.apis.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Subtopology, Topology
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.topic_partition import TopicPartition
+from tests.broker.coordinators.shares.sharing import ACCEPT, members
 
 PARTITION = TopicPartition("t", 5)
 
@@ -77,3 +78,33 @@ def part(source: str) -> Subtopology:
         repartition_source_topics=[],
         copartition_groups=[],
     )
+
+
+async def test_what_a_group_that_shares_partitions_has_left_is_not_read_by_all() -> None:
+    async with (
+        Cluster(brokers=1, kafka="4.2") as cluster,
+        Admin(cluster.bootstrap_servers) as admin,
+        members(cluster, "a") as (member,),
+    ):
+        configs = {"enable.ordered.delivery": "true", "reshard.legacy.consumers.shrink": "warn"}
+        await admin.create_topics([NewTopic(name="t", partitions=2, configs=configs)])
+        await admin.wait_for_topic("t")
+        await member.join(2)
+        assert (await member.fetch()).acquired == []
+        async with Producer(cluster.bootstrap_servers) as producer:
+            for _ in range(10):
+                await producer.send("t", b"x", partition=1)
+        assert (await member.fetch()).acquired
+        assert await member.acknowledge(0, 3, ACCEPT, index=1) == (0, 0)
+        await admin.create_partitions("t", 1, allow_shrink=True)
+        (sealed,) = await draining(admin, "t")
+        assert (sealed.committed, sealed.read_by_all) == ({"g": 4}, 4)
+        assert await delete_read(admin, "t", [sealed], force=False) == [
+            "t-1: deleted what was before offset 4",
+            "t-1: kept the rest for g",
+        ]
+        assert (await member.fetch()).acquired, "the cut has begun another epoch of the leader"
+        assert await member.acknowledge(4, 9, ACCEPT, index=1) == (0, 0)
+        (sealed,) = await draining(admin, "t")
+        assert sealed.read_by_all == sealed.end == 10
+        assert await delete_read(admin, "t", [sealed], force=False) == ["t-1: deleted what was before offset 10"]

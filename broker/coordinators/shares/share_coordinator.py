@@ -2,7 +2,9 @@
 
 A state belongs to the partition of `__share_group_state` that its key hashes to, and the leader of that partition keeps
 it. A change is written before the memory follows, one at a time for each key: a snapshot must hold what was written
-before it. What lies below the oldest snapshot that still counts is deleted. Leaders of partitions that were replaced
+before it. What lies below the oldest snapshot that still counts is deleted, and a snapshot that many records lie behind
+is written anew: a state that does not change any more, as that of a partition that was merged away, would keep them
+all. Leaders of partitions that were replaced
 are fenced by their leader epoch, and lives of a group that are over by their state epoch.
 
 Source: Kafka's `ShareCoordinatorService`, `ShareCoordinatorShard`, `ShareCoordinatorOffsetsManager`.
@@ -61,6 +63,8 @@ class ShareShard:
     snapshots: dict[ShareKey, int] = field(default_factory=dict)
     """The offset of each key's last snapshot."""
     turns: dict[ShareKey, asyncio.Lock] = field(default_factory=dict)
+    renewing: ShareKey | None = None
+    """The key whose snapshot is written anew."""
     lost: set[bytes] = field(default_factory=set)
     """The ids of topics that were deleted while this was loading."""
 
@@ -229,14 +233,7 @@ class ShareCoordinator:
     ) -> None:
         """Write what changes, or all there is then, and make it so."""
         if state.updates >= self._config.current.share_coordinator_snapshot_update_records_per_snapshot:
-            after = ShareState(
-                state_epoch=state.state_epoch,
-                leader_epoch=state.leader_epoch,
-                start_offset=state.start_offset,
-                batches=list(state.batches),
-                snapshot_epoch=state.snapshot_epoch + 1,
-                created_ms=state.created_ms,
-            )
+            after = state.next_snapshot()
             after.take(start_offset, batches, complete_count, leader_epoch)
             await self._snapshot(shard, key, after)
             return
@@ -269,6 +266,30 @@ class ShareCoordinator:
                 partition.delete_records_before(min(oldest, partition.high_watermark))
         except KafkaError as error:
             log.info("%s-%d is not pruned: %s", SHARE_STATE_TOPIC, shard.partition, error)
+        else:
+            self._renew_oldest(shard, partition.log.log_end_offset)
+
+    def _renew_oldest(self, shard: ShareShard, end: int) -> None:
+        """Write the oldest snapshot anew if twice as much lies behind it as states that change would leave."""
+        written = {key: offset for key, offset in shard.snapshots.items() if key in shard.states}
+        if not written or shard.renewing is not None:
+            return
+        key = min(written, key=written.__getitem__)
+        per_state = self._config.current.share_coordinator_snapshot_update_records_per_snapshot + 1
+        if end - written[key] > 2 * per_state * len(written):
+            shard.renewing = key
+            self._background.spawn(self._renew(shard, key))
+
+    async def _renew(self, shard: ShareShard, key: ShareKey) -> None:
+        try:
+            async with _turn(shard, key):
+                state = shard.states.get(key)
+                if state is not None:
+                    await self._snapshot(shard, key, state.next_snapshot())
+        except KafkaError as error:
+            log.info("%s is not written anew: %s", key, error)
+        finally:
+            shard.renewing = None
 
     def _loaded(self, shard: ShareShard) -> None:
         log.info("loaded %d shared partitions of partition %d", len(shard.states), shard.partition)

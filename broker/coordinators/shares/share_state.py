@@ -9,6 +9,7 @@ Source: KIP-932; Kafka's ShareSnapshotKey/Value.json, ShareUpdateKey/Value.json,
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -104,6 +105,10 @@ class ShareState:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {leader_epoch} < {self.leader_epoch}")
         if state_epoch is not None and state_epoch < self.state_epoch:
             raise KafkaError(ErrorCode.FENCED_STATE_EPOCH, f"state epoch {state_epoch} < {self.state_epoch}")
+
+    def next_snapshot(self) -> ShareState:
+        """The same, for the next snapshot."""
+        return dataclasses.replace(self, batches=list(self.batches), snapshot_epoch=self.snapshot_epoch + 1, updates=0)
 
     def take(self, start_offset: int, batches: Iterable[StateBatch], complete_count: int, leader_epoch: int) -> None:
         """Take in what has changed.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from anabranch import Admin
+from anabranch import Admin, NewTopic, Producer
 from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
+from anabranch.draining import delete_read, draining
 from anabranch.protocol.apis.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -172,3 +173,37 @@ async def test_groups_of_other_kinds_and_other_kafkas_keep_out() -> None:
         beat.group_id = "h"
         assert (await ask(x, beat)).error_code == ErrorCode.NONE
         assert (await x.beat()).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+async def test_a_partition_that_is_merged_away_and_returns_is_shared_from_where_the_group_was() -> None:
+    """Its state stays, as committed offsets do: what is written before the group sees it again is not passed over."""
+    async with (
+        sharing() as cluster,
+        members(cluster, "a") as (a,),
+        Admin(cluster.bootstrap_servers) as admin,
+        Producer(cluster.bootstrap_servers) as producer,
+    ):
+        (node,) = cluster.nodes.values()
+        configs = {"enable.ordered.delivery": "true", "reshard.legacy.consumers.shrink": "warn"}
+        await admin.create_topics([NewTopic(name="ordered", partitions=2, configs=configs)])
+        await admin.wait_for_topic("ordered")
+        await a.beat(topics=["ordered"])
+        await a.join(2)
+        await a.fetch()
+        for _ in range(3):
+            await producer.send_and_wait("ordered", b"old", partition=1)
+        await a.fetch()
+        assert await a.acknowledge(0, 2, ACCEPT, index=1) == (0, 0)
+        await admin.create_partitions("ordered", 1, allow_shrink=True)
+        await delete_read(admin, "ordered", await draining(admin, "ordered"), force=False)
+        await until(lambda: node.services.metadata.partition("ordered", 1) is None)
+        assert await offsets(a) == [(0, 0, 0)]
+
+        await admin.create_partitions("ordered", 2)
+        await until(lambda: node.services.metadata.partition("ordered", 1) is not None)
+        await producer.send_and_wait("ordered", b"new", partition=1)
+        while sum(map(len, a.assigned.values())) < 2:
+            await a.beat()
+        got = await a.fetch(wait_ms=60_000)
+        assert list(got.values.values()) == [b"new"], got
+        assert [partition for partition, _, left in await offsets(a) if left] == [1]

@@ -113,6 +113,28 @@ async def test_snapshots_take_the_place_of_what_was_before_them() -> None:
         assert (await persister.read(key, 5)).batches == [StateBatch(11, 11, RecordState.ARCHIVED, 1)]
 
 
+async def test_a_state_that_does_not_change_keeps_nothing_of_the_others() -> None:
+    limits = {
+        "share_coordinator_snapshot_update_records_per_snapshot": "3",
+        "share_coordinator_state_topic_num_partitions": "1",
+    }
+    async with keeping(**limits) as (cluster, persister, still):
+        (node,) = cluster.nodes.values()
+        busy = ShareKey("other", still.topic_id, 0)
+        await persister.initialize(busy, 3, FRESH)
+        await write(persister, still)
+        (log,) = [one.log for one in node.services.replicas.partitions() if one.topic == SHARE_STATE_TOPIC]
+        for start in range(1, 40):
+            await write(
+                persister, busy, start_offset=start, batches=[StateBatch(start, start, RecordState.ARCHIVED, 1)]
+            )
+            await until(lambda: all(one.renewing is None for one in node.services.shares.coordinator.shards()))
+        assert log.log_end_offset > 40 and log.log_end_offset - log.log_start_offset <= 25
+        assert (await persister.read(still, 5)).batches == [DONE]
+        await persister.delete(busy)
+        assert (await persister.read(still, 5)).batches == [DONE]
+
+
 async def test_another_coordinator_knows_what_was_stored() -> None:
     async with keeping(3) as (cluster, persister, key):
         await write(persister, key)
