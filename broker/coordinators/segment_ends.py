@@ -35,7 +35,7 @@ class SegmentEnds:
     """The questions of this broker's coordinators."""
 
     def __init__(self, settings: BrokerSettings, metadata: MetadataCache) -> None:
-        self._peers = PeerConnections(lambda: settings, metadata, name="coordinator")
+        self._peers = PeerConnections(lambda: settings, metadata, name="group-coordinator")
         self._asked: dict[str, asyncio.Future[None]] = {}
 
     async def close(self) -> None:

@@ -27,7 +27,7 @@ async def read_share_group_state(
     coordinator = ctx.services.shares.coordinator
 
     async def read(key: ShareKey, asked: PartitionData) -> PartitionResult:
-        state = await coordinator.read(key, asked.leader_epoch)
+        state = await coordinator.read(key, asked.leader_epoch, asked.number)
         return PartitionResult(
             partition=asked.partition,
             error_code=ErrorCode.NONE,

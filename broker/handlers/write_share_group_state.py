@@ -31,6 +31,7 @@ async def write_share_group_state(
             key,
             state_epoch=asked.state_epoch,
             leader_epoch=asked.leader_epoch,
+            number=asked.number,
             start_offset=asked.start_offset,
             batches=batches_of(asked),
             complete_count=asked.delivery_complete_count,

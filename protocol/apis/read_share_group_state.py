@@ -5,7 +5,7 @@ The leader of a partition asks its share coordinator when it begins to serve the
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Int8, Int16, Int32, Int64, Text, Uuid, always, message
+from anabranch.protocol.wire import Int8, Int16, Int32, Int64, Text, Uuid, always, message, tagged
 
 
 @message
@@ -13,6 +13,8 @@ class PartitionData:
     partition: Int32
     leader_epoch: Int32
     """What is written under an older one is refused from now on."""
+    number: Int64 = tagged(2549, since=0, absent=-1)
+    """What this leader has asked before, and comes only now, is refused too."""
 
 
 @message

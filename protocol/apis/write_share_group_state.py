@@ -5,7 +5,7 @@ v1   how many records behind the start are done                                 
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Int8, Int16, Int32, Int64, Text, Uuid, always, message, since
+from anabranch.protocol.wire import Int8, Int16, Int32, Int64, Text, Uuid, always, message, since, tagged
 
 
 @message
@@ -28,6 +28,8 @@ class PartitionData:
     delivery_complete_count: Int32 = since(1, absent=-1)
     state_batches: list[StateBatch]
     """What has changed."""
+    number: Int64 = tagged(2549, since=0, absent=-1)
+    """Grows with each request of one leader: what comes behind a later one is refused."""
 
 
 @message

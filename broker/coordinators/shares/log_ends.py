@@ -34,7 +34,7 @@ class LogEnds:
     ) -> None:
         self._replicas = replicas
         self._metadata = metadata
-        self._peers = PeerConnections(settings, metadata, name="share-ends")
+        self._peers = PeerConnections(settings, metadata, name="group-coordinator")
 
     async def close(self) -> None:
         """Ask nobody any more."""

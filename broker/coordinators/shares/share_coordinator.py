@@ -2,10 +2,11 @@
 
 A state belongs to the partition of `__share_group_state` that its key hashes to, and the leader of that partition keeps
 it. A change is written before the memory follows, one at a time for each key: a snapshot must hold what was written
-before it. What lies below the oldest snapshot that still counts is deleted, and a snapshot that many records lie behind
-is written anew: a state that does not change any more, as that of a partition that was merged away, would keep them
-all. Leaders of partitions that were replaced
-are fenced by their leader epoch, and lives of a group that are over by their state epoch.
+before it. Of one leader's requests none is carried out behind a later one. Leaders of partitions that were replaced are
+fenced by their leader epoch, and lives of a group that are over by their state epoch.
+
+What lies below the oldest snapshot that still counts is deleted. A snapshot that many records lie behind is written
+anew: a state that does not change any more, as that of a partition that was merged away, would keep them all.
 
 Source: Kafka's `ShareCoordinatorService`, `ShareCoordinatorShard`, `ShareCoordinatorOffsetsManager`.
 """
@@ -14,8 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
     from anabranch.broker.replication.replica_manager import ReplicaManager
 
 log: Final = logging.getLogger(__name__)
+UNNUMBERED: Final = -1
+"""A request of somebody who does not number them."""
 
 
 def name_of(key: ShareKey) -> str:
@@ -63,10 +67,21 @@ class ShareShard:
     snapshots: dict[ShareKey, int] = field(default_factory=dict)
     """The offset of each key's last snapshot."""
     turns: dict[ShareKey, asyncio.Lock] = field(default_factory=dict)
+    latest: dict[ShareKey, tuple[int, int]] = field(default_factory=dict)
+    """The leader epoch and number of the last request of a leader."""
     renewing: ShareKey | None = None
     """The key whose snapshot is written anew."""
     lost: set[bytes] = field(default_factory=set)
     """The ids of topics that were deleted while this was loading."""
+
+    def follow(self, key: ShareKey, leader_epoch: int, number: int) -> None:
+        """Take note of a leader's request. Raises FENCED_LEADER_EPOCH if it comes behind a later one."""
+        if number == UNNUMBERED:
+            return
+        latest = self.latest.get(key, (UNNUMBERED, UNNUMBERED))
+        if (leader_epoch, number) < latest:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"request {number} comes behind {latest[1]} of {key}")
+        self.latest[key] = leader_epoch, number
 
     def apply(self, entry: Put | Settle) -> None:
         """Take in the next entry of the journal while loading. Raises DecodeError."""
@@ -139,7 +154,7 @@ class ShareCoordinator:
     async def initialize(self, key: ShareKey, state_epoch: int, start_offset: int) -> None:
         """A life of the group in this partition begins. Raises FENCED_STATE_EPOCH, and what a journal raises."""
         shard, before = self._known(key)
-        async with _turn(shard, key):
+        async with self._turn(shard, key):
             before = shard.states.get(key)
             if before is not None:
                 before.fence(leader_epoch=before.leader_epoch, state_epoch=state_epoch)
@@ -151,17 +166,19 @@ class ShareCoordinator:
             )
             await self._snapshot(shard, key, state)
 
-    async def read(self, key: ShareKey, leader_epoch: int) -> ShareState:
+    async def read(self, key: ShareKey, leader_epoch: int, number: int = UNNUMBERED) -> ShareState:
         """Where a group stands, for a leader of the partition, which fences those before it by asking.
 
-        Raises FENCED_LEADER_EPOCH.
+        What it has asked itself under lower numbers is over, too. Raises FENCED_LEADER_EPOCH.
         """
         shard, state = self._known(key)
-        async with _turn(shard, key):
+        async with self._turn(shard, key):
             state = shard.states.get(key)
             if state is None:
                 return ShareState()
             state.fence(leader_epoch=leader_epoch)
+            shard.latest.pop(key, None)  # a leader that has started again counts anew
+            shard.follow(key, leader_epoch, number)
             if leader_epoch > state.leader_epoch:
                 await self._update(
                     shard, key, state, state.start_offset, [], state.delivery_complete_count, leader_epoch
@@ -177,34 +194,44 @@ class ShareCoordinator:
         start_offset: int,
         batches: Sequence[StateBatch],
         complete_count: int,
+        number: int = UNNUMBERED,
     ) -> None:
         """What became of records. Raises FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION."""
         shard, _ = self._known(key)
-        async with _turn(shard, key):
+        async with self._turn(shard, key):
             state = shard.states.get(key)
             if state is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{key} was never initialized")
             state.fence(leader_epoch=leader_epoch, state_epoch=state_epoch)
             if state_epoch > state.state_epoch:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"state epoch {state_epoch} has not begun")
+            shard.follow(key, leader_epoch, number)
             await self._update(shard, key, state, start_offset, batches, complete_count, leader_epoch)
 
     async def delete(self, key: ShareKey) -> None:
         """The group shares this partition no longer; harmless where it never did, or whose topic is gone."""
         shard = self._leadership.shard_of(name_of(key))
-        async with _turn(shard, key):
+        async with self._turn(shard, key):
             if key in shard.states:
                 tombstones = [(encode_key(key, kind), None) for kind in (SNAPSHOT, UPDATE)]
                 await self._journal.append(shard.partition, tombstones, TRANSACTION_ERRORS)
                 self._check_current(shard)
                 del shard.states[key]
                 shard.snapshots.pop(key, None)
+                shard.latest.pop(key, None)
         shard.turns.pop(key, None)
         self._prune(shard)
 
     def summary(self, key: ShareKey) -> ShareState:
         """Where a group stands, for who only wants to know."""
         return self._known(key)[1] or ShareState()
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, shard: ShareShard, key: ShareKey) -> AsyncIterator[None]:
+        """One change of a state at a time; whoever waits for it while the leadership goes away is refused."""
+        async with shard.turns.setdefault(key, asyncio.Lock()):
+            self._check_current(shard)
+            yield
 
     def _known(self, key: ShareKey) -> tuple[ShareShard, ShareState | None]:
         """Where a state is kept, and the state if there is one.
@@ -282,7 +309,7 @@ class ShareCoordinator:
 
     async def _renew(self, shard: ShareShard, key: ShareKey) -> None:
         try:
-            async with _turn(shard, key):
+            async with self._turn(shard, key):
                 state = shard.states.get(key)
                 if state is not None:
                     await self._snapshot(shard, key, state.next_snapshot())
@@ -313,10 +340,3 @@ class ShareCoordinator:
             await self.delete(key)
         except KafkaError as error:
             log.info("%s: its topic is gone, and it is kept for now: %s", key, error)
-
-
-def _turn(shard: ShareShard, key: ShareKey) -> asyncio.Lock:
-    lock = shard.turns.get(key)
-    if lock is None:
-        lock = shard.turns[key] = asyncio.Lock()
-    return lock

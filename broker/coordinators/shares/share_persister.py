@@ -2,11 +2,14 @@
 
 Which broker keeps the state of a key follows from the leaders of `__share_group_state`. Who is asked and is not that
 broker, or does not know yet, is asked again a little later, until the time of a request is over. What is asked twice
-changes nothing the second time. Source: Kafka's `PersisterStateManager`, `DefaultStatePersister`.
+changes nothing the second time. A request that was given up may still be on its way, or lie in the buffers of a broker
+that is frozen: so a leader numbers what it asks, and what comes behind a later one is refused. (Kafka has no such
+numbers: there it is applied.) Source: Kafka's `PersisterStateManager`, `DefaultStatePersister`.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -49,7 +52,8 @@ class SharePersister:
         self._metadata = metadata
         self._rng = rng
         self._now_s = now_s
-        self._peers = PeerConnections(lambda: config.current, metadata, name="shares")
+        self._numbers = itertools.count()
+        self._peers = PeerConnections(lambda: config.current, metadata, name="share-partitions")
 
     async def close(self) -> None:
         """Ask nobody any more."""
@@ -63,7 +67,7 @@ class SharePersister:
 
     async def read(self, key: ShareKey, leader_epoch: int) -> ShareState:
         """Where the group stands; leaders of the partition before this epoch are fenced. Raises KafkaError."""
-        row = reading.PartitionData(partition=key.partition, leader_epoch=leader_epoch)
+        row = reading.PartitionData(partition=key.partition, leader_epoch=leader_epoch, number=next(self._numbers))
         topic = reading.ReadStateData(topic_id=key.topic_id, partitions=[row])
         found = await self._ask(key, reading.ReadShareGroupStateRequest(group_id=key.group, topics=[topic]))
         batches = [
@@ -89,6 +93,7 @@ class SharePersister:
             leader_epoch=leader_epoch,
             start_offset=start_offset,
             delivery_complete_count=complete_count,
+            number=next(self._numbers),
             state_batches=[
                 writing.StateBatch(
                     first_offset=one.first,

@@ -49,7 +49,7 @@ CLIENTS_ONLY: Final = frozenset(
     }
 )
 """What no broker asks of another."""
-ASKERS: Final = ("broker", "controller", "transaction-coordinator")
+ASKERS: Final = ("broker", "controller", "group-coordinator", "transaction-coordinator", "share-partitions")
 START: Final = "start"
 NO_ANSWER: Final = (*SILENT, "stale_metadata")
 HOW: Final = ("level", "after_work", "on")

@@ -42,9 +42,11 @@ UPDATES: Final = ("UpdateMetadata",)
 BROKERS_ONLY: Final = frozenset({4, 5, 6, 7, 27, 56, 58, 67})
 """LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown, WriteTxnMarkers, AlterPartition, Envelope,
 AllocateProducerIds: what no client asks."""
-BROKER_CLIENT: Final = re.compile(r"(?:broker|controller|transaction-coordinator)-(\d+)(?:-fetcher)?")
+BROKER_CLIENT: Final = re.compile(
+    r"(?:broker|controller|(?:group|transaction)-coordinator|share-partitions)-(\d+)(?:-fetcher)?"
+)
 """The client ids of brokers and controllers."""
-BROKER_NAMES: Final = ("broker-", "controller-", "transaction-coordinator-")
+BROKER_NAMES: Final = ("broker-", "controller-", "group-coordinator-", "transaction-coordinator-", "share-partitions-")
 OPEN_END: Final = 32767
 LINK: Final = re.compile(r"(\d+|\*):(\d+|\*)")
 ANY: Final = "*"

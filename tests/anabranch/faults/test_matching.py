@@ -69,6 +69,8 @@ def test_the_first_requests_of_a_connection() -> None:
         (fetch(), False),
         (dataclasses.replace(by_name("ApiVersions", 3), client_id="broker-1-fetcher"), True),
         (dataclasses.replace(by_name("ApiVersions", 3), client_id="controller-3"), True),
+        (dataclasses.replace(by_name("WriteShareGroupState", 1), client_id="share-partitions-2"), True),
+        (dataclasses.replace(by_name("OffsetForLeaderEpoch", 4), client_id="group-coordinator-2"), True),
         (dataclasses.replace(by_name("ApiVersions", 3), client_id="broker-x"), False),
     ],
 )

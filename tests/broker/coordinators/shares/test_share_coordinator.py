@@ -154,3 +154,43 @@ async def test_another_coordinator_knows_what_was_stored() -> None:
             except KafkaError:
                 await asyncio.sleep(0.01)
         assert (found.state_epoch, found.batches) == (3, [DONE])
+
+
+async def test_of_one_leaders_requests_none_is_carried_out_behind_a_later_one() -> None:
+    async with keeping() as (cluster, _, key):
+        coordinator = next(iter(cluster.nodes.values())).services.shares.coordinator
+        await coordinator.read(key, 5, 7)
+        said: dict[str, Any] = {"state_epoch": 3, "leader_epoch": 5, "start_offset": 0, "complete_count": 0}
+        await coordinator.write(key, batches=[DONE], number=9, **said)
+        with pytest.raises(KafkaError) as refused:
+            await coordinator.write(key, batches=[StateBatch(0, 4, RecordState.AVAILABLE, 1)], number=8, **said)
+        assert refused.value.code is ErrorCode.FENCED_LEADER_EPOCH
+        await coordinator.write(key, batches=[DONE], number=9, **said)  # asked again, as no answer came
+        await coordinator.write(key, batches=[DONE], **said)  # by somebody who does not count
+        assert (await coordinator.read(key, 5, 0)).batches == [DONE]
+        await coordinator.write(key, batches=[DONE], number=1, **said)  # the leader has started again
+        await coordinator.write(key, batches=[DONE], number=0, **{**said, "leader_epoch": 6})
+
+
+async def test_who_waits_while_the_leadership_goes_and_returns_changes_nothing() -> None:
+    async with keeping() as (cluster, persister, key):
+        (node,) = cluster.nodes.values()
+        coordinator = node.services.shares.coordinator
+        await persister.read(key, 5)
+        (shard,) = [one for one in coordinator.shards() if one.states]
+        (log,) = [
+            one.log
+            for one in node.services.replicas.partitions()
+            if (one.topic, one.index) == (SHARE_STATE_TOPIC, shard.partition)
+        ]
+        end = log.log_end_offset
+        async with shard.turns[key]:
+            late = asyncio.create_task(
+                coordinator.write(key, state_epoch=3, leader_epoch=5, start_offset=0, batches=[DONE], complete_count=5)
+            )
+            await asyncio.sleep(0)  # it waits for its turn
+            coordinator._leadership.on_resign(SHARE_STATE_TOPIC, shard.partition)
+            coordinator._leadership.on_leader(SHARE_STATE_TOPIC, shard.partition, shard.leader_epoch)
+        with pytest.raises(KafkaError) as refused:
+            await late
+        assert (refused.value.code, log.log_end_offset) == (ErrorCode.NOT_COORDINATOR, end)

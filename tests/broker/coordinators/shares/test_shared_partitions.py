@@ -272,3 +272,23 @@ async def test_records_of_aborted_transactions_are_done_for_groups_that_read_wha
         got = await a.fetch(wait_ms=60_000)
         assert [value for value in got.values.values() if b"ted" in value] == [b"committed"]
         assert min(first for first, _, _ in got.acquired) == 1, "the first record is archived"
+
+
+async def test_a_change_that_comes_late_to_its_coordinator_does_not_take_back_a_later_one() -> None:
+    """Its leader has asked again meanwhile, or given up; what a member was told of a later one has to hold."""
+    async with sharing(request_timeout_ms="2000") as cluster, members(cluster, "a", "b") as (a, b):
+        await begun(a, b)
+        await send(cluster, 2)
+        assert list((await a.fetch()).values) == [0, 1]
+        late = cluster.faults.add(api="WriteShareGroupState", between_brokers=True, times=1, hold=True)
+        await a.acknowledge(1, 1, RELEASE)
+        assert late.hits == 1
+        await a.fetch()
+        assert await a.acknowledge(1, 1, ACCEPT) == (0, 0)
+        late.release()
+        for one in (a, b):
+            await one.close()  # nobody reads any more: whoever comes next begins with what is stored
+        again = Member(cluster, "c")
+        await again.join()
+        assert list((await again.fetch(wait_ms=60_000)).values) == [0]
+        await again.close()
