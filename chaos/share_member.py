@@ -133,38 +133,52 @@ class ShareMember:
     # --- records -------------------------------------------------------------------------------------------------
 
     async def poll(self, max_records: int, max_wait_ms: int) -> list[SharedRecord]:
-        """What the leaders hand out, one after the other; what was to be said goes with it. Raises what goes wrong."""
+        """What the leaders hand out, one after the other; what was to be said goes with it.
+
+        One that does not answer, or refuses, keeps nothing back that the others hand out, as in Java's share consumer:
+        the next poll finds out who leads now. Raises what went wrong where nobody has handed out anything.
+        """
         got: list[SharedRecord] = []
-        try:
-            by_leader = await self._assigned_by_leader()
-            for node in self._rng.sample(sorted(by_leader), len(by_leader)):
+        failed: BaseException | None = None
+        by_leader = await self._assigned_by_leader()
+        for node in self._rng.sample(sorted(by_leader), len(by_leader)):
+            wait_ms = 0 if got else max_wait_ms
+            try:
                 session = await self._session(node)
-                wait_ms = 0 if got else max_wait_ms
                 got += await session.fetch(by_leader[node], max_records=max_records, max_wait_ms=wait_ms)
+            except FAILURES as error:
+                self._leaders, failed = None, error
+            else:
                 if session.sent_away:
-                    self._leaders = None  # the next poll finds out who leads now
-            for node in self._sessions.keys() - by_leader.keys():
+                    self._leaders = None
+        for node in self._sessions.keys() - by_leader.keys():
+            with contextlib.suppress(*FAILURES):
                 await self._sessions.pop(node).finish()
-        except (OSError, TimeoutError):
-            self._leaders = None
-            raise
+        if failed is not None and not got:
+            raise failed
         if not by_leader:
             await asyncio.sleep(self._heartbeat_s)
         return got
 
     async def say(self, sayings: Iterable[Saying], *, later: bool = False) -> None:
-        """Say what becomes of records; `later` with the next fetch. Raises what goes wrong."""
+        """Say what becomes of records; `later` with the next fetch. Raises what went wrong, once all were told."""
         by_session: dict[ShareSession, list[Saying]] = defaultdict(list)
         for one in sayings:
             if one.record.session.lives:
                 by_session[one.record.session].append(one)
             else:
                 one.settle(False)  # the lock is gone with the session
+        failed: BaseException | None = None
         for session, ones in by_session.items():
             if later and Verdict.RENEW not in {one.verdict for one in ones}:
                 session.say_later(ones)
-            else:
+                continue
+            try:
                 await session.say(ones)
+            except FAILURES as error:
+                failed = error
+        if failed is not None:
+            raise failed
 
     # --- brokers -------------------------------------------------------------------------------------------------
 

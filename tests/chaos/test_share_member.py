@@ -9,9 +9,11 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
+from anabranch import Admin, NewTopic, Producer
 from anabranch.chaos.share_member import ShareMember, begin_at_earliest
 from anabranch.chaos.share_session import Saying, SharedRecord, Verdict
 from anabranch.cluster import Cluster
@@ -21,11 +23,22 @@ from tests.broker.coordinators.shares.sharing import TOPIC, send, sharing
 GROUP = "g"
 
 
+class InOrder(random.Random):
+    """Asks one leader first."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__()
+        self._first = first
+
+    def sample(self, population: Any, k: int, *, counts: Any = None) -> list[Any]:
+        return sorted(population, key=lambda one: one != self._first)
+
+
 @asynccontextmanager
-async def reading(cluster: Cluster, name: str) -> AsyncIterator[ShareMember]:
+async def reading(cluster: Cluster, name: str, topic: str = TOPIC) -> AsyncIterator[ShareMember]:
     servers = cluster.bootstrap_servers.split(",")
     await begin_at_earliest(servers[0], GROUP)
-    member = ShareMember(servers, GROUP, name, TOPIC, rng=random.Random(name), heartbeat_s=0.1)
+    member = ShareMember(servers, GROUP, name, topic, rng=random.Random(name), heartbeat_s=0.1)
     beating = asyncio.create_task(member.beat_forever())
     try:
         yield member
@@ -120,6 +133,32 @@ async def test_a_member_goes_on_with_the_next_leader() -> None:
                 except (KafkaError, OSError, TimeoutError):
                     await asyncio.sleep(0.05)
             assert (got[0].offset, got[0].session.node != zero.session.node) == (1, True)
+
+
+async def test_a_leader_that_is_dead_keeps_nothing_back_that_others_hand_out() -> None:
+    async with sharing(2) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name="alone", partitions=2, replication_factor=1)])
+        known = (await admin.wait_for_topic("alone")).partitions
+        living, dead = known[0].leader, known[1].leader
+        async with reading(cluster, "a", "alone") as member, Producer(cluster.bootstrap_servers) as producer:
+            for partition in (0, 1):
+                for _ in range(4):
+                    await producer.send_and_wait("alone", b"x", partition=partition)
+            held: dict[int, SharedRecord] = {}
+            while held.keys() != {living, dead}:
+                held |= {one.session.node: one for one in await member.poll(1, 0)}
+            await cluster.crash_broker(dead)
+            for first in (dead, living):
+                member._rng = InOrder(first)
+                member._leaders = {(where, index): known[index].leader for where, index in member.assigned}
+                assert [one.session.node for one in await member.poll(1, 0)] == [living]
+            outcome: dict[int, bool | None] = {}
+            sayings = [
+                Saying(held[node], Verdict.ACCEPT, lambda holds, node=node: outcome.update({node: holds}))  # type: ignore[misc]
+                for node in (dead, living)
+            ]
+            await member.say(sayings)
+            assert outcome == {dead: False, living: True}
 
 
 async def test_what_cannot_be_set_is_told() -> None:

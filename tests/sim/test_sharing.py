@@ -15,7 +15,7 @@ import pytest
 
 from anabranch.broker.coordinators.share_groups import share_heartbeat
 from anabranch.broker.coordinators.shares.in_flight import InFlight, RecordState
-from anabranch.broker.coordinators.shares.share_coordinator import ShareCoordinator
+from anabranch.broker.coordinators.shares.share_coordinator import ShareCoordinator, ShareShard
 from anabranch.broker.coordinators.shares.share_partition import SharePartition
 from anabranch.broker.coordinators.shares.share_persister import SharePersister
 from anabranch.broker.coordinators.shares.share_state import ShareState
@@ -60,6 +60,7 @@ def leaders_forget_what_was_stored(patch: pytest.MonkeyPatch) -> None:
 
 def nothing_is_fenced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ShareState, "fence", lambda state, **epochs: None)
+    patch.setattr(ShareShard, "follow", lambda shard, *request: None)
 
 
 def locks_never_run_out(patch: pytest.MonkeyPatch) -> None:
