@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -29,7 +29,6 @@ from anabranch.clients.replica_admin import (
 )
 from anabranch.clients.security import SecurityArguments
 from anabranch.clients.security_config import make_security
-from anabranch.clients.shrinking import check_shrink
 from anabranch.clients.token_admin import DelegationToken, create_token, describe_tokens, expire_token, renew_token
 from anabranch.clients.user_admin import ITERATIONS, delete_user, describe_users, set_password
 from anabranch.protocol.acls import Acl, AclFilter, ResourcePattern
@@ -250,21 +249,7 @@ class Admin:
                 REQUEST_TIMED_OUT when publishing takes longer than the request timeout: the resize goes on,
                 `wait_for_generation` waits for it.
         """
-        wanted = CreatePartitionsTopic(name=topic, count=count, assignments=None)
-        try:
-            await self._resize(wanted, validate_only)
-        except KafkaError as refused:
-            if not allow_shrink or refused.code is not ErrorCode.INVALID_PARTITIONS:
-                raise
-        else:
-            return
-        shrunk = replace(wanted, allow_shrink=True)
-        await self._resize(shrunk, validate_only=True)  # the controller alone knows whether it would be fewer
-        await check_shrink(self.network, await self.describe_topic(topic))
-        if not validate_only:
-            await self._resize(shrunk, validate_only=False)
-
-    async def _resize(self, wanted: CreatePartitionsTopic, validate_only: bool) -> None:
+        wanted = CreatePartitionsTopic(name=topic, count=count, assignments=None, allow_shrink=allow_shrink)
         request = CreatePartitionsRequest(topics=[wanted], timeout_ms=self._timeout_ms, validate_only=validate_only)
         attempts = _Attempts()
         response: CreatePartitionsResponse = await self._change(

@@ -26,7 +26,7 @@ from anabranch.protocol.apis.offset_commit import (
     OffsetCommitResponse,
 )
 from anabranch.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
-from anabranch.protocol.consumer_protocol import decode_assignment, decode_subscription
+from anabranch.protocol.consumer_protocol import decode_assignment
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -48,8 +48,6 @@ class Member:
     client_id: str
     host: str
     partitions: tuple[TopicPartition, ...]
-    topics: tuple[str, ...] = ()
-    """What it subscribes to, if that can be told."""
     holds_gates: bool = False
     """Whether it keeps the order of keys across resizes itself."""
     epoch: int | None = None
@@ -140,7 +138,6 @@ async def describe_group(network: Network, group_id: str) -> Group:
             one.client_id,
             one.client_host,
             _assigned(one.member_assignment),
-            _subscribed(one.member_metadata or one.subscription),
             one.holds_gates,
         )
         for one in row.members
@@ -172,7 +169,6 @@ async def _describe_by_broker(network: Network, group_id: str) -> Group:
                 for topic in one.assignment.topic_partitions
                 for index in topic.partitions
             ),
-            tuple(one.subscribed_topic_names),
             one.holds_gates,
             one.member_epoch,
         )
@@ -233,13 +229,6 @@ async def delete_group(network: Network, group_id: str) -> None:
 
 def _withheld(topics: Sequence[WithheldTopic]) -> dict[TopicPartition, str]:
     return {TopicPartition(topic.name, one.partition_index): one.reason for topic in topics for one in topic.partitions}
-
-
-def _subscribed(metadata: bytes) -> tuple[str, ...]:
-    try:
-        return tuple(decode_subscription(metadata).topics)
-    except DecodeError:
-        return ()  # the group is of another protocol, or not stable
 
 
 def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:

@@ -59,7 +59,6 @@ async def describe_share_group(network: Network, group_id: str) -> Group:
                 for topic in one.assignment.topic_partitions
                 for index in topic.partitions
             ),
-            tuple(one.subscribed_topic_names),
             epoch=one.member_epoch,
         )
         for one in row.members
@@ -71,14 +70,12 @@ async def describe_streams_group(network: Network, group_id: str) -> Group:
     """Describe a group of Kafka Streams whose broker deals the tasks: each member reads what its topology does."""
     row = await _described(network, group_id, StreamsGroupDescribeRequest(group_ids=[group_id]))
     parts = (row.topology.subtopologies if row.topology else None) or []
-    topics = tuple(name for part in parts for name in part.source_topics)
     members = tuple(
         Member(
             one.member_id,
             one.client_id,
             one.client_host,
             tuple(_read(parts, one.assignment.active_tasks)),
-            topics,
             epoch=one.member_epoch,
             tasks=_tasks(one.assignment),
         )

@@ -15,7 +15,7 @@ import contextlib
 import logging
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from anabranch.controller import describe, events
@@ -132,9 +132,14 @@ class Controller:
         answer = await self._ask(lambda token: events.ShutdownAsked(token, request))
         return answer or ControlledShutdownResponse(error_code=ErrorCode.NOT_CONTROLLER, remaining_partitions=[])
 
-    async def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-        """Grow, or shrink, topics; answers when the resizes are published or the request's time is up."""
-        answer = await self._ask(lambda token: events.PartitionsAsked(token, request))
+    async def create_partitions(
+        self, request: CreatePartitionsRequest, barred: Mapping[str, KafkaError] | None = None
+    ) -> CreatePartitionsResponse:
+        """Grow, or shrink, topics, but for those that are `barred` from shrinking.
+
+        Answers when the resizes are published or the request's time is up.
+        """
+        answer = await self._ask(lambda token: events.PartitionsAsked(token, request, barred or {}))
         return answer or CreatePartitionsResponse(
             results=[
                 CreatePartitionsTopicResult(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from anabranch.protocol.apis.elect_leaders import ElectLeadersRequest
     from anabranch.protocol.apis.list_partition_reassignments import ListPartitionReassignmentsRequest
     from anabranch.protocol.apis.update_features import UpdateFeaturesRequest
-    from anabranch.protocol.errors import ErrorCode
+    from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 @value
@@ -223,6 +223,8 @@ class PartitionsAsked:
 
     token: int
     request: CreatePartitionsRequest
+    barred: Mapping[str, KafkaError] = field(default_factory=dict)
+    """Topics that may not shrink, for the sake of those who read them, each with the refusal."""
 
 
 @value

@@ -41,7 +41,7 @@ def ask(state: ClusterState, event: PartitionsAsked) -> list[Effect]:
             pending.note(result(topic.name, ErrorCode.INVALID_REQUEST, "Duplicate topic in request."))
             continue
         queue = state.waiting.setdefault(topic.name, deque())
-        queue.append(WaitingResize(token, topic, request.validate_only))
+        queue.append(WaitingResize(token, topic, request.validate_only, event.barred.get(topic.name)))
         if len(queue) == 1:
             started += proceed(state, topic.name)
     if token in state.replies and request.timeout_ms > 0:
@@ -66,7 +66,7 @@ def proceed(state: ClusterState, name: str) -> list[Effect]:
                 known = topic_to_resize(state, name)
                 if busy(state, known):
                     return decided
-                added = checked(state, known, head.asked)
+                added = checked(state, known, head)
             except KafkaError as refused:
                 error = (refused.code, refused.message)
             else:
@@ -117,8 +117,9 @@ def settled(state: ClusterState, topic: Topic) -> bool:
     )
 
 
-def checked(state: ClusterState, topic: Topic, asked: CreatePartitionsTopic) -> Mapping[int, tuple[int, ...]]:
+def checked(state: ClusterState, topic: Topic, waiting: WaitingResize) -> Mapping[int, tuple[int, ...]]:
     """The replicas of the partitions to be added. KafkaError if the topic may not have that many partitions."""
+    asked = waiting.asked
     body, count = topic.body, asked.count
     current = body.undeleted_partition_count
     topic_size.check_count(topic.name, count)
@@ -129,6 +130,8 @@ def checked(state: ClusterState, topic: Topic, asked: CreatePartitionsTopic) -> 
     if count < current:
         check_shrink(topic, asked)
         topic_size.check_merged(state, topic.name, resize.planned(body, count, {}), count)
+        if waiting.barred is not None:
+            raise waiting.barred
         return {}
     added = to_be_added(state, topic, asked)
     check_room(topic, count, added)
@@ -174,6 +177,16 @@ def check_replicas(state: ClusterState, body: TopicBody, rows: list[tuple[int, .
                 f"Inconsistent replication factor between partitions, partition 0 has {factor} while "
                 f"partition {index} has {len(replicas)}.",
             )
+
+
+def may_be_shrink(state: ClusterState, asked: CreatePartitionsTopic) -> bool:
+    """Whether this may turn out to be a shrink when its turn comes."""
+    topic = state.topics.get(asked.name)
+    if topic is None or not asked.allow_shrink:
+        return False
+    return (
+        asked.count < topic.body.undeleted_partition_count or topic.body.plan is not None or asked.name in state.waiting
+    )
 
 
 def check_shrink(topic: Topic, asked: CreatePartitionsTopic) -> None:

@@ -18,6 +18,7 @@ from typing import Final
 from anabranch.controller.model import Broker, Features, Partition, PartitionPhase, ReplicaPhase, Topic, TopicPartition
 from anabranch.controller.settings import ControllerSettings
 from anabranch.protocol.apis.create_partitions import CreatePartitionsTopic, CreatePartitionsTopicResult
+from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.wire import ZERO_UUID
 
 LEADERLESS: Final = frozenset({PartitionPhase.NEW, PartitionPhase.OFFLINE})
@@ -30,6 +31,8 @@ class WaitingResize:
     token: int
     asked: CreatePartitionsTopic
     validate_only: bool = False
+    barred: KafkaError | None = None
+    """With what it is refused if it turns out to be a shrink."""
     begun: bool = False
 
 

@@ -23,6 +23,7 @@ from anabranch.broker.coordinators.classic_group import Group
 from anabranch.broker.coordinators.consumer_group_requests import ConsumerGroupRequests
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
+from anabranch.broker.coordinators.gateless_readers import gateless_readers
 from anabranch.broker.coordinators.group_events import (
     Answer,
     Assignable,
@@ -478,6 +479,15 @@ class GroupCoordinator:
     def loading(self) -> bool:
         """Whether `groups` may be incomplete."""
         return self.table.leadership.loading
+
+    @property
+    def coordinated(self) -> list[int]:
+        """The partitions of `__consumer_offsets` whose groups are all in `groups`."""
+        return [shard.partition for shard in self.table.leadership.shards.values() if not shard.loading]
+
+    def gateless_readers(self, group: AnyGroup, topic: str) -> list[str]:
+        """The members of a group that read a topic and hold no gates, by name and address."""
+        return gateless_readers(group, topic, self.consumers.topics.of(group.group_id, gated=False))
 
     async def delete(self, group_id: str) -> None:
         """Forget an Empty group and its offsets. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""

@@ -38,6 +38,7 @@ from anabranch.protocol.order_gates import UNKNOWN
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from anabranch.broker.config import TopicConfig
     from anabranch.broker.coordinators.background import Background
     from anabranch.broker.coordinators.segment_ends import SegmentEnds
     from anabranch.broker.coordinators.shards import Slot
@@ -135,13 +136,7 @@ class GroupGates:
         return topic
 
     def _holds(self, image: TopicImage) -> bool:
-        config = self._configs.get(image.name)
-        if image.base < 1 or config.reshard_legacy_consumers == "ignore":
-            return False
-        if config.reshard_legacy_consumers == "gate":
-            return True
-        asked = image.stamped or config.reshard_legacy_producers in ("refuse", "verify")
-        return asked and config.enable_ordered_delivery
+        return image.base >= 1 and are_held(self._configs.get(image.name), stamped=image.stamped)
 
     async def _take_note(self, slot: Slot, topic: GatedTopic) -> None:
         name, generation = topic.image.name, topic.image.generation
@@ -362,6 +357,13 @@ async def insisting(ask: Callable[[], Awaitable[Found]]) -> Found:
         except (ConnectionLoss, SessionExpired) as error:
             log.info("ZooKeeper does not say which topics are gated: %s", error)
             await asyncio.sleep(RETRY_S)
+
+
+def are_held(config: TopicConfig, *, stamped: bool) -> bool:
+    """Whether coordinators hold gates on a topic of this configuration, with stamped batches in it or without."""
+    if config.reshard_legacy_consumers != "auto":
+        return config.reshard_legacy_consumers == "gate"
+    return config.enable_ordered_delivery and (stamped or config.reshard_legacy_producers in ("refuse", "verify"))
 
 
 def partitions_of(assignment: bytes) -> list[TopicPartition]:

@@ -191,17 +191,11 @@ def described(group: Group, withheld: Mapping[tuple[str, int], str]) -> Describe
                 member_metadata=member.metadata(group.protocol) if stable else b"",
                 member_assignment=member.assignment if stable else b"",
                 holds_gates=member.holds_gates,
-                subscription=b"" if stable or member.holds_gates else subscription_of(group, member),
             )
             for member in group.members
         ],
         withheld=withheld_topics(withheld),
     )
-
-
-def subscription_of(group: Group, member: Member) -> bytes:
-    """What a consumer subscribes to, under the protocol that it likes best."""
-    return member.protocols[0][1] if group.protocol_type == "consumer" and member.protocols else b""
 
 
 def withheld_topics(withheld: Mapping[tuple[str, int], str]) -> list[WithheldTopic]:

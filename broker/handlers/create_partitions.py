@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from anabranch.broker import admin
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.mutation_spending import Spending
 from anabranch.broker.rights import may
+from anabranch.broker.shrinking import barred
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.create_partitions import (
     CreatePartitionsRequest,
@@ -20,6 +22,9 @@ from anabranch.protocol.apis.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from anabranch.controller.controller import Controller
 
 FIRST_VERSION_WITH_STRICT_QUOTA = 3
 
@@ -37,7 +42,7 @@ async def create_partitions(ctx: RequestContext, request: CreatePartitionsReques
         response: CreatePartitionsResponse = await admin.at_controller(
             ctx.services,
             request,
-            lambda controller: controller.create_partitions(request),
+            lambda controller: decided(ctx, controller, request),
             timeout_ms=request.timeout_ms,
         )
     except KafkaError as error:
@@ -45,6 +50,13 @@ async def create_partitions(ctx: RequestContext, request: CreatePartitionsReques
     response.throttle_time_ms = max(response.throttle_time_ms, spending.wait_ms)
     response.results = [*response.results, *refused]
     return response
+
+
+async def decided(
+    ctx: RequestContext, controller: Controller, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
+    """The answer of this node's controller, told what may not shrink for the sake of its readers."""
+    return await controller.create_partitions(request, await barred(ctx.services, controller, request))
 
 
 def forbidden(ctx: RequestContext, request: CreatePartitionsRequest) -> list[CreatePartitionsTopicResult]:

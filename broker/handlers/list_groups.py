@@ -2,9 +2,15 @@
 
 Versions 0 to 5. v4 filters by state, v5 by type: "classic", "consumer" if the broker assigns, "share", or "streams". A
 group that is still being loaded is missing, and the error COORDINATOR_LOAD_IN_PROGRESS says so.
+
+With our tag `readers_of` only those are listed that read a topic with members that hold no gates. A controller asks so
+before a topic shrinks, and has to know whether it was told of all: so it is told which partitions of
+`__consumer_offsets` were looked at, unless somebody asks who may not know of every group.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.coordinators.classic_group import Group
@@ -16,12 +22,18 @@ from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from anabranch.protocol.errors import ErrorCode
 
+if TYPE_CHECKING:
+    from anabranch.broker.coordinators.group_coordinator import GroupCoordinator
+
 
 @handles(ListGroupsRequest, versions="0-5")
 async def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     """List those that pass the filters."""
     coordinator = ctx.services.groups
-    everything = may(ctx, Operation.DESCRIBE, ResourceType.CLUSTER)
+    topic = request.readers_of
+    everything = may(ctx, Operation.DESCRIBE, ResourceType.CLUSTER) or (
+        topic != "" and may(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    )
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     groups = [
@@ -37,7 +49,22 @@ async def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGr
         and (not types or type_of(group) in types)
     ]
     error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if coordinator.loading else ErrorCode.NONE
-    return ListGroupsResponse(error_code=error, groups=groups)
+    response = ListGroupsResponse(error_code=error, groups=groups)
+    if topic:
+        response.groups = [row for row in groups if read_without_gates(coordinator, row, topic)]
+        response.coordinated = coordinator.coordinated if everything else []
+    return response
+
+
+def read_without_gates(coordinator: GroupCoordinator, row: ListedGroup, topic: str) -> bool:
+    """Whether a group reads the topic with members that hold no gates; note in its row which."""
+    group = coordinator.table.slots[row.group_id].group
+    found = coordinator.gateless_readers(group, topic)
+    if found:
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        row.readers = f"{min(found)}{more}"
+        row.protocol = group.protocol or "" if isinstance(group, Group) else group.protocol_type
+    return bool(found)
 
 
 def type_of(group: AnyGroup) -> str:

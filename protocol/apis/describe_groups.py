@@ -26,8 +26,6 @@ class DescribedGroupMember:
     member_assignment: Bytes
     holds_gates: Boolean = tagged(2547, since=5, absent=False)
     """Whether the member keeps the order of keys across resizes itself."""
-    subscription: Bytes = tagged(2548, since=5, absent=b"")
-    """What a member without gates said when it joined, while the group rebalances: `member_metadata` is empty then."""
 
 
 @message

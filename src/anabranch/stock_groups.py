@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from anabranch.clients.group_admin import STREAMS, Group
-from anabranch.clients.shrinking import GATES, are_gated, stock_groups, told
+from anabranch.clients.group_admin import STREAMS
+from anabranch.clients.stock_readers import GATES, are_gated, stock_readers, told
 from anabranch.protocol.errors import KafkaError
 from anabranch.streams_groups import STREAM
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from anabranch.clients.admin import Admin
     from anabranch.clients.config_admin import ConfigEntry
     from anabranch.clients.metadata import Topic
+    from anabranch.protocol.apis.list_groups import ListedGroup
 
 _NAMED_MAX: Final = 5
 _HEAD: Final = "  stock consumers     "
@@ -23,18 +24,20 @@ _MORE: Final = " " * len(_HEAD)
 async def plan(admin: Admin, topic: Topic, count: int, configs: Mapping[str, ConfigEntry]) -> list[str]:
     """What becomes of these groups once the topic has `count` partitions."""
     try:
-        groups = await stock_groups(admin.network, topic.name)
+        groups = await stock_readers(admin.network, topic.name)
     except (KafkaError, ConnectionError, TimeoutError) as error:
         return [f"{_HEAD}which groups read it is not known: {error}"]
     others = [one for one in groups if one.protocol not in (STREAM, STREAMS)]  # of which `streams_lines` tells
     return group_lines(topic, count, configs, others)
 
 
-def group_lines(topic: Topic, count: int, configs: Mapping[str, ConfigEntry], groups: Sequence[Group]) -> list[str]:
+def group_lines(
+    topic: Topic, count: int, configs: Mapping[str, ConfigEntry], groups: Sequence[ListedGroup]
+) -> list[str]:
     """What becomes of these groups once the topic has `count` partitions."""
     if topic.lineage is None or not groups or GATES not in configs:
         return []
-    names = [told(group, topic.name) for group in groups[:_NAMED_MAX]]
+    names = [told(group) for group in groups[:_NAMED_MAX]]
     if len(groups) > _NAMED_MAX:
         names.append(f"and {len(groups) - _NAMED_MAX} more")
     lines = [f"{_HEAD}read it in {names[0]}", *(f"{_MORE}{name}" for name in names[1:])]

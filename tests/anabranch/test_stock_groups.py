@@ -7,23 +7,22 @@ from dataclasses import replace
 import pytest
 
 from anabranch.clients.config_admin import ConfigEntry
-from anabranch.clients.group_admin import Group, Member
 from anabranch.clients.metadata import Topic
-from anabranch.clients.shrinking import GATES, ORDERED, PRODUCERS, SHRINK
+from anabranch.clients.stock_readers import GATES, ORDERED, PRODUCERS
+from anabranch.protocol.apis.list_groups import ListedGroup
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import Lineage
-from anabranch.protocol.topic_partition import TopicPartition
 from anabranch.stock_groups import group_lines, plan
 from tests.broker.coordinators.stock_members import TOPIC
 from tests.broker.coordinators.test_group_gates import orders
 
 KNOWN = Topic(TOPIC, b"", {}, lineage=Lineage(1, [(0, 4)]))
-STRANGER = Member("m-1", "rdkafka", "/10.0.0.7", (TopicPartition(TOPIC, 0),))
+READERS = "rdkafka/10.0.0.7 and 1 more"
 DEFAULT, TOPIC_SOURCE = 5, 1
 
 
 def configured(**set_here: str) -> dict[str, ConfigEntry]:
-    values = {GATES: "auto", SHRINK: "auto", PRODUCERS: "auto", ORDERED: "true"}
+    values = {GATES: "auto", PRODUCERS: "auto", ORDERED: "true"}
     set_names = {name.replace("_", "."): text for name, text in set_here.items()}
     return {
         name: ConfigEntry(
@@ -37,8 +36,12 @@ def configured(**set_here: str) -> dict[str, ConfigEntry]:
     }
 
 
+def listed(group_id: str, protocol: str = "range") -> ListedGroup:
+    return ListedGroup(group_id=group_id, protocol_type="consumer", readers=READERS, protocol=protocol)
+
+
 def told(count: int, *, stamped: bool = True, groups: int = 1, **set_here: str) -> str:
-    readers = [Group(f"readers-{number}", "Stable", "range", (STRANGER, STRANGER)) for number in range(groups)]
+    readers = [listed(f"readers-{number}") for number in range(groups)]
     return "\n".join(group_lines(replace(KNOWN, stamped=stamped), count, configured(**set_here), readers))
 
 
@@ -57,18 +60,18 @@ def test_growth_keeps_the_order_where_somebody_has_asked_for_it() -> None:
 
 
 async def test_a_plan_leaves_kafka_streams_to_its_own_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def found(_network: object, _topic: str) -> list[Group]:
-        return [Group("app", "Stable", protocol, (STRANGER,)) for protocol in ("stream", "streams", "range")]
+    async def found(_network: object, _topic: str) -> list[ListedGroup]:
+        return [listed("app", protocol) for protocol in ("stream", "streams", "range")]
 
-    monkeypatch.setattr("anabranch.stock_groups.stock_groups", found)
+    monkeypatch.setattr("anabranch.stock_groups.stock_readers", found)
     async with orders() as (_, admin, _):
         assert len(await plan(admin, KNOWN, 5, configured())) == 2
 
 
 async def test_a_plan_says_so_if_the_groups_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fails(_network: object, _topic: str) -> list[Group]:
+    async def fails(_network: object, _topic: str) -> list[ListedGroup]:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no")
 
-    monkeypatch.setattr("anabranch.stock_groups.stock_groups", fails)
+    monkeypatch.setattr("anabranch.stock_groups.stock_readers", fails)
     async with orders() as (_, admin, _):
         assert "is not known" in (await plan(admin, KNOWN, 2, {}))[0]

@@ -10,13 +10,14 @@ import pytest
 from anabranch.controller import events
 from anabranch.controller.features import RESHARD, SAFE_DOWNGRADE
 from anabranch.controller.model import Features
+from anabranch.controller.resize_requests import may_be_shrink
 from anabranch.protocol.apis.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
 from anabranch.protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.controller.world import Term, World, broker, started
 
 
@@ -132,6 +133,34 @@ def test_requests_for_one_topic_wait_for_each_other() -> None:
     term.brokers_changed()
     assert [term.replies[token].results[0].error_code for token in (1, 2, 3)] == [0, 0, 0]
     assert [count for _, count in world.topics["t"].body.history] == [4, 6, 8, 5]
+
+
+@pytest.mark.parametrize("barred", [True, False])
+def test_what_turns_out_to_be_a_shrink_is_refused_when_its_turn_comes(barred: bool) -> None:
+    world, term = started(partitions=4)
+    held_up(world)
+    assert not may_be_shrink(term.state, wish(5, shrink=True))
+    assert may_be_shrink(term.state, wish(3, shrink=True)) and not may_be_shrink(term.state, wish(3))
+    assert term.resize("t", 6) is None
+    assert may_be_shrink(term.state, wish(5, shrink=True)), "more than now, and fewer than then"
+    assert not may_be_shrink(term.state, wish(5, "no such topic", shrink=True))
+    request = CreatePartitionsRequest(topics=[wish(5, shrink=True)], timeout_ms=1000, validate_only=False)
+    refusals = {"t": KafkaError(ErrorCode.POLICY_VIOLATION, "somebody reads it")} if barred else {}
+    term.happen(events.PartitionsAsked(5, request, refusals))
+    leader = world.state("t", 0).leader
+    world.silent.clear()
+    world.add_brokers(leader)
+    term.brokers_changed()
+    (row,) = term.replies[5].results
+    assert (row.error_code, row.error_message) == ((44, "somebody reads it") if barred else (0, None))
+    assert world.topics["t"].body.undeleted_partition_count == (6 if barred else 5)
+
+
+def test_who_may_not_shrink_may_grow() -> None:
+    _, term = started(partitions=4)
+    request = CreatePartitionsRequest(topics=[wish(5, shrink=True)], timeout_ms=1000, validate_only=False)
+    term.happen(events.PartitionsAsked(5, request, {"t": KafkaError(ErrorCode.POLICY_VIOLATION)}))
+    assert term.replies[5].results[0].error_code == 0
 
 
 def test_patience_ends_but_the_resize_goes_on() -> None:

@@ -198,14 +198,14 @@ def alter(name: str, partitions: int, dry_run: bool, bootstrap: str, timeout_s: 
 
     async def act(admin: Admin) -> None:
         from anabranch import stock_groups, stock_producers
-        from anabranch.clients import shrinking
+        from anabranch.clients import stock_readers
         from anabranch.resizing import plan_lines
         from anabranch.streams_groups import streams_lines
 
         topic = await admin.describe_topic(name)
         for line in plan_lines(topic, partitions):
             click.echo(line)
-        names = {*stock_producers.PROPERTIES, *shrinking.PROPERTIES}
+        names = {*stock_producers.PROPERTIES, *stock_readers.PROPERTIES}
         configs = await admin.describe_configs(name, names=sorted(names))
         for line in (
             *stock_producers.stock_lines(topic, partitions, configs),

@@ -339,6 +339,18 @@ async def test_what_is_hidden_is_answered_as_if_it_were_not_there(place: Place) 
     assert (told.error_code, told.name, told.topic_id) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, hidden_id)
 
 
+async def test_only_who_may_know_of_every_group_is_told_that_all_were_looked_at(place: Place) -> None:
+    """A controller takes nobody's silence for the word that nobody reads a topic."""
+    request = built(BY_NAME["ListGroups"].request, {"readers_of": "t"})
+    for rights, told in (
+        ((Operation.DESCRIBE, G), []),
+        ((Operation.DESCRIBE, C), [0]),
+        ((Operation.CLUSTER_ACTION, C), [0]),
+    ):
+        await place.grant(rights)
+        assert (await place.alice.call(request)).coordinated == told
+
+
 async def test_the_operations_that_are_told_are_those_that_are_allowed(place: Place) -> None:
     await place.grant((Operation.READ, T), (Operation.DELETE, G))
     asking = {"include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
