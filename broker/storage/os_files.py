@@ -6,6 +6,7 @@ again when its file is needed. A log directory may have thousands of files.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections import OrderedDict
@@ -13,9 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from anabranch.broker.storage.files import APPEND, FLUSH, BeforeWrite, Buffer, File, Files
+from anabranch.broker.storage.files import APPEND, FLUSH, NO_ROOM, BeforeWrite, Buffer, File, Files
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.clients.directory_lock import DirectoryLock
+
+log = logging.getLogger(__name__)
 
 OPEN_DESCRIPTORS_MAX: Final = 512
 """Descriptors that `OsFiles` holds at a time."""
@@ -42,8 +45,9 @@ class OsFile:
             if written < expected:
                 # The kernel says why with the next write; short writes without a reason just go on.
                 self._append_rest(descriptor, b"".join(chunks), written)
-        except OSError:
+        except OSError as reason:
             os.ftruncate(descriptor, self.size_bytes)
+            self._files.tell_of(reason)
             raise
         self.size_bytes += expected
 
@@ -82,7 +86,16 @@ class OsFiles:
         self._descriptors: OrderedDict[str, int] = OrderedDict()
         self._open_descriptors_max = open_descriptors_max
         self._lock: DirectoryLock | None = None
+        self._told = False
+        """Whether it was said that the disk is full."""
         self.before_write: BeforeWrite | None = None
+
+    def tell_of(self, reason: OSError) -> None:
+        """Log that the disk is full, if that is the reason: once for all files, until one could be written whole."""
+        if reason.errno in NO_ROOM and not self._told:
+            self._told = True
+            text = "%s takes no records, and who produces is refused until there is room: %s"
+            log.error(text, self._root, os.strerror(reason.errno))
 
     def open(self, path: str) -> File:
         """See `Files`."""
@@ -120,6 +133,7 @@ class OsFiles:
         draft = target.with_name(f"{target.name}.tmp")
         draft.write_bytes(content)
         draft.replace(target)
+        self._told = False
         self.close_descriptor(path)  # it would go on to show the file that was replaced
 
     def flush_file(self, path: str) -> None:

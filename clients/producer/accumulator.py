@@ -101,6 +101,11 @@ class Accumulator:
         """Whether the buffer is used up, so that `append` should wait."""
         return self.buffered_bytes >= self.config.buffer_bytes
 
+    @property
+    def active(self) -> Collection[PartitionQueue]:
+        """The partitions that have records to be sent, or on their way."""
+        return self._active.keys()
+
     def metrics(self) -> ProducerMetrics:
         """How much was accepted and sent, and what resizes cost."""
         return metrics_of(
@@ -403,12 +408,12 @@ class Accumulator:
         """Fail what is older than the delivery timeout (K510); whether it was stored may remain unknown."""
         for queue in list(self._active):
             for batch in [one for one in queue.unresolved if self._give_up_at(one.created_at) <= now]:
-                reason = self._why_late(queue, batch, now)
+                reason = self.why_late(queue, batch, now)
                 queue.unresolved.remove(batch)
                 queue.give_up = self.config.enable_idempotence
                 self._expired(queue, batch, reason)
             while queue.waiting and self._give_up_at(queue.waiting[0].created_at) <= now:
-                reason = self._why_late(queue, queue.waiting[0], now)
+                reason = self.why_late(queue, queue.waiting[0], now)
                 self._expired(queue, queue.waiting.popleft(), reason)
         for topic in self.topics.values():
             if topic.returned and self._give_up_at(min(created_at for _, created_at in topic.returned)) <= now:
@@ -420,7 +425,8 @@ class Accumulator:
                 self.statistics.expired_records += len(late)
         self.drop_doomed()
 
-    def _why_late(self, queue: PartitionQueue, batch: Batch, now: float) -> str:
+    def why_late(self, queue: PartitionQueue, batch: Batch, now: float) -> str:
+        """What a batch waits for, in words."""
         return why_late(
             queue,
             batch,

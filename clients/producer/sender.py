@@ -21,6 +21,7 @@ from anabranch.clients.metadata import NO_LEADER, ClusterMetadata
 from anabranch.clients.network import Network
 from anabranch.clients.producer.accumulator import Accumulator
 from anabranch.clients.producer.queues import Batch
+from anabranch.clients.producer.stall_watch import LOOK_S, StallWatch
 from anabranch.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from anabranch.protocol.apis.produce import (
     PartitionProduceData,
@@ -56,6 +57,8 @@ class Sender:
         self._sleeper: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._starved_timer: asyncio.TimerHandle | None = None
+        self._stall_watch = StallWatch()
+        self._stall_timer: asyncio.TimerHandle | None = None
         self._awake = False
         self._running = False
         self._refreshed_at = -1.0
@@ -83,7 +86,7 @@ class Sender:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        for timer in (self._timer, self._starved_timer):
+        for timer in (self._timer, self._starved_timer, self._stall_timer):
             if timer is not None:
                 timer.cancel()
 
@@ -136,6 +139,8 @@ class Sender:
                 drained = self._accumulator.drain(self._loop.time(), self._network.metadata.leader, self._may_send_to)
                 for node_id, batches in drained.requests.items():
                     self._transmit(node_id, batches)
+                if self._stall_timer is None:
+                    self._watch_for_stalls()
                 if drained.refresh:
                     self._refresh_soon()
                 transactions = self._accumulator.numbering.transactions
@@ -156,6 +161,16 @@ class Sender:
             return told
         soon = self._loop.time() + self._network.config.retry_backoff.wait_ms(1, self._rng) / 1000
         return soon if told is None else min(soon, told)
+
+    def _watch_for_stalls(self) -> None:
+        """Look every other moment while anything is to be sent, and say what stands still."""
+        self._stall_timer = None
+        active = self._accumulator.active
+        line = self._stall_watch.look(active, self._loop.time(), self._accumulator.why_late)
+        if line is not None:
+            log.warning("%s; given up after %g s", line, self._config.delivery_timeout_ms / 1000)
+        if active:
+            self._stall_timer = self._loop.call_later(LOOK_S, self._watch_for_stalls)
 
     async def _sleep(self, until: float | None) -> None:
         if self._awake:

@@ -188,7 +188,9 @@ def test_many_small_batches_in_memory_share_blocks() -> None:
     assert held < 1.25 * file.size_bytes
 
 
-def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_file_as_it_was_and_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     disk = OsFiles(tmp_path)
     file = disk.open("f")
     file.append(b"kept")
@@ -202,8 +204,14 @@ def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(os, "pwritev", half)
     monkeypatch.setattr(os, "pwrite", full)
+    for _ in range(3):
+        with pytest.raises(OSError, match="no space left"):
+            file.append(b"lost", b"too")
+    disk.write_file("checkpoint", b"there is room again")
     with pytest.raises(OSError, match="no space left"):
-        file.append(b"lost", b"too")
+        disk.open("another").append(b"lost", b"too")
+    told = f"{tmp_path} takes no records, and who produces is refused until there is room: No space left on device"
+    assert caplog.messages == [told] * 2
     monkeypatch.undo()
     assert (file.size_bytes, (tmp_path / "f").read_bytes()) == (4, b"kept")
     file.append(b"!")

@@ -212,6 +212,26 @@ async def test_silence_ends_in_another_attempt() -> None:
     assert len(broker.produced) == 2
 
 
+async def test_who_waits_is_told_what_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    told, heard = [], asyncio.Event()
+
+    def hear(text: str, *words: object) -> None:
+        told.append(text % words)
+        heard.set()
+
+    monkeypatch.setattr(sender, "LOOK_S", 0.02)
+    monkeypatch.setattr(sender.log, "warning", hear)
+    async with broker_and_producer() as (broker, producer):
+        broker.hold = asyncio.Event()
+        receipt = await producer.send("t", b"v", partition=0)
+        await heard.wait()
+        broker.hold.set()
+        await receipt
+    assert told == [
+        "t-0: records wait for 0 s to be stored: its leader was asked and has not answered; given up after 120 s"
+    ]
+
+
 async def test_acks_0_waits_for_nobody() -> None:
     async with broker_and_producer(acks=0) as (broker, producer):
         broker.hold = asyncio.Event()

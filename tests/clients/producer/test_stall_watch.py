@@ -1,0 +1,50 @@
+"""Which records stand still, and that each is told of once."""
+
+from __future__ import annotations
+
+from anabranch.clients.producer.queues import Batch, PartitionQueue, TopicQueues
+from anabranch.clients.producer.stall_watch import StallWatch
+
+
+def queue_of(index: int, *created_at: float) -> PartitionQueue:
+    queue = PartitionQueue(TopicQueues("t"), index)
+    queue.unresolved.extend(Batch(queue, one) for one in created_at)
+    return queue
+
+
+def why(_queue: PartitionQueue, _batch: Batch, _now: float) -> str:
+    return "the disk is full"
+
+
+def test_the_same_head_in_two_looks_is_told_once() -> None:
+    watch, queue = StallWatch(), queue_of(3, 0.0, 1.0)
+    assert watch.look([queue], 2.0, why) is None
+    assert watch.look([queue], 4.0, why) == "t-3: records wait for 4 s to be stored: the disk is full"
+    assert watch.look([queue], 6.0, why) is None
+    queue.unresolved.popleft()
+    assert watch.look([queue], 8.0, why) is None, "it went on"
+    assert watch.look([queue], 10.0, why) == "t-3: records wait for 9 s to be stored: the disk is full"
+
+
+def test_where_batches_go_on_nothing_is_told() -> None:
+    watch, queue = StallWatch(), queue_of(0, *map(float, range(5)))
+    for now in range(5):
+        assert watch.look([queue], float(now), why) is None
+        queue.unresolved.popleft()
+    assert watch.look([queue], 5.0, why) is None
+
+
+def test_the_oldest_is_told_with_the_number_of_the_others() -> None:
+    watch, queues = StallWatch(), [queue_of(1, 5.0), queue_of(2, 3.0), queue_of(4, 4.0)]
+    watch.look(queues, 6.0, why)
+    told = "t-2: records wait for 5 s to be stored: the disk is full, and 2 other partitions wait"
+    assert watch.look(queues, 8.0, why) == told
+
+
+def test_what_lingers_or_waits_for_its_turn_does_not_stand_still() -> None:
+    watch, queue = StallWatch(), queue_of(1)
+    queue.waiting.append(Batch(queue, 0.0))
+    assert watch.look([queue], 2.0, why) is watch.look([queue], 4.0, why) is None
+    queue.blocked_since = 4.0
+    assert watch.look([queue], 6.0, why) is None
+    assert watch.look([queue], 8.0, why) == "t-1: records wait for 8 s to be stored: the disk is full"
