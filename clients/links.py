@@ -30,6 +30,8 @@ JOIN: Final = 3
 POSITION_CHANNELS: Final = (POSITIONS, 4, 5)
 MORE_DATA: Final = 6
 """Channels: connections to the same node that do not wait for each other."""
+PATIENCE: Final = 8
+"""So many attempts fail before it is said that a node cannot be reached: two seconds and a half, as backoff grows."""
 
 
 class Link:
@@ -72,6 +74,8 @@ class Links:
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._by_node: dict[tuple[int, int], Link] = {}
+        self._told: set[int] = set()
+        """The nodes of which it was said that they cannot be reached."""
 
     def ready(self, node_id: int, channel: int) -> Connection | None:
         """The open connection to a node. None if there is none yet: then an attempt is under way, or waits its time."""
@@ -179,6 +183,7 @@ class Links:
                 return
             link.connection = task.result()
             link.failures = 0
+            self._told.discard(node_id)
         else:
             link.failures += 1
             link.trouble = str(error)
@@ -186,6 +191,9 @@ class Links:
             link.retry_at = self._loop.time() + wait_ms / 1000
             expected = isinstance(error, ConnectionError | TimeoutError | KafkaError)
             log.log(logging.DEBUG if expected else logging.ERROR, "node %d: %s", node_id, error)
+            if link.failures == PATIENCE and expected and node_id not in self._told:
+                self._told.add(node_id)
+                log.warning("%s; trying on", self.trouble(node_id, link.channel))
             self._on_failure()
             self._loop.call_at(link.retry_at, self._rested, node_id, link, link.retry_at)
         self._tell(node_id)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 
+from anabranch.clients.backoff import Backoff
 from anabranch.clients.config import NetworkConfig
 from anabranch.clients.connection import Connection
-from anabranch.clients.links import DATA, Address, Links
+from anabranch.clients.links import DATA, GROUP, PATIENCE, Address, Links
 from anabranch.clients.network import make_rng
 
 WHERE = ("127.0.0.1", 9092)
@@ -21,7 +23,27 @@ class Refused(Links):
 
     async def open(self, address: Address) -> Connection:
         self.attempts += 1
-        raise ConnectionRefusedError
+        raise ConnectionRefusedError("nobody listens")
+
+
+async def test_a_node_that_stays_away_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    config = NetworkConfig(bootstrap_servers=(WHERE,), retry_backoff=Backoff(initial_ms=1, limit_ms=1))
+    links = Refused(config, make_rng(None), address_of=lambda _: WHERE, on_failure=lambda: None)
+    tried_often = asyncio.Event()
+
+    def ask(node_id: int) -> None:
+        for channel in (DATA, GROUP):
+            links.ready(node_id, channel)
+        if links.attempts == 5 * PATIENCE:
+            tried_often.set()
+
+    links.listeners.append(ask)
+    ask(1)
+    async with asyncio.timeout(60):
+        await tried_often.wait()
+    await links.close()
+    told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert told == ["node 1 cannot be reached: nobody listens; trying on"]
 
 
 @pytest.mark.asyncio(loop_factories=["hasty"])
