@@ -1,0 +1,104 @@
+"""aiokafka begins anew where an OffsetFetch was refused as a whole, as docs/faults.md tells; if it does not, mend that.
+
+The error stands beside the partitions, of which there are none then. It looks at theirs only, and takes what is missing
+for what was never committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+
+from anabranch import Admin, Cluster, NewTopic, Producer
+from anabranch.faults.rule import Rule
+from anabranch.protocol.topic_partition import TopicPartition
+
+pytestmark = pytest.mark.interop
+
+TOPIC, GROUP = "orders", "readers"
+PARTITIONS, BEFORE = 3, 5
+OFFSETS = TopicPartition("__consumer_offsets", 0)
+NEW = {(index, BEFORE) for index in range(PARTITIONS)}
+"""What a group has still to be handed that has committed everything else."""
+EVERYTHING = {(index, offset) for index in range(PARTITIONS) for offset in range(BEFORE + 1)}
+
+
+@asynccontextmanager
+async def read_once(brokers: int) -> AsyncIterator[tuple[Cluster, Admin]]:
+    """A topic that a group has read and committed, and one record more in each partition."""
+    async with (
+        asyncio.timeout(120),
+        Cluster(brokers, properties={"offsets.topic.num.partitions": "1"}) as cluster,
+        Admin(cluster.bootstrap_servers) as admin,
+        Producer(cluster.bootstrap_servers) as producer,
+    ):
+        await admin.create_topics([NewTopic(name=TOPIC, partitions=PARTITIONS)])
+        await admin.wait_for_topic(TOPIC)
+
+        async def send(count: int) -> None:
+            for index in range(PARTITIONS):
+                for _ in range(count):
+                    await producer.send(TOPIC, b"x", partition=index)
+            await producer.flush()
+
+        await send(BEFORE)
+        async with member(cluster) as first:
+            assert await handed(first, EVERYTHING - NEW) == EVERYTHING - NEW
+        await send(1)
+        yield cluster, admin
+
+
+def member(cluster: Cluster) -> AIOKafkaConsumer:
+    return AIOKafkaConsumer(
+        TOPIC,
+        bootstrap_servers=cluster.bootstrap_servers,
+        group_id=GROUP,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        retry_backoff_ms=50,
+    )
+
+
+async def handed(consumer: AIOKafkaConsumer, wanted: set[tuple[int, int]]) -> set[tuple[int, int]]:
+    """All that it is handed until it was handed this."""
+    found: set[tuple[int, int]] = set()
+    while not wanted <= found:
+        for partition, records in (await consumer.getmany(timeout_ms=200)).items():
+            found |= {(one.partition, one.offset) for one in records}
+            await consumer.commit({partition: records[-1].offset + 1})
+    return found
+
+
+@pytest.mark.parametrize("error", ["NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", None])
+async def test_a_refusal_of_the_whole_answer_is_taken_for_a_group_that_never_committed(error: str | None) -> None:
+    async with read_once(1) as (cluster, _):
+        rule = cluster.faults.add(Rule(api=("OffsetFetch",), error=error, times=1)) if error else None
+        async with member(cluster) as second:
+            again = await handed(second, NEW) - NEW
+        assert bool(again) == (error is not None)
+        assert rule is None or rule.hits == 1
+
+
+async def test_a_coordinator_that_moves_while_partitions_are_assigned_is_enough() -> None:
+    """No answer is made up: the broker that was asked has handed the group over when it gets to the question."""
+    async with read_once(3) as (cluster, admin):
+        rule = cluster.faults.add(Rule(api=("OffsetFetch",), hold=True))
+        second = member(cluster)
+        starting = asyncio.create_task(second.start())
+        await rule.wait_hit()
+        old = (await admin.describe_topic(OFFSETS.topic)).partitions[0]
+        await admin.alter_partition_reassignments({OFFSETS: sorted(old.replicas, key=lambda one: one == old.leader)})
+        while (await admin.describe_topic(OFFSETS.topic)).partitions[0].leader == old.leader:
+            await admin.elect_leaders([OFFSETS])
+            await admin.network.refresh()
+        rule.release()
+        rule.remove()
+        await starting
+        try:
+            assert await handed(second, NEW) > NEW, "what was read before comes again"
+        finally:
+            await asyncio.wait_for(second.stop(), 30)
