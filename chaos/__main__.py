@@ -234,6 +234,8 @@ async def run(options: argparse.Namespace) -> int:
         raise NotFound("--login goes without --member: a member is told no password")
     if options.ungated and not options.member:
         raise NotFound("--ungated is about the groups that --member names, and there is none")
+    if options.shrink and not options.member:
+        raise NotFound("--shrink is about the groups that --member names; without any, the topic shrinks as it is")
     members = dict(options.member)
     if len(members) < len(options.member):
         raise NotFound("two groups have one name: give each --member a name of its own")
@@ -247,6 +249,7 @@ async def run(options: argparse.Namespace) -> int:
         pace_s=options.pace,
         members=members,
         gated=not options.ungated,
+        shrinks=options.shrink,
     )
     async with audit_of(options.audit, "orders") as companion:
         if companion is not None:
@@ -377,6 +380,7 @@ class Commands:
         )
         one.add_argument("--sharers", type=int, default=0, help="members of a group that shares a topic (KIP-932)")
         one.add_argument("--ungated", action="store_true", help="the control: hold no partition back from these groups")
+        one.add_argument("--shrink", action="store_true", help="let the topic shrink, too, under these groups")
         audited(one)
         one = self._add("marathon", long_run, "millions of records through a hundred resizes and kills, and a verdict")
         one.add_argument("--records", type=int, default=10_000_000)

@@ -6,8 +6,9 @@ that it is handed, before it commits it. All members of a group append to one fi
 deliveries. A member that ends is started again, as whoever runs an application would; one that never writes a line is a
 mistake of its command.
 
-Judged is what README's guarantee table promises them: each acknowledged record is handed out, and the first deliveries
-of a key's records come in the order in which they were sent. Only growth keeps that for them, so the topic only grows.
+Judged is what README's guarantee table promises them: each acknowledged record is handed out, the records of a
+partition come first in their order, and so do those of a key as long as the topic has only grown. It only grows, unless
+a run is told to shrink it, too. What comes behind a merge out of the order of its key is counted, and no violation.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ import json
 import random
 import shlex
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from anabranch.chaos.checkers.order import b1_key_order
+from anabranch.chaos.checkers.shared import at
 from anabranch.chaos.clients import TOPIC
-from anabranch.chaos.history import Delivery, History, Send
+from anabranch.chaos.history import Delivery, History, Place, Send
 
 SIZE: Final = 2
 AGAIN_S: Final = 0.5
@@ -55,6 +57,8 @@ class MemberGroup:
         self._fruitless = 0
         self._read_bytes = 0
         self._handed: set[str] = set()
+        self.unordered = 0
+        """First deliveries out of the order of their key that nobody promises: they lie behind a merge."""
 
     def tasks(self) -> list[asyncio.Task[None]]:
         """Run the members; each task keeps one of them alive, and raises MemberFailed when that is in vain."""
@@ -169,10 +173,14 @@ class MemberGroup:
         self.look()
         return [one.value for one in sends if one.outcome == "ok" and one.value not in self._handed]
 
-    def judge(self, sends: Sequence[Send]) -> Iterator[str]:
-        """Every violation."""
-        history = History(sends=list(sends), deliveries=self.deliveries)
-        yield from (f"{self.name}: B1 key-order: {line}" for line in b1_key_order(history))
+    def judge(self, sends: Sequence[Send], merged: Collection[str] = ()) -> Iterator[str]:
+        """Every violation. `merged` are the records that were stored when the topic had shrunk for the first time."""
+        sends = list(sends)
+        promised = [one for one in self.deliveries if one.value not in merged]
+        of_keys = list(b1_key_order(History(sends=sends, deliveries=promised)))
+        yield from (f"{self.name}: B1 key-order: {line}" for line in of_keys)
+        self.unordered = sum(1 for _ in b1_key_order(History(sends=sends, deliveries=self.deliveries))) - len(of_keys)
+        yield from (f"{self.name}: partition order: {line}" for line in out_of_place(self.deliveries))
         lost = self.missing(sends)
         if lost:
             yield f"{self.name}: {len(lost)} acknowledged records were handed to nobody, such as {lost[:3]}"
@@ -183,7 +191,21 @@ class MemberGroup:
         return (
             f"{self.name}: {len(self._handed)} records, {again} handed out again, {self.killed} members killed, "
             f"{max(0, self.restarts - self.killed)} ended by themselves"
+            f"{f', {self.unordered} out of the order of their key behind a merge' if self.unordered else ''}"
         )
+
+
+def out_of_place(deliveries: Iterable[Delivery]) -> Iterator[str]:
+    """First deliveries of a partition's records that are not in the order of their offsets."""
+    furthest: dict[Place, int] = {}
+    known: set[tuple[Place, int]] = set()
+    for one in deliveries:
+        if (one.place, one.offset) in known:
+            continue
+        known.add((one.place, one.offset))
+        if one.offset < furthest.get(one.place, -1):
+            yield f"{one.value} at {at(one.place, one.offset)} was first delivered after offset {furthest[one.place]}"
+        furthest[one.place] = max(furthest.get(one.place, -1), one.offset)
 
 
 def write_sent(sends: Iterable[Send], file: Path) -> None:

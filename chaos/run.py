@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -89,7 +90,9 @@ class Plan:
     sharers: int = 0
     """Members of a group that shares a topic of its own (`sharers`); brokers have to show a Kafka 4.2."""
     members: Mapping[str, str] = field(default_factory=dict)
-    """Group -> the command of its members (`members`). With any, the topic only grows."""
+    """Group -> the command of its members (`members`). With any, the topic only grows, unless it `shrinks`."""
+    shrinks: bool = False
+    """Whether the topic shrinks, too, under these groups, for which nobody keeps the order of keys then."""
     gated: bool = True
     """Whether coordinators hold children back from these groups. Not in the control."""
 
@@ -168,6 +171,8 @@ class ChaosRun:
         async with Admin(self.cluster.bootstrap_servers, **self.cluster.access) as admin:
             for topic in filter(None, (TOPIC, self.plan.audit)):
                 configs = {} if self.plan.gated else {"reshard.legacy.consumers": "ignore"}
+                if self.plan.shrinks:
+                    configs["reshard.legacy.consumers.shrink"] = "warn"
                 new = NewTopic(name=topic, partitions=FIRST_COUNT, replication_factor=3, configs=configs)
                 await admin.create_topics([new])
                 await admin.wait_for_topic(topic, replicas=3)
@@ -220,7 +225,7 @@ class ChaosRun:
 
     def _other_count(self, count: int) -> int:
         chance, known = self._chance(f"count {len(self.record.resizes)}"), count or FIRST_COUNT
-        if self._groups:
+        if self._groups and not self.plan.shrinks:
             return known + chance.choice(STEPS_UP)
         return chance.choice([one for one in COUNTS if one != known])
 
@@ -383,11 +388,22 @@ class ChaosRun:
             for line in check(self.history)
         ]
 
+    def _merged(self) -> frozenset[str]:
+        """The records that were stored in the first generation in which the topic had shrunk, and in later ones."""
+        lineage = self.history.lineage(TOPIC)
+        steps = () if lineage is None else pairwise(lineage.history)
+        first = next((generation for (_, before), (generation, count) in steps if count < before), None)
+        if first is None:
+            return frozenset()
+        found = self.history.stored
+        return frozenset(one.value for one in found if self.history.generation_of(one.place, one.leader_epoch) >= first)
+
     def _judge_members(self) -> Iterator[str]:
+        merged = self._merged() if self._groups else frozenset()
         if self._groups:
             write_sent(self.history.sends, self.cluster.directory / "members" / SENT)
         for one in self._groups:
-            yield from one.judge(self.history.sends)
+            yield from one.judge(self.history.sends, merged)
         if self._shared is not None:
             yield from self._shared.judge()
 

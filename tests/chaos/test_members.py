@@ -11,6 +11,8 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,24 @@ def test_what_nobody_was_handed_is_noticed(tmp_path: Path) -> None:
     one = group(tmp_path, row(0, 0, 0), row(2, 3, 0))
     assert one.missing(SENDS) == ["k/1"]
     assert list(one.judge(SENDS)) == ["g: 1 acknowledged records were handed to nobody, such as ['k/1']"]
+
+
+def test_the_order_of_a_key_is_promised_until_the_topic_shrinks(tmp_path: Path) -> None:
+    one = group(tmp_path, row(1, 0, 1), row(0, 1, 0), row(2, 0, 2))
+    one.look()
+    assert list(one.judge(SENDS, {"k/0", "k/1", "k/2"})) == [] and one.unordered == 1
+    assert one.told().endswith(", 1 out of the order of their key behind a merge")
+    assert list(one.judge(SENDS, {"k/1", "k/2"})) == [] and one.unordered == 1
+    assert list(one.judge(SENDS, {"k/2"})) == ["g: B1 key-order: k/0 at orders-1@0 was first delivered after k/1"]
+    assert one.unordered == 0
+
+
+def test_the_order_of_a_partition_is_promised_always(tmp_path: Path) -> None:
+    one = group(tmp_path, row(0, 0, 0), row(2, 0, 2), row(0, 0, 0), row(1, 0, 1), row(2, 0, 2))
+    one.look()
+    assert list(one.judge(SENDS, {"k/0", "k/1", "k/2"})) == [
+        "g: partition order: k/1 at orders-0@1 was first delivered after offset 2"
+    ]
 
 
 def test_half_a_line_is_read_when_it_is_whole(tmp_path: Path) -> None:
@@ -141,19 +161,13 @@ def enough(fired: Sequence[Fired]) -> bool:
     return sum(one.name == "kill a stock member" for one in fired) >= 2 and len({one.name for one in fired}) >= 4
 
 
-@pytest.mark.processes
-@pytest.mark.zookeeper
-async def test_stock_groups_keep_the_order_of_keys_while_a_topic_grows(tmp_path: Path) -> None:
-    """Goal: librdkafka by both protocols and aiokafka are handed every record, and each key's in their order.
-
-    Method: their members and the nodes are killed, frozen and cut off while records flow and the topic grows.
-    """
-    members = {
-        "librdkafka": python(MEMBERS / "librdkafka.py", "classic"),
-        "librdkafka-848": python(MEMBERS / "librdkafka.py", "consumer"),
-        "aiokafka": python(MEMBERS / "aio.py"),
-    }
-    faults = (
+MIXED = Plan(
+    duration_s=20,
+    enough=enough,
+    seed=932,
+    pace_s=2.5,
+    resize_every_s=4,
+    faults=(
         "kill",
         "freeze",
         "kill a stock member",
@@ -161,24 +175,49 @@ async def test_stock_groups_keep_the_order_of_keys_while_a_topic_grows(tmp_path:
         "kill the controller",
         "reset connections",
         "isolate",
-    )
-    plan = Plan(
-        duration_s=20,
-        enough=enough,
-        seed=932,
-        pace_s=2.5,
-        resize_every_s=4,
-        faults=faults,
-        patience_s=PATIENCE_S,
-        members=members,
-    )
-    verdict = await chaos(plan, say=log.info, directory=tmp_path, kafka="4.1")
+    ),
+    patience_s=PATIENCE_S,
+    members={
+        "librdkafka": python(MEMBERS / "librdkafka.py", "classic"),
+        "librdkafka-848": python(MEMBERS / "librdkafka.py", "consumer"),
+        "aiokafka": python(MEMBERS / "aio.py"),
+    },
+)
+
+
+@pytest.mark.processes
+@pytest.mark.zookeeper
+async def test_stock_groups_keep_the_order_of_keys_while_a_topic_grows(tmp_path: Path) -> None:
+    """Goal: librdkafka by both protocols and aiokafka are handed every record, and each key's in their order.
+
+    Method: their members and the nodes are killed, frozen and cut off while records flow and the topic grows.
+    """
+    verdict = await chaos(MIXED, say=log.info, directory=tmp_path, kafka="4.1")
     table = "\n".join(report(verdict))
     assert not verdict.anomalies, table
     assert enough(verdict.fired), table
     assert verdict.record.resizes, table
     for one in verdict.members:
         assert len({delivery.place for delivery in one.deliveries}) > 3, table
+
+
+@BY_HAND
+@pytest.mark.processes
+@pytest.mark.zookeeper
+async def test_stock_groups_lose_nothing_while_a_topic_shrinks_too(tmp_path: Path) -> None:
+    """Goal: they are handed every record, and those of each partition in their order; not those of each key.
+
+    Method: the same, and the topic shrinks as often as it grows. Kills make members fall behind, so some keys lose
+    their order behind a merge: the run counts them, and that is the control.
+    """
+    plan = replace(MIXED, shrinks=True, duration_s=40)
+    verdict = await chaos(plan, say=log.info, directory=tmp_path, kafka="4.1")
+    table = "\n".join(report(verdict))
+    log.info("%s", table)
+    counts = [FIRST_COUNT, *(count for _, _, count in verdict.record.resizes)]
+    assert any(after < before for before, after in pairwise(counts)), table
+    assert not verdict.anomalies and enough(verdict.fired), table
+    assert sum(one.unordered for one in verdict.members) > 0, table
 
 
 @pytest.mark.processes
@@ -215,10 +254,11 @@ async def test_a_group_that_reads_the_newest_first_needs_gates(tmp_path: Path, g
     ("words", "told"),
     [
         (["--ungated"], "--ungated is about the groups that --member names"),
+        (["--shrink"], "--shrink is about the groups that --member names"),
         (["--login", "--member", "mine=true"], "a member is told no password"),
         (["--member", "mine=true", "--member", "mine=false"], "two groups have one name"),
     ],
-    ids=["no group", "no password", "one name"],
+    ids=["no group", "no group that would mind", "no password", "one name"],
 )
 def test_what_cannot_be_judged_is_refused(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--duration", "1", *words]) == 2

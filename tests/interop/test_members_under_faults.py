@@ -1,7 +1,7 @@
 """Kafka's own client and franz-go as members of groups under faults, by the programs of examples/members.
 
 Each group is handed every record, and each key's in their order, while nodes and members die and freeze and the topic
-grows.
+grows; where it shrinks, too, every record, and each partition's in their order.
 tests/chaos/test_members.py does the same with librdkafka and aiokafka, which are always there.
 """
 
@@ -66,8 +66,11 @@ def enough(fired: Sequence[Fired]) -> bool:
     return "kill a stock member" in names and "kill the controller" in names and len(set(names)) >= 4
 
 
+@pytest.mark.parametrize("shrinks", [False, True], ids=["growth", "shrinking"])
 @pytest.mark.parametrize("client", ["java_member", "franz_member"])
-async def test_keys_keep_their_order(tmp_path: Path, request: pytest.FixtureRequest, client: str) -> None:
+async def test_what_is_promised_is_kept(
+    tmp_path: Path, request: pytest.FixtureRequest, client: str, shrinks: bool
+) -> None:
     words = request.getfixturevalue(client)
     members = {protocol: shlex.join([*words, protocol]) for protocol in ("classic", "cooperative", "consumer")}
     faults = (
@@ -75,7 +78,14 @@ async def test_keys_keep_their_order(tmp_path: Path, request: pytest.FixtureRequ
         *("kill a stock member", "freeze a stock member"),
     )
     plan = Plan(
-        duration_s=60, enough=enough, seed=7, resize_every_s=6, faults=faults, patience_s=PATIENCE_S, members=members
+        duration_s=60,
+        enough=enough,
+        seed=7,
+        resize_every_s=6,
+        faults=faults,
+        patience_s=PATIENCE_S,
+        members=members,
+        shrinks=shrinks,
     )
     verdict = await chaos(plan, say=log.info, directory=tmp_path, kafka="4.1")
     table = "\n".join(report(verdict))
