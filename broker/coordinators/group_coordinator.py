@@ -60,6 +60,7 @@ from anabranch.broker.coordinators.streams_group_requests import StreamsGroupReq
 from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup
 from anabranch.broker.coordinators.streams_groups.streams_settings import settings_of
 from anabranch.broker.group_properties import effective
+from anabranch.broker.personas.persona import persona
 from anabranch.protocol.apis.consumer_group_position import ConsumerGroupPositionRequest, ConsumerGroupPositionResponse
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
@@ -228,6 +229,7 @@ class GroupCoordinator:
             assignors=tuple(settings.group_consumer_assignors.split(",")),
             migration_policy=settings.group_consumer_migration_policy.lower(),
             classic_size_max=settings.group_max_size,
+            drops_expressions_at_once=persona(settings.kafka_version).drops_expressions_at_once,
         )
 
     # --- membership ----------------------------------------------------------------------------------------------

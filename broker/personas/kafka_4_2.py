@@ -39,6 +39,7 @@ PERSONA: Final = dataclasses.replace(
     version="4.2",
     ranges=RANGES,
     isolates_failing_records=True,
+    drops_expressions_at_once=True,
     new_properties=kafka_4_1.PERSONA.new_properties.rstrip() + NEW,
     new_defaults={
         **kafka_4_1.PERSONA.new_defaults,

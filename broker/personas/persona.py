@@ -39,6 +39,8 @@ class Persona:
     """Whether old consumers are told that they cannot read what would have to be converted for them."""
     isolates_failing_records: bool = False
     """Whether records of a share group that were delivered often come with few others, and for the last time alone."""
+    drops_expressions_at_once: bool = False
+    """Whether a group of which a member drops its expression begins a new epoch then, and not when topics change."""
     groups_have_configs: bool = False
     """Whether a group has a configuration, which one may describe and alter."""
     has_client_metrics: bool = False

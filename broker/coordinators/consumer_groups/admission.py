@@ -68,8 +68,9 @@ def known_instance(group: ConsumerGroup, instance_id: str, member_id: str) -> Me
 
 
 def update_expressions(decision: Decision, before: Member, after: Member) -> bool:
-    """See that expressions get resolved when it is time. Whether the member now has one that was resolved already.
+    """See that expressions get resolved when it is time. Whether what the member is to read is another already.
 
+    So it is if its expression was resolved for others, or, from Kafka 4.2 on, if it has none any more.
     Raises INVALID_REGULAR_EXPRESSION.
     """
     group, now_ms = decision.group, decision.now_ms
@@ -83,6 +84,8 @@ def update_expressions(decision: Decision, before: Member, after: Member) -> boo
             unresolved = True
         elif new:
             known = new in group.regexes
+        else:
+            known = bool(old) and decision.limits.drops_expressions_at_once
     if not unresolved and not subscribers:
         return known
     refreshed_ms = max((one.timestamp_ms for one in group.regexes.values()), default=None)

@@ -21,6 +21,8 @@ class ConsumerGroupLimits:
     regex_refresh_interval_ms: int = 600000
     classic_size_max: int = 2147483647
     """The size of a classic group, above which none is made of a group of this kind."""
+    drops_expressions_at_once: bool = False
+    """Whether the group begins a new epoch when a member drops its expression, as from Kafka 4.2 on."""
 
     @property
     def may_upgrade(self) -> bool:

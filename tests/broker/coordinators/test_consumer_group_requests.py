@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from anabranch.broker.coordinators.classic_group import Group
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.coordinators.consumer_groups.member import UNREVOKED
@@ -57,7 +59,7 @@ class Wired:
 
 @asynccontextmanager
 async def wired(brokers: int = 1, **settings: Any) -> AsyncIterator[Wired]:
-    async with group_world(brokers=brokers, kafka_version="4.1", **settings) as world:
+    async with group_world(brokers=brokers, **{"kafka_version": "4.1", **settings}) as world:
         made = Wired(world)
         try:
             yield made
@@ -368,3 +370,16 @@ async def test_nothing_is_withheld_where_all_members_hold_gates() -> None:
         topic = world.brokers[2].services.metadata.topic_id(TOPIC)
         told = await connection.call(beat("a", 1, owned={topic: [0]}, holds_gates=True))
         assert list((assigned(told) or {}).values()) == every
+
+
+@pytest.mark.parametrize(("version", "epochs"), [("4.1", 0), ("4.2", 1)])
+async def test_a_dropped_expression_begins_an_epoch_where_kafka_4_2_is_shown(version: str, epochs: int) -> None:
+    async with wired(kafka_version=version) as made:
+        connection = await made.connect()
+        by_expression = {"subscribed_topic_names": None, "subscribed_topic_regex": f"{TOPIC}.*"}
+        epoch = (await connection.call(beat("a", **by_expression))).member_epoch
+        async with asyncio.timeout(60):
+            while not assigned(told := await connection.call(beat("a", epoch, owned={}))):
+                epoch = told.member_epoch
+        dropped = await connection.call(beat("a", told.member_epoch, subscribed_topic_regex="", owned={}))
+        assert dropped.member_epoch == told.member_epoch + epochs

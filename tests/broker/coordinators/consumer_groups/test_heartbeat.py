@@ -248,6 +248,18 @@ def test_an_expression_that_nobody_has_any_more_is_forgotten() -> None:
     assert not drive.group.regexes
 
 
+@pytest.mark.parametrize(("at_once", "epochs"), [(False, 0), (True, 1)])
+def test_an_expression_that_is_dropped_begins_an_epoch_from_kafka_4_2_on(at_once: bool, epochs: int) -> None:
+    drive = driver(drops_expressions_at_once=at_once)
+    a = client(drive, "a", topics=None, regex="t.*")
+    a.join()
+    assert a.beat().assignment == partitions(t=range(6))
+    before = drive.group.epoch
+    told = dataclasses.replace(a, topics=None, regex="").beat(full=True)
+    assert drive.group.epoch == before + epochs
+    assert (told.assignment == {}) is at_once
+
+
 def test_no_expression_at_all() -> None:
     drive = driver()
     assert refusal(client(drive, "a", regex="(").join) is ErrorCode.INVALID_REGULAR_EXPRESSION
