@@ -16,10 +16,12 @@ from click.testing import CliRunner, Result
 from anabranch import Admin, Cluster, Consumer, NewTopic, Producer
 from anabranch.clients.group_admin import commit_offsets
 from anabranch.control import state
+from anabranch.dashboard.feed import Feed
 from anabranch.dashboard.sights.shared_standings import shared_standings
 from anabranch.main import cli
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.topic_partition import TopicPartition
+from tests.anabranch.dashboard.test_feed import Page
 from tests.anabranch.test_draining import joining
 from tests.broker.coordinators.shares.sharing import ACCEPT, Member, members
 from tests.broker.serving import until
@@ -127,3 +129,12 @@ async def test_the_control_plane_tells_where_each_kind_stands() -> None:
         ]
         assert (found["sharers"]["lag"], found["words"]["lag"]) == (8, 19)
         json.dumps(found)
+        page, feed = Page(), Feed(cluster, tell=lambda kind, **detail: None)
+        reading = asyncio.create_task(page.read(feed))
+        try:
+            await page.until(lambda rows: rows["commits/sharers"] == {"t": {"0": 4, "1": 4}})
+            assert page.rows["group/sharers"]["protocol"] == "share"
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            await feed.stop()
