@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,9 @@ from anabranch import Admin, Consumer
 from anabranch.broker import shrinking
 from anabranch.broker.coordinators.consumer_group_requests import ConsumerGroupRequests
 from anabranch.broker.coordinators.group_coordinator import GroupCoordinator
+from anabranch.broker.coordinators.replicated_journal import Journal
 from anabranch.broker.shrinking import SHRINK
+from anabranch.faults.rule import Rule
 from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from anabranch.protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from anabranch.protocol.apis.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Topology
@@ -26,7 +30,8 @@ async def shrink(admin: Admin, *, validate_only: bool = False) -> tuple[ErrorCod
     """Ask for one partition as any program can, with nothing of our client but its connections."""
     asked = CreatePartitionsTopic(name=TOPIC, count=1, assignments=None, allow_shrink=True)
     request = CreatePartitionsRequest(topics=[asked], timeout_ms=20_000, validate_only=validate_only)
-    (row,) = (await admin.network.call_any(request)).results
+    answer = await admin.network.call_controller(request, lambda one: one.results[0].error_code)
+    (row,) = answer.results
     return ErrorCode(row.error_code), row.error_message or ""
 
 
@@ -184,3 +189,44 @@ async def test_a_topic_whose_readers_are_not_known_does_not_shrink(monkeypatch: 
             assert "it is not known whether consumers without gates read it" in said
             await admin.alter_configs(TOPIC, changes={SHRINK: "warn"})
             assert await shrink(admin) == (ErrorCode.NONE, "")
+
+
+async def asked_again_until(admin: Admin, wanted: ErrorCode) -> None:
+    """Ask for the shrink until it is answered so. It must never be let through."""
+    codes = set()
+    while wanted not in codes:
+        with suppress(ConnectionError, TimeoutError):
+            codes.add((await shrink(admin, validate_only=True))[0])
+        assert ErrorCode.NONE not in codes
+
+
+@pytest.mark.parametrize("informed", [False, True], ids=["has not heard of it", "reads the groups"])
+async def test_a_group_whose_coordinator_has_died_is_not_overlooked(
+    monkeypatch: pytest.MonkeyPatch, informed: bool
+) -> None:
+    """That the next coordinator names no group yet is no word for the shrink."""
+    monkeypatch.setattr(shrinking, "SHARE_OF_TIME", 0.0)
+    monkeypatch.setattr(shrinking, "PATIENCE_MIN_S", 0.2)
+    reading, replay = asyncio.Event(), Journal.replay
+
+    async def slow_replay(journal: Journal, *words: Any) -> None:
+        await reading.wait()
+        await replay(journal, *words)
+
+    async with orders(3, partitions=2) as (cluster, admin, _):
+        await StockMember(admin).take_part()
+        rule = cluster.faults.add(Rule(api=("LeaderAndIsr",), between_brokers=True, hold=True))
+        monkeypatch.setattr(Journal, "replay", slow_replay)
+        await cluster.crash_broker(await admin.network.coordinator(GROUP))
+        await rule.wait_hit()
+        if informed:
+            rule.release()
+            rule.remove()
+            while not any(node.services.groups.loading for node in cluster.nodes.values()):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await asked_again_until(admin, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        reading.set()
+        if not informed:
+            rule.release()
+            rule.remove()
+        await asked_again_until(admin, ErrorCode.POLICY_VIOLATION)
