@@ -254,19 +254,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     async def _serve(self) -> None:
         try:
-            if self._listener.tls:
-                await self._begin_tls()
-            while True:
-                try:
-                    await self._answer_all()
-                    if self._transport is None or self._draining:
-                        break
-                    await self._more_bytes()
-                except Interference as interference:
-                    await self._play(interference)
-        except DecodeError as error:
-            log.warning("closing %s: %s", self.peer, error)
-            if self._gate is not None and self._gate.makes_wait(error):
+            if await self._serve_all():
+                assert self._gate is not None, "somebody to keep waiting"
                 await self._gate.pause()
         except CloseConnection as reason:
             level = logging.WARNING if isinstance(reason, NotBelieved) else logging.INFO
@@ -282,6 +271,26 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self.close()
             self._server.forget(self)
             self._work.give_up()
+
+    async def _serve_all(self) -> bool:
+        """Answer until the end; whether it came by nonsense whose sender is kept waiting."""
+        try:
+            if self._listener.tls:
+                await self._begin_tls()
+            while True:
+                try:
+                    await self._answer_all()
+                    if self._transport is None or self._draining:
+                        return False
+                    await self._more_bytes()
+                    continue
+                except Interference as raised:
+                    interference = raised
+                await self._play(interference)
+                del interference
+        except DecodeError as error:
+            log.warning("closing %s: %s", self.peer, error)
+            return self._gate is not None and self._gate.makes_wait(error)
 
     async def _play(self, interference: Interference) -> None:
         interfered = self._core.open

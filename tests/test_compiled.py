@@ -78,6 +78,26 @@ def test_no_class_is_derived_from_a_compiled_one() -> None:
     assert not derived
 
 
+@pytest.mark.parametrize("module", HOT)
+def test_nothing_is_awaited_while_an_exception_is_handled(module: str) -> None:
+    """A compiled coroutine has no exception of its own: who runs meanwhile would find it as the one that is handled.
+
+    After a `finally` it would stay for good, and each later one would hold the one before as its context, with all that
+    its frames hold. `async with` is fine where leaving it waits for nothing, as leaving a timeout does.
+    """
+    awaited = [
+        f"{module}, line {found.lineno}: {ast.unparse(found)}"
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.Try)
+        for part in (*node.handlers, *node.finalbody)
+        for found in ast.walk(part)
+        if isinstance(found, ast.Await | ast.Yield | ast.YieldFrom | ast.AsyncFor | ast.AsyncWith)
+    ]
+    assert not awaited
+    contexts = [ast.unparse(n.items[0]) for n in ast.walk(tree(module)) if isinstance(n, ast.AsyncWith)]
+    assert all(one.startswith("asyncio.timeout(") for one in contexts), contexts
+
+
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 WISHED = os.environ.get("ANABRANCH_COMPILE", "") not in ("", "0")
 compiled_wheel = pytest.mark.skipif(

@@ -255,19 +255,20 @@ class Fetcher:
                 try:
                     await self._fetch_once()
                     failures = 0
+                    continue
                 except (ConnectionError, TimeoutError, OSError, KafkaError) as error:
-                    await self._disconnect()
+                    self._disconnect()
                     if self._interrupted:
                         self._interrupted = False
                         continue
                     log.info("fetching from broker %d: %s", self._leader_id, error)
                     failures += 1
-                    await self._wait_for_change(self._backoff_ms(failures))
+                await self._wait_for_change(self._backoff_ms(failures))
         except Exception:
             log.error("fetching from broker %d ends, with %s", self._leader_id, list(self._following.values()))
             raise
         finally:
-            await self._disconnect()
+            self._disconnect()
 
     async def _fetch_once(self) -> None:
         self._changed.clear()
@@ -395,7 +396,7 @@ class Fetcher:
             )
         return self._connection
 
-    async def _disconnect(self) -> None:
+    def _disconnect(self) -> None:
         self._session.restart()
         connection, self._connection = self._connection, None
         if connection is not None:
