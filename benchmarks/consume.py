@@ -24,20 +24,27 @@ from benchmarks.peers import QUIET, running
 from benchmarks.report import Figure, console, median, summary, table, times, working
 from benchmarks.throughput import PARTITIONS, create_topic
 
-SIZES: Final[dict[str, tuple[int, int]]] = {"100 B": (100, 200_000), "1 KiB": (1024, 60_000)}
-"""Bytes of a value, and how many records are read."""
+SIZES: Final[dict[str, tuple[int, int, int]]] = {
+    "100 B": (100, 100, 200_000),
+    "100 to 106 B": (100, 106, 200_000),
+    "1 KiB": (1024, 1024, 60_000),
+    "1,024 to 1,030 B": (1024, 1030, 60_000),
+}
+"""Bytes of the smallest and of the largest value, which take turns, and how many records are read."""
 ROUNDS: Final = 7
 WAIT_S: Final = 60.0
 AT_ONCE: Final = 500
 
 
-def fill(bootstrap: str, topic: str, size: int, records: int) -> None:
+def fill(bootstrap: str, topic: str, smallest: int, largest: int, records: int) -> None:
     """Store records with a short key each, as one producer with librdkafka's defaults batches them."""
     create_topic(bootstrap, topic, replicas=1)
     producer = Producer({"bootstrap.servers": bootstrap, "queue.buffering.max.messages": records, **QUIET})
-    value = (bytes(range(256)) * (size // 256 + 1))[:size]
+    value = bytes(range(256)) * (largest // 256 + 1)
+    sizes = range(smallest, largest + 1)
     for number in range(records):
-        producer.produce(topic, value, key=b"%08d" % number, partition=number % PARTITIONS)
+        of_value = sizes[number % len(sizes)]
+        producer.produce(topic, value[:of_value], key=b"%08d" % number, partition=number % PARTITIONS)
     if left := producer.flush(WAIT_S):
         raise RuntimeError(f"{left} records not delivered")
 
@@ -80,13 +87,13 @@ async def measured(bootstrap: str, topic: str, records: int, rounds: int) -> dic
 
 
 def measure(rounds: int = ROUNDS) -> list[Figure]:
-    """Read both sizes in both ways, print the table."""
+    """Read all sizes in both ways, print the table."""
     rows, figures = [], []
     with running("anabranch") as peer:
-        for label, (size, records) in SIZES.items():
+        for label, (smallest, largest, records) in SIZES.items():
             with working(f"consume: {label}"):
-                topic = f"benchmark-{size}"
-                fill(peer.bootstrap, topic, size, records)
+                topic = f"benchmark-{smallest}-{largest}"
+                fill(peer.bootstrap, topic, smallest, largest, records)
                 rates = asyncio.run(measured(peer.bootstrap, topic, records, rounds))
             for way in WAYS:
                 own, other = rates[way, "anabranch"], rates[way, "aiokafka"]

@@ -14,6 +14,7 @@ from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.records.batch import CODEC_MASK, HEADER_BYTES, LOG_OVERHEAD_BYTES, Buffer, read_header
 from anabranch.protocol.records.compression import Compression, decompress
 from anabranch.protocol.records.stretch import RECORDS_MIN, read_stretch, size_of
+from anabranch.protocol.records.uneven import read_uneven
 from anabranch.protocol.varint import decode_varint, decode_varlong
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -92,12 +93,14 @@ class RecordReader:
         """
         count = min(limit, self.left)
         data = self._data
-        alike = None
         if count >= RECORDS_MIN:
-            alike = read_stretch(data, self._position, count, self._base_offset, self._base_timestamp)
-        if alike is not None:
-            columns = Columns._make(alike)
-            return self._taken(columns, self._position + len(alike[0]) * size_of(data, self._position), before)
+            where = (self._position, count, self._base_offset, self._base_timestamp)
+            if (alike := read_stretch(data, *where)) is not None:
+                return self._taken(
+                    Columns._make(alike), self._position + len(alike[0]) * size_of(data, self._position), before
+                )
+            if (uneven := read_uneven(data, *where)) is not None:
+                return self._taken(Columns._make(uneven[0]), uneven[1], before)
         try:
             fields, position = _read_records(data, self._position, count, self._base_offset, self._base_timestamp)
         except IndexError:

@@ -1,0 +1,143 @@
+"""Reads records whose values differ in size, and whose fields up to the value stand at the same places of a record.
+
+That is what an application writes whose values have no fixed size: keys of one size, short deltas, no headers. One call
+takes apart what stands before the value. A value is as long as what its record's size leaves for it, and what a length
+has to be for each size is worked out once. What is looked at is exactly what the loop over single records looks at: a
+record whose fields are of other widths, or make no sense, ends the reading before it, and the loop says what it is.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from anabranch.protocol.records.stretch import NO_HEADERS, RECORDS_MIN, Columns
+
+_ONE_BYTE: Final = 64
+_TWO_BYTES: Final = 8192
+"""The first numbers that one byte, and that two, cannot hold."""
+LAYOUTS_MAX: Final = 64
+SIZES_MAX: Final = 1024
+"""How many layouts are remembered, for keys of ever other sizes, and how many sizes of a record for each."""
+
+
+def _written(number: int) -> int:
+    """The zigzag varint of a length, its bytes as one little-endian number."""
+    return number << 1 if number < _ONE_BYTE else number << 1 & 127 | 128 | number >> 6 << 8
+
+
+def _needs(size: int, number: int) -> bool:
+    """Whether a number is written in so many bytes, one or two."""
+    return 0 <= number < _ONE_BYTE if size == 1 else _ONE_BYTE <= number < _TWO_BYTES
+
+
+_OFFSETS: Final = (tuple(range(0, 128, 2)), tuple(map(_written, range(_TWO_BYTES))))
+"""How offsets that follow each other are written: in one byte, and in two."""
+
+
+class _Layout(dict[int, tuple[int, int]]):
+    """Where the fields stand: for each size as it is written, where the value ends, and how its length is written."""
+
+    def __init__(self, size: int, time: int, offset: int, key: int, value: int) -> None:
+        """How many bytes these fields have; of the value, its length."""
+        fields = struct.Struct(f"<{'_BH'[size]}x{'_BH'[time]}{'_BH'[offset]}B{key}s{'_BH'[value]}")
+        self.fields = fields.unpack_from
+        self.value_at = fields.size
+        self.time_bytes = time
+        self._widths = size, value
+
+    def __missing__(self, size: int) -> tuple[int, int]:
+        size_bytes, length_bytes = self._widths
+        number = size >> 1 if size_bytes == 1 else (size & 127 | size >> 8 << 7) >> 1
+        end = size_bytes + number - 1
+        length = end - self.value_at
+        sound = _needs(size_bytes, number) and _needs(length_bytes, length) and size == _written(number)
+        if len(self) >= SIZES_MAX:
+            self.clear()
+        self[size] = found = (end, _written(length) if sound else -1)
+        return found
+
+
+_layouts: Final[dict[tuple[int, int, int, int, int], _Layout]] = {}
+
+
+def read_uneven(
+    data: bytes, position: int, count: int, base_offset: int, base_timestamp: int
+) -> tuple[Columns, int] | None:
+    """Offsets, timestamps, keys, values and headers of up to `count` records from `position` on, and where they end.
+
+    None if there are not many that are alike.
+    """
+    try:
+        layout, key_length, first, offset_bytes = _begin(data, position)
+    except IndexError:
+        return None
+    if layout is None:
+        return None
+    rows: list[tuple[int, int, int, int, bytes, int]] = []
+    values: list[bytes | None] = []
+    at, fields, value_at = position, layout.fields, layout.value_at
+    try:
+        for offset in _OFFSETS[offset_bytes - 1][first : first + count]:
+            size, _, its_offset, length, _, value_length = row = fields(data, at)
+            end, wanted = layout[size]
+            end += at
+            if value_length != wanted or its_offset != offset or length != key_length or data[end]:
+                break
+            values.append(data[at + value_at : end])
+            rows.append(row)
+            at = end + 1
+    except (IndexError, struct.error):
+        pass  # the last one is cut off
+    if len(rows) < RECORDS_MIN:
+        return None
+    _, deltas, _, _, keys, _ = zip(*rows, strict=True)
+    times = {delta: base_timestamp + _number(delta) for delta in set(deltas) if _is_sound(delta, layout.time_bytes)}
+    try:
+        timestamps = [times[delta] for delta in deltas]
+    except KeyError:
+        return None
+    count = len(rows)
+    offset = base_offset + first
+    columns: Columns = (
+        list(range(offset, offset + count)),
+        timestamps,
+        [None] * count if key_length == 1 else list(keys),
+        values,
+        [NO_HEADERS] * count,
+    )
+    return columns, at
+
+
+def _begin(data: bytes, position: int) -> tuple[_Layout | None, int, int, int]:
+    """Of a first record: its layout, if it is one; the length of its key as it is written; its offset, and in how many
+    bytes that is. Raises IndexError."""
+    size_bytes = 1 if data[position] < 128 else 2
+    at = position + size_bytes + 1
+    time_bytes = 1 if data[at] < 128 else 2
+    at += time_bytes
+    number = data[at]
+    offset_bytes = 1 if number < 128 else 2
+    first = number >> 1 if number < 128 else (number & 127 | data[at + 1] << 7) >> 1
+    at += offset_bytes
+    length = data[at]
+    if length > 127 or (length & 1 and length != 1):
+        return None, 0, 0, 0
+    key_bytes = length >> 1
+    length_bytes = 1 if data[at + 1 + key_bytes] < 128 else 2
+    name = (size_bytes, time_bytes, offset_bytes, key_bytes, length_bytes)
+    layout = _layouts.get(name)
+    if layout is None:
+        if len(_layouts) >= LAYOUTS_MAX:
+            _layouts.clear()
+        layout = _layouts[name] = _Layout(*name)
+    return layout, length, first, offset_bytes
+
+
+def _is_sound(delta: int, size: int) -> bool:
+    """Whether a timestamp's delta, as it is written, has so many bytes and is not negative."""
+    return not delta & 1 and (delta < 128 if size == 1 else bool(delta & 128) and delta >> 8 < 128)
+
+
+def _number(delta: int) -> int:
+    return (delta & 127 | delta >> 8 << 7) >> 1
