@@ -79,7 +79,7 @@ Examples:
 @as_json
 @bootstrap
 def describe(group: str, watch: bool, as_json: bool, bootstrap: str) -> None:
-    """Show type, state, epoch, members, partitions, committed offsets and lag.
+    """Show members, partitions, committed offsets and lag.
 
     The lag of a partition is how many offsets lie between what the group has committed and the end of the log. Where it
     has committed nothing, all that is there counts. A share group commits nothing: it has a start, before which all is

@@ -72,7 +72,8 @@ class Clusters:
             return
         with process:  # closes its pipes, which ends it
             assert process.stdin is not None
-            process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # what it was told last, and had ended before
+                process.stdin.close()
             try:
                 process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
@@ -91,9 +92,11 @@ class Clusters:
             words = [sys.executable, "-m", "anabranch.testing.host"]
             self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
+        line = ""
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(order) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
         if not line:
             raise CannotStart(f"the process of the clusters has ended, with status {self._process.wait()}")
         answer: dict[str, Any] = json.loads(line)

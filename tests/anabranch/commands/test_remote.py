@@ -58,11 +58,12 @@ def test_every_listing_can_be_read_by_a_program(servers: str, anabranch: Command
     assert {"topic": "listed", "name": "retention.ms", "value": "60000", "source": "topic"} in rows(
         "topics", "config", "listed"
     )
-    assert {"group": "listers", "state": "Empty"} in rows("groups", "list")
+    listed = {"group": "listers", "type": "classic", "protocol": "consumer", "state": "Empty"}
+    assert listed in rows("groups", "list")
     (group,) = rows("groups", "describe", "listers")
     assert (group["lag"], group["members"]) == (1, [])
     told = anabranch("groups", "describe", "listers", *at).output.splitlines()
-    assert told[0] == "listers: Empty, 0 members, protocol -, lag 1"
+    assert told[0] == "listers: classic group, Empty, 0 members, protocol -, lag 1"
     assert (
         told[-1]
         == "  listed-1                         committed            2  end            3  lag          1  no member"

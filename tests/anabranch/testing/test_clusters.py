@@ -59,6 +59,7 @@ def test_what_cannot_be_started_is_said_and_the_next_one_can() -> None:
             assert produce(one) == 0
         assert clusters._process is not None
         clusters._process.kill()
+        clusters._process.wait()  # else what it is told next might still fit into its pipe
         with (
             pytest.raises(CannotStart, match="the process of the clusters has ended, with status -9"),
             clusters.running(),
