@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from anabranch.spark_jobs import java
 from anabranch.zookeeper import LocalZooKeeper, why_unavailable
+from tests.compiled_parts import heeding_compiled_parts, is_compiled
 from tests.loops import LOOPS, collect_garbage
 
 settings.register_profile(
@@ -44,6 +45,15 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
     """Asynchronous tests run on a strict loop; those that name loops in their mark run once on each of them."""
     mark = item.get_closest_marker("asyncio")
     return LOOPS if mark is not None and "loop_factories" in mark.kwargs else {"asyncio": LOOPS["asyncio"]}
+
+
+if is_compiled("anabranch.protocol.codec"):
+
+    @pytest.fixture
+    def monkeypatch() -> Iterator[pytest.MonkeyPatch]:
+        """Pytest's own, but for what mypyc has compiled."""
+        with pytest.MonkeyPatch.context() as patch:
+            yield heeding_compiled_parts(patch)
 
 
 @pytest.fixture(scope="session")

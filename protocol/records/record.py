@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import repeat
+from types import FunctionType
 from typing import Any, Final, NamedTuple
 
 from anabranch.protocol.errors import DecodeError
@@ -93,7 +94,7 @@ class RecordReader:
         """
         count = min(limit, self.left)
         data = self._data
-        if count >= RECORDS_MIN:
+        if count >= RECORDS_MIN and _BY_COLUMN:
             where = (self._position, count, self._base_offset, self._base_timestamp)
             if (alike := read_stretch(data, *where)) is not None:
                 return self._taken(
@@ -264,3 +265,5 @@ NAME_BYTES_MAX: Final = 64
 NAMES_MAX: Final = 1024
 """How many names are remembered, for peers that never send the same name twice."""
 _names: Final = _Names()
+_BY_COLUMN: Final = isinstance(_read_records, FunctionType)
+"""Whether reading whole columns pays: not where the loop over single records is compiled, which is faster than that."""

@@ -89,7 +89,7 @@ def test_clusters_are_asked_over_many_connections() -> None:
 
 @pytest.mark.processes
 def test_both_consumers_read_the_same_topic(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consume, "SIZES", {"10 B": (10, 2000)})
+    monkeypatch.setattr(consume, "SIZES", {"10 B": (10, 10, 2000)})
     figures = consume.measure(rounds=1)
     assert [figure.what.rpartition(", ")[2] for figure in figures] == [*consume.WAYS]
 
@@ -109,10 +109,11 @@ def test_topics_come_and_go_and_one_grows() -> None:
 
 @pytest.mark.processes
 def test_some_partitions_are_written_to_beside_idle_ones() -> None:
-    figures = beside_idle.measure(partitions=(6, 40), seconds=0.5)
+    figures = beside_idle.measure(partitions=(6, 40), seconds=0.5, rounds=1)
     assert [one.what for one in figures] == [
         "processor time for a request beside 40 partitions",
         "processor time for a request, and reading what it wrote, beside 40 partitions",
+        "requests a second beside 40 partitions",
         "one core while 40 partitions are idle",
     ]
 

@@ -27,14 +27,14 @@ class Steps:
     turn: int = 0
     rows: dict[str, list[int]] = field(default_factory=dict)
 
-    def watch(self, manager: Any, name: str) -> None:
+    def watch(self, monkeypatch: pytest.MonkeyPatch, manager: Any, name: str) -> None:
         original, turns = getattr(manager, name), self.rows.setdefault(name, [])
 
         def noted(*arguments: Any, **named: Any) -> Any:
             turns.append(self.turn)
             return original(*arguments, **named)
 
-        setattr(manager, name, noted)
+        monkeypatch.setattr(manager, name, noted)
 
     def longest(self, name: str) -> int:
         """How many rows were carried out in one turn of the loop."""
@@ -42,10 +42,10 @@ class Steps:
 
 
 @asynccontextmanager
-async def stepping(manager: Any) -> AsyncIterator[Steps]:
+async def stepping(monkeypatch: pytest.MonkeyPatch, manager: Any) -> AsyncIterator[Steps]:
     steps = Steps()
-    steps.watch(manager, "apply_state")
-    steps.watch(manager, "stop_replica")
+    steps.watch(monkeypatch, manager, "apply_state")
+    steps.watch(monkeypatch, manager, "stop_replica")
 
     async def count() -> None:
         while True:
@@ -82,8 +82,10 @@ def long_stop(*, delete: bool = True) -> StopReplicaRequest:
     return StopReplicaRequest(controller_id=9, controller_epoch=1, topic_states=[topic])
 
 
-async def test_thousands_of_partitions_are_taken_up_and_given_up_a_few_at_a_time() -> None:
-    async with replica_cluster(1) as cluster, stepping(cluster[1].replicas) as steps:
+async def test_thousands_of_partitions_are_taken_up_and_given_up_a_few_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with replica_cluster(1) as cluster, stepping(monkeypatch, cluster[1].replicas) as steps:
         response = await cluster.call(cluster[1], long_order(cluster))
         assert [row.error_code for row in response.topics[0].partition_errors] == [0] * COUNT
         response = await cluster.call(cluster[1], long_stop())
@@ -116,7 +118,7 @@ async def test_producers_are_served_between_the_rows(monkeypatch: pytest.MonkeyP
 
 async def test_the_next_request_waits_until_all_rows_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller_fence, "ROWS_AT_ONCE", 1)  # so that the next one arrives long before the end
-    async with replica_cluster(1) as cluster, stepping(cluster[1].replicas) as steps:
+    async with replica_cluster(1) as cluster, stepping(monkeypatch, cluster[1].replicas) as steps:
         order = asyncio.create_task(cluster.call(cluster[1], long_order(cluster)))
         await until(lambda: cluster[1].replicas.replica("many", 0) is not None)
         await cluster.call(cluster[1], long_stop())  # over another connection, as if the first one were lost

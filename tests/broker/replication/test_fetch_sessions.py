@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -49,23 +50,32 @@ def request(
     )
 
 
-class Cache(FetchSessionCache):
+class Cache:
     """Hands out ids 1, 2, 3 ..."""
 
     def __init__(self, slots: int = 10) -> None:
-        super().__init__(slots)
+        self.cache = FetchSessionCache(slots)
         self.ids = count(1)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.cache, name)
 
     def add(self, size: int = 1, *, follower: bool = False, now_ms: float = 0) -> int:
         full = request(*[asked(index) for index in range(size)])
         answer = [FetchableTopicResponse(topic="t", partitions=[row(index) for index in range(size)])]
-        return self.open(full, answer, is_follower=follower, by_id=False, now_ms=now_ms, draw=lambda *_: next(self.ids))
+        opened: int = self.open(
+            full, answer, is_follower=follower, by_id=False, now_ms=now_ms, draw=lambda *_: next(self.ids)
+        )
+        return opened
 
     def use(self, session_id: int, epoch: int, now_ms: float = 0) -> FetchSession | None:
-        return self.admit(request(session_id=session_id, epoch=epoch), by_id=False, now_ms=now_ms)
+        admitted: FetchSession | None = self.admit(
+            request(session_id=session_id, epoch=epoch), by_id=False, now_ms=now_ms
+        )
+        return admitted
 
     def knows(self, session_id: int) -> bool:
-        return session_id in self._sessions
+        return session_id in self.cache._sessions
 
 
 def refusal(cache: Cache, one: FetchRequest, *, by_id: bool = False) -> ErrorCode:
@@ -185,7 +195,7 @@ def test_who_gives_way_when_there_is_no_room(
     new = cache.add(newcomer[1], follower=newcomer[0], now_ms=now_ms)
     assert (new != 0) == (evicted is not None)
     assert [one for one in ids if not cache.knows(one)] == ([] if evicted is None else [evicted])
-    assert len(cache) == len(present)
+    assert len(cache.cache) == len(present)
 
 
 def test_an_idle_session_goes_first_whatever_it_is() -> None:

@@ -6,6 +6,9 @@ import pytest
 
 from anabranch.broker.replication.hosted_partitions import HostedPartitions
 from anabranch.protocol.wire import ZERO_UUID
+from tests.compiled_parts import stands_in_for
+
+pytestmark = stands_in_for("anabranch.broker.replication.hosted_partitions")
 
 
 class Hosted:

@@ -11,6 +11,9 @@ import pytest
 from anabranch.broker.replication.partition import Role
 from anabranch.broker.replication.waiting import ReplicationWait, WaitingRooms
 from anabranch.protocol.errors import ErrorCode
+from tests.compiled_parts import stands_in_for
+
+pytestmark = stands_in_for("anabranch.broker.replication.waiting")
 
 
 class Partition(SimpleNamespace):
