@@ -3,8 +3,9 @@
 Clients know what to do about the codes that an API may give, and give up on others. The lists are those of Kafka's
 response classes and of what its broker gives besides (`KafkaApis`, `ReplicaManager`, the coordinators), without quotas
 and authorization. KIP-253 adds INVALID_PARTITION_METADATA to Produce. This project's own are the API
-ConsumerGroupPosition, OFFSET_NOT_AVAILABLE of OffsetForLeaderEpoch (the end of a segment that is not known yet), and
-OPERATION_NOT_ATTEMPTED of AlterPartitionReassignments (while the topic is resized).
+ConsumerGroupPosition, OFFSET_NOT_AVAILABLE of OffsetForLeaderEpoch (the end of a segment that is not known yet),
+OPERATION_NOT_ATTEMPTED of AlterPartitionReassignments (while the topic is resized), and COORDINATOR_NOT_AVAILABLE of
+CreatePartitions that shrinks a topic (whose readers are not known yet).
 """
 
 from __future__ import annotations
@@ -124,7 +125,8 @@ _LISTS: Final[Mapping[str, str]] = {
     ),
     "CreatePartitions": (
         "NOT_CONTROLLER UNKNOWN_TOPIC_OR_PARTITION INVALID_PARTITIONS INVALID_REPLICA_ASSIGNMENT INVALID_REQUEST "
-        "INVALID_REPLICATION_FACTOR REASSIGNMENT_IN_PROGRESS INVALID_TOPIC_EXCEPTION REQUEST_TIMED_OUT"
+        "INVALID_REPLICATION_FACTOR REASSIGNMENT_IN_PROGRESS INVALID_TOPIC_EXCEPTION REQUEST_TIMED_OUT "
+        "POLICY_VIOLATION COORDINATOR_NOT_AVAILABLE"
     ),
     "ElectLeaders": (
         "NOT_CONTROLLER UNKNOWN_TOPIC_OR_PARTITION PREFERRED_LEADER_NOT_AVAILABLE ELIGIBLE_LEADERS_NOT_AVAILABLE "
