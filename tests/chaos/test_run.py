@@ -93,10 +93,15 @@ def deadly(fired: Sequence[Fired]) -> bool:
 
 
 async def test_a_product_that_acknowledges_too_early_is_noticed(tmp_path: Path) -> None:
+    """A kill shows it if its leader has just taken records; in one run all of them may come while nothing is written."""
     faults = ("kill", "kill two brokers")
     impatient = 20  # the lost never come
-    plan = Plan(duration_s=15, enough=deadly, seed=1, pace_s=1.5, rate=100, faults=faults, patience_s=impatient)
-    assert set(plan.faults) < set(FAULTS)
-    verdict = await chaos(plan, say=log.info, directory=tmp_path, module="tests.chaos.acks_too_early")
-    found = {line.partition(" ")[0] for line in verdict.anomalies}
-    assert found & {"A1", "A3", "A4"}, "\n".join(report(verdict))
+    tables = []
+    for seed in (1, 2, 3):
+        plan = Plan(duration_s=15, enough=deadly, seed=seed, pace_s=1.5, rate=100, faults=faults, patience_s=impatient)
+        assert set(plan.faults) < set(FAULTS)
+        verdict = await chaos(plan, say=log.info, directory=tmp_path / str(seed), module="tests.chaos.acks_too_early")
+        if {line.partition(" ")[0] for line in verdict.anomalies} & {"A1", "A3", "A4"}:
+            return
+        tables += report(verdict)
+    pytest.fail("\n".join(tables))
