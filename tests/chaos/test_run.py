@@ -93,7 +93,7 @@ def deadly(fired: Sequence[Fired]) -> bool:
 
 
 async def test_a_product_that_acknowledges_too_early_is_noticed(tmp_path: Path) -> None:
-    """A kill shows it if its leader has just taken records; in one run all of them may come while nothing is written."""
+    """A kill shows it if its leader has just taken records: all kills of one run may come while nothing is written."""
     faults = ("kill", "kill two brokers")
     impatient = 20  # the lost never come
     tables = []
