@@ -1,7 +1,7 @@
-"""Takes the first step of a request's work where the bytes arrive; a task awaits the rest, if there is any.
+"""Takes the first step of a request's work where the bytes arrive, and the next ones where its waits end.
 
 Most requests are answered without a wait. To wake a task for each of them takes a future and a turn of the loop: three
-to four microseconds, a tenth of what a small request costs.
+to four microseconds, a tenth of what a small request costs. A task may await what is left of the work at any time.
 
 Work that has come so far that it only waits for its effect to be safe says so by what it waits for, a `Settling`:
 requests behind it on its connection may begin.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Begun:
     """A coroutine that has come to wait for something; it is awaited once."""
 
-    __slots__ = ("_cancelled", "_settling", "_waits_for", "_work", "settles")
+    __slots__ = ("_cancelled", "_settling", "_work", "settles", "waits_for")
 
     def __init__(
         self, work: Coroutine[Any, Any, Any], waits_for: Any, settling: Callable[[], None] | None = None
@@ -32,18 +32,37 @@ class Begun:
         `settling` is called if it comes to wait for its effect to be safe while it is awaited.
         """
         self._work = work
-        self._waits_for = waits_for
-        if waits_for is not None:
-            waits_for._asyncio_future_blocking = False  # what a task does at once: so that others can wait for it, too
         self._cancelled: CancelledError | None = None
         self._settling = settling
+        self._come_to_wait_for(waits_for)
+
+    def _come_to_wait_for(self, waits_for: Any) -> None:
+        self.waits_for = waits_for
+        """A future, unless it only waits for a turn of the loop or is awaited by now."""
+        if waits_for is not None:
+            waits_for._asyncio_future_blocking = False  # what a task does at once: so that others can wait for it, too
         self.settles = type(waits_for) is Settling
         """Whether it waits for nothing but its effect to be safe."""
 
     @property
     def may_wait(self) -> bool:
         """Whether it may take turns of the loop until it is done."""
-        return not self.settles or self._waits_for is None or not self._waits_for.done()
+        return not self.settles or self.waits_for is None or not self.waits_for.done()
+
+    def go_on(self) -> Any:
+        """Take the next step, if nobody awaits it: the future that it waits for is done.
+
+        Returns the outcome if there is one by then, else itself.
+        """
+        self.waits_for = None
+        try:
+            waits_for = self._work.send(None)
+        except StopIteration as done:
+            return done.value
+        self._come_to_wait_for(waits_for)
+        if self.settles and self._settling is not None:
+            self._settling()
+        return self
 
     def give_up(self, error: CancelledError) -> None:
         """End it as a cancelled task would, if nobody awaits it."""
@@ -55,7 +74,7 @@ class Begun:
 
     def cancel(self, error: CancelledError) -> None:
         """Do what `Task.cancel` does to work that waits: its task was cancelled before it took this over."""
-        if self._waits_for is None or not self._waits_for.cancel():
+        if self.waits_for is None or not self.waits_for.cancel():
             self._cancelled = error
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -82,7 +101,7 @@ class Begun:
     def _first_wait(self) -> Generator[Any, None, None]:
         """Wait as the task that goes on with the work."""
         cancelled, self._cancelled = self._cancelled, None
-        waits_for, self._waits_for = self._waits_for, None
+        waits_for, self.waits_for = self.waits_for, None
         try:
             if cancelled is not None:
                 raise cancelled

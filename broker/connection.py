@@ -1,10 +1,11 @@
 """Moves bytes between a socket and a `ServerConnection`, and requests to the dispatcher.
 
 Requests are processed one at a time and in order, as pipelined produces rely on. What needs no wait is answered right
-where its bytes arrive, and the answers to all that arrived together leave in one write. One long-lived task serves the
-connection beyond that: it does the waiting, of handlers (`begun`), for quotas and for the peer; no task is made per
-request. Behind a Produce that has appended and waits for replicas the next ones are taken up, each when the one before
-has appended, too; answers keep the order. (Kafka takes up none before: it mutes the connection.)
+where its bytes arrive, and the answers to all that arrived together leave in one write. What has come to wait for
+something (`begun`) goes on where that is done. One long-lived task serves the connection beyond that: it waits for
+quotas, for the peer, and for turns of the loop; no task is made per request. Behind a Produce that has appended and
+waits for replicas the next ones are taken up, each when the one before has appended, too; answers keep the order.
+(Kafka takes up none before: it mutes the connection.)
 
 Back-pressure works both ways: reading pauses while too many bytes wait to be processed, here or on all
 connections together (`request_memory`), and the next request is not taken up while the answers of earlier ones pile up
@@ -20,7 +21,7 @@ import asyncio
 import contextvars
 import dataclasses
 import logging
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from anabranch.broker.api import CloseConnection, NotBelieved
 from anabranch.broker.begun import Begun, begin
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from anabranch.protocol.varint import Buffer
 
 log: Final = logging.getLogger(__name__)
-Done = TypeVar("Done")
 
 PRODUCE_KEY: Final = 0
 UNANSWERED_BYTES_MAX: Final = 1 << 20
@@ -136,11 +136,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if core.held_bytes > FREE_BYTES or self.held_bytes:
             server.request_memory.hold(self, core.held_bytes)
         self.last_active_s = server.loop.time()
-        if self._arrived is not None and not self._arrived.done():
-            self._answer_or_wake(self._arrived)
+        if self._arrived is not None and not self._arrived.done() and not self._work:
+            self._go_on_or_wake(self._arrived, self._answer_at_once)
             return
         if self._work and asyncio.current_task(server.loop) is None:
-            self._as_task(self._take_up_behind)
+            self._take_up_as_the_task()
         if core.buffered > server.buffered_bytes_max or (self.held_bytes and server.request_memory.full):
             self._pause_reading()
 
@@ -351,37 +351,64 @@ class BrokerConnection(asyncio.BufferedProtocol):
             if not self._answer_at_once():
                 return
 
-    def _answer_or_wake(self, arrived: asyncio.Future[None]) -> None:
-        """Process what came while the task waits for `arrived`; wake it when there is something else to wait for.
+    def _go_on_or_wake(self, arrived: asyncio.Future[None], process: Callable[[], bool]) -> None:
+        """Do what can be done while the task waits for `arrived`; wake it when there is something that only it can.
 
-        What is done here is the task's work as far as anyone can see: `asyncio.timeout` asks for the current task, and
-        a context variable that is set before a wait is read behind it.
+        `process` tells whether there is anything to wait for but more bytes. What is done here is the task's work as
+        far as anyone can see: `asyncio.timeout` asks for the current task, and a context variable that is set before a
+        wait is read behind it.
         """
-        # A connection that holds memory is the task's: it decides whether to read on. And a TLS transport that is
-        # closed hands over what it still has at once, in the task of whoever closes it.
-        if self.held_bytes or asyncio.current_task(self._server.loop) is not None:
+        if self.held_bytes:
+            arrived.set_result(None)  # it is for the task to decide whether to read on
+            return
+        loop, task = self._server.loop, self._task
+        assert task is not None
+        try:
+            asyncio._enter_task(loop, task)
+        except RuntimeError:  # a TLS transport that is closed hands over what it has in the task of whoever closes it
             arrived.set_result(None)
             return
         try:
-            more = self._as_task(self._answer_at_once)
+            more = self._context.run(process)
         except (Exception, asyncio.CancelledError) as error:
             if not arrived.done():
                 arrived.set_exception(error)  # what each of them means is decided in one place
         else:
             if more and not arrived.done():
-                arrived.set_result(None)
+                self._go_on_when_done(arrived)
         finally:
             del arrived  # it may hold an exception, and that one this frame, with a request of megabytes
-
-    def _as_task(self, work: Callable[[], Done]) -> Done:
-        """Do something as the serving task would."""
-        loop, task = self._server.loop, self._task
-        assert task is not None
-        asyncio._enter_task(loop, task)
-        try:
-            return self._context.run(work)
-        finally:
             asyncio._leave_task(loop, task)
+
+    def _go_on_when_done(self, arrived: asyncio.Future[None]) -> None:
+        """Let what the first in work waits for go on with it, where that takes no more; else the task does it."""
+        waits_for = None if self._mute_ms or self._write_paused else self._work.waits_for
+        if waits_for is None:
+            arrived.set_result(None)
+        else:
+            waits_for.add_done_callback(self._wait_is_over)
+
+    def _wait_is_over(self, waited_for: asyncio.Future[Any]) -> None:
+        """The first in work may go on, unless the task has taken it over."""
+        arrived = self._arrived
+        if arrived is not None and not arrived.done() and self._work.waits_for is waited_for:
+            self._go_on_or_wake(arrived, self._answer_in_work)
+
+    def _answer_in_work(self) -> bool:
+        """Answer what is in work up to what waits, and then what is behind it; whether only the task can go on."""
+        work = self._work
+        try:
+            while work:
+                if not work.go_on():
+                    return True
+                self._answer(work.pop(0))
+                self._take_up_behind()
+        finally:
+            if self._answers:
+                self._send()
+        if self._draining or self._read_paused or self._mute_ms or self._write_paused:
+            return True
+        return self._core.buffered > 0 and self._answer_at_once()
 
     def _answer_at_once(self) -> bool:
         """Process whole requests up to one that has to wait; whether there is anything to wait for but more bytes."""
@@ -402,7 +429,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 else:
                     response = begin(self._throttled(throttling, request))
                 if type(response) is Begun:
-                    self._work.add(response)
+                    self._work.append(response)
                     self._take_up_behind()
                     return True
                 self._answer(response)
@@ -412,7 +439,17 @@ class BrokerConnection(asyncio.BufferedProtocol):
                     return True
             return False
         finally:
-            self._send()
+            if self._answers:
+                self._send()
+
+    def _take_up_as_the_task(self) -> None:
+        loop, task = self._server.loop, self._task
+        assert task is not None
+        asyncio._enter_task(loop, task)
+        try:
+            self._context.run(self._take_up_behind)
+        finally:
+            asyncio._leave_task(loop, task)
 
     def _take_up_behind(self) -> None:
         """Take up the next Produces, as long as all before them have only to wait for replicas."""
@@ -420,7 +457,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         throttling = server.dispatcher.throttling
         if self._open_api_key != PRODUCE_KEY or (throttling is not None and throttling.active):
             return
-        while work.lets_begin and not self._draining and not self._write_paused:
+        while self._core.buffered and work.lets_begin and not self._draining and not self._write_paused:
             try:
                 request = self._core.next_produce()
                 if request is None:
@@ -428,9 +465,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 if self.held_bytes:
                     server.request_memory.taken_up(self)
                 answerer = self._gate or server.dispatcher
-                work.add(begin(answerer.answer(request, self.peer), self._take_up_behind))
+                work.append(begin(answerer.answer(request, self.peer), self._take_up_behind))
             except (Exception, asyncio.CancelledError) as error:
-                work.add(error)
+                work.append(error)
 
     async def _throttled(self, throttling: Throttling, request: Request) -> Any:
         answerer = self._gate or self._server.dispatcher
@@ -482,8 +519,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         try:
             await self._arrived
         except asyncio.CancelledError as error:
-            if not self._work:
+            if not self._work.cancel(error):
                 raise
-            self._work.cancel(error)
         finally:
             self._arrived = None

@@ -16,32 +16,41 @@ IN_WORK_MAX: Final = 5
 """How many Produces of a connection wait for replicas at a time: as many as idempotent producers have in flight."""
 
 
-class Work:
+class Work(list[Any]):
     """What is `Begun`, its outcome if that was there at once, or its error."""
 
-    __slots__ = ("_taken_up",)
-
-    def __init__(self) -> None:
-        self._taken_up: list[Any] = []
-
-    def __len__(self) -> int:
-        return len(self._taken_up)
+    __slots__ = ()
 
     @property
     def lets_begin(self) -> bool:
         """Whether one more may begin behind those that are there."""
-        if not 0 < len(self._taken_up) < IN_WORK_MAX:
+        if not 0 < len(self) < IN_WORK_MAX:
             return False
-        last = self._taken_up[-1]
+        last = self[-1]
         return last.settles if type(last) is Begun else not isinstance(last, BaseException)
 
-    def add(self, outcome: Any) -> None:
-        """The next request is taken up."""
-        self._taken_up.append(outcome)
+    @property
+    def waits_for(self) -> asyncio.Future[Any] | None:
+        """What the first one waits for, after which `go_on` may follow; None where it has to be awaited."""
+        first = self[0] if self else None
+        return first.waits_for if type(first) is Begun else None
+
+    def go_on(self) -> bool:
+        """Take the next step of the first one if what it waits for is done; whether its response is there."""
+        first = self[0]
+        if type(first) is Begun:
+            if first.waits_for is None or not first.waits_for.done():
+                return False
+            try:
+                first = self[0] = first.go_on()
+            except (Exception, asyncio.CancelledError) as error:
+                self[0] = error
+                return False
+        return not isinstance(first, (Begun, BaseException))
 
     async def first(self, before_waiting: Callable[[], None]) -> Any:
         """The response to the first one, which is in work no more then."""
-        first = self._taken_up[0]
+        first = self[0]
         try:
             if type(first) is Begun:
                 if first.may_wait:
@@ -51,15 +60,19 @@ class Work:
                 raise first
             return first
         finally:
-            del first, self._taken_up[0]
+            del first, self[0]
 
-    def cancel(self, error: asyncio.CancelledError) -> None:
-        """Cancel the first, which waits and is not awaited yet."""
-        self._taken_up[0].cancel(error)
+    def cancel(self, error: asyncio.CancelledError) -> bool:
+        """Cancel the first if it waits and is not awaited yet; whether there is one."""
+        first = self[0] if self else None
+        if type(first) is not Begun:
+            return False
+        first.cancel(error)
+        return True
 
     def give_up(self) -> None:
         """Nobody will answer what is still in work."""
-        taken_up, self._taken_up = self._taken_up, []
-        for one in taken_up:
-            if type(one) is Begun:
-                one.give_up(asyncio.CancelledError())
+        given_up = [one for one in self if type(one) is Begun]
+        self.clear()
+        for one in given_up:
+            one.give_up(asyncio.CancelledError())

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from anabranch.broker.begun import Begun, begin
+from anabranch.broker.settling import Settling
 
 
 class Broken(Exception):
@@ -54,6 +55,48 @@ async def test_what_waits_is_awaited_to_its_end() -> None:
         await asyncio.sleep(0)
         futures[number].set_result(number)
     assert await waiting == [0, 1, 2]
+
+
+async def test_who_knows_that_a_wait_is_over_takes_the_next_step_without_a_task() -> None:
+    """Goal: the work may be handed to a task between any two steps, in the middle of a wait, too."""
+    loop = asyncio.get_running_loop()
+    settled: list[str] = []
+
+    async def work(futures: list[asyncio.Future[Any]]) -> list[Any]:
+        return [await one for one in futures]
+
+    for steps in range(4):
+        futures: list[asyncio.Future[Any]] = [Settling(loop=loop), loop.create_future(), Settling(loop=loop)]
+        begun = begin(work(futures), lambda: settled.append("settles"))
+        outcome = begun
+        for number in range(steps):
+            assert outcome is begun and begun.waits_for is futures[number]
+            assert begun.settles is (number != 1) and begun.may_wait
+            futures[number].set_result(number)
+            outcome = begun.go_on()
+        if steps < len(futures):
+            waiting = asyncio.create_task(_await(begun))
+            for number in range(steps, len(futures)):
+                await asyncio.sleep(0)
+                futures[number].set_result(number)
+            outcome = await waiting
+        assert outcome == [0, 1, 2]
+        assert settled == ["settles"], "told once of the wait that comes later, whoever takes the steps"
+        settled.clear()
+
+
+async def test_what_fails_in_a_step_fails_for_who_takes_it() -> None:
+    future = asyncio.get_running_loop().create_future()
+
+    async def work() -> None:
+        with pytest.raises(OSError, match="disk"):
+            await future
+        raise ValueError("and so")
+
+    begun = begin(work())
+    future.set_exception(OSError("disk"))
+    with pytest.raises(ValueError, match="and so"):
+        begun.go_on()
 
 
 async def test_errors_come_in_and_go_out() -> None:

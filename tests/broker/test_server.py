@@ -308,12 +308,17 @@ async def test_reading_pauses_while_a_request_is_in_work() -> None:
             assert await one.frame() == struct.pack(">ih", number, 0)
 
 
-async def test_no_request_is_taken_up_while_answers_pile_up() -> None:
+@pytest.mark.parametrize("then", ["waits", "does not wait"])
+async def test_no_request_is_taken_up_while_answers_pile_up(then: str) -> None:
     """Goal: a peer that never reads cannot make us queue answers without end."""
     answered = 0
 
     async def large(ctx: RequestContext, request: Any) -> MetadataResponse:
         nonlocal answered
+        if then == "waits":
+            done = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_soon(done.set_result, None)
+            await done
         answered += 1
         return MetadataResponse(brokers=[], topics=[], cluster_id="x" * 30000)
 

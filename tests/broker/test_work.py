@@ -6,12 +6,17 @@ import asyncio
 import struct
 from typing import Any
 
+import pytest
+
 from anabranch.broker.api import CloseConnection, RequestContext
+from anabranch.broker.begun import begin
 from anabranch.broker.dispatch import Dispatcher
 from anabranch.broker.interference import Interference, Line
 from anabranch.broker.peer import Peer as BrokersPeer
+from anabranch.broker.quotas import FETCH, ClientQuotas
 from anabranch.broker.settling import Settling
-from anabranch.broker.work import IN_WORK_MAX
+from anabranch.broker.throttling import Throttling
+from anabranch.broker.work import IN_WORK_MAX, Work
 from anabranch.protocol.apis.api_versions import ApiVersionsRequest
 from anabranch.protocol.apis.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from anabranch.protocol.codec import Request
@@ -34,6 +39,8 @@ class Producing:
         self.fails: dict[int, Exception] = {}
         """Who raises what, after its wait."""
         self.at_once: set[int] = set()
+        self.throttle_ms: dict[int, int] = {}
+        """Whose client is to wait for how long."""
         self._core = ClientConnection("t")
 
     async def __call__(self, ctx: RequestContext, request: Any) -> ProduceResponse:
@@ -52,7 +59,10 @@ class Producing:
         if number in self.fails:
             raise self.fails[number]
         row = PartitionProduceResponse(index=0, error_code=0, base_offset=number)
-        return ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[row])])
+        return ProduceResponse(
+            responses=[TopicProduceResponse(name="t", partition_responses=[row])],
+            throttle_time_ms=self.throttle_ms.get(number, 0),
+        )
 
     def send(self, to: Peer, *numbers: int) -> None:
         """Produces with these numbers, in one write."""
@@ -144,6 +154,153 @@ async def test_only_produces_begin_behind_another_request_and_not_endlessly_many
         await until(lambda: producing.begun[-1] == 8)
         producing.release(8)
         await producing.answered(one, 8)
+
+
+async def test_what_comes_alone_while_a_produce_waits_has_its_turn_behind_it() -> None:
+    producing = Producing()
+    async with serving({"Produce": producing}) as server, peer(server.port) as one:
+        producing.send(one, 1)
+        await until(lambda: producing.begun == [1])
+        received_bytes = server.received_bytes
+        producing.ask(one)
+        await until(lambda: server.received_bytes > received_bytes)
+        await asyncio.sleep(0.01)
+        assert server.sent_bytes == 0
+        producing.release(1)
+        await producing.answered(one, 1)
+        assert producing.received(await one.frame()).api_keys
+        (connection,) = server._connections
+        assert not connection.busy
+
+
+async def test_the_task_of_a_connection_sleeps_while_what_produces_wait_for_answers_them() -> None:
+    """Goal: a wait costs no turn of a task, whose waking is a tenth of what a small Produce costs."""
+    producing = Producing()
+    producing.works = {2}
+    async with serving({"Produce": producing}) as server, peer(server.port) as one:
+        producing.send(one, 0)
+        await until(lambda: producing.begun == [0])
+        producing.release(0)
+        await producing.answered(one, 0)  # whoever answered it, the task waits for bytes now
+        (connection,) = server._connections
+        await until(lambda: connection._arrived is not None)
+        asleep = connection._arrived
+        for number in (1, 2, 3):
+            producing.send(one, number)
+        await until(lambda: producing.begun == [0, 1, 2])
+        producing.release(2)
+        producing.release(1)
+        await until(lambda: producing.begun == [0, 1, 2, 3])
+        producing.release(2, 3)
+        await producing.answered(one, 1, 2, 3)
+        assert connection._arrived is asleep and not asleep.done()
+
+
+async def test_a_drained_connection_ends_with_the_answer_to_what_it_had_in_work() -> None:
+    producing = Producing()
+    async with serving({"Produce": producing}) as server, peer(server.port) as one:
+        producing.send(one, 1)
+        await until(lambda: producing.begun == [1])
+        (connection,) = server._connections
+        task = connection.drain()
+        assert task is not None
+        producing.send(one, 2)
+        await asyncio.sleep(0.01)
+        producing.release(1)
+        await producing.answered(one, 1)
+        await task
+        assert await one.closed() and producing.begun == [1]
+
+
+async def test_nothing_begins_behind_an_answer_that_mutes_its_client() -> None:
+    """Goal: who has to wait for its quota has nothing processed meanwhile, whatever its last request had waited for."""
+    producing = Producing()
+    producing.throttle_ms = {1: 60_000}
+    async with serving({"Produce": producing}) as server, peer(server.port) as one:
+        limits = ClientQuotas(window_ms=1000, samples=2)
+        limits.set_limits((None, "somebody else"), {FETCH: 1.0})
+        server.dispatcher.throttling = Throttling(
+            limits, clock_ms=lambda: 0, clock_s=asyncio.get_running_loop().time, request_longest_ms=1000
+        )
+        producing.send(one, 1, 2)
+        await until(lambda: producing.begun == [1])
+        producing.release(1)
+        await producing.answered(one, 1)
+        (connection,) = server._connections
+        await until(lambda: connection._muted is not None)
+        await asyncio.sleep(0.01)
+        assert producing.begun == [1]
+        connection._unmute()
+        await until(lambda: producing.begun == [1, 2])
+        producing.release(2)
+        await producing.answered(one, 2)
+
+
+async def test_a_wait_that_is_over_late_is_no_news_of_what_waits_now() -> None:
+    """Goal: whoever waited with the first hears nothing of it any more; else each would leave one more behind."""
+    producing = Producing()
+    async with serving({"Produce": producing}) as server, peer(server.port) as one:
+        producing.send(one, 1)
+        await until(lambda: producing.begun == [1])
+        (connection,) = server._connections
+        before = Settling(loop=asyncio.get_running_loop())
+        before.set_result(None)
+        waiting = producing.waits[1]
+        told = list(waiting._callbacks)
+        asyncio.get_running_loop().call_soon(connection._wait_is_over, before)  # outside of any task, as futures do
+        await asyncio.sleep(0)
+        assert waiting._callbacks == told
+        producing.release(1)
+        await producing.answered(one, 1)
+
+
+async def test_a_step_is_taken_when_its_wait_is_over_and_by_a_task_if_it_is_only_for_a_turn() -> None:
+    future = asyncio.get_running_loop().create_future()
+
+    async def work() -> int:
+        await future
+        await asyncio.sleep(0)
+        return 7
+
+    one = Work([begin(work())])
+    assert one.waits_for is future and not one.go_on()
+    future.set_result(None)
+    assert not one.go_on() and one.waits_for is None
+    assert not one.go_on(), "nobody tells when a turn is over"
+    assert await one.first(lambda: None) == 7 and not one
+
+
+async def test_a_cancellation_that_meets_a_failure_cancels_nothing_more() -> None:
+    work = Work()
+    assert not work.cancel(asyncio.CancelledError())
+    future = asyncio.get_running_loop().create_future()
+
+    async def failing() -> None:
+        await future
+        raise CloseConnection("no more")
+
+    work.append(begin(failing()))
+    future.set_result(None)
+    assert not work.go_on()
+    assert not work.cancel(asyncio.CancelledError())
+    with pytest.raises(CloseConnection, match="no more"):
+        await work.first(lambda: None)
+
+
+async def test_a_connection_that_read_no_more_while_a_produce_waited_reads_on() -> None:
+    producing = Producing()
+    async with serving({"Produce": producing}) as server, peer(server.port) as one:
+        producing.send(one, *range(IN_WORK_MAX))
+        await until(lambda: len(producing.begun) == IN_WORK_MAX)
+        (connection,) = server._connections
+        server.buffered_bytes_max = 10_000
+        more = range(IN_WORK_MAX, 4000)
+        one.writer.transport.set_write_buffer_limits(high=1 << 30)
+        producing.send(one, *more)
+        await until(lambda: connection._read_paused)
+        producing.at_once = set(more)
+        producing.release(*range(IN_WORK_MAX))
+        await producing.answered(one, *range(4000))
 
 
 async def test_who_fails_is_told_when_its_turn_comes_and_who_is_behind_is_given_up() -> None:
