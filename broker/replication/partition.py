@@ -20,7 +20,7 @@ min ISR); rules R1, R2, R5, R6 of the resize design.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -308,7 +308,7 @@ class Partition:
         )
 
     @property
-    def maximal_isr(self) -> Iterable[int]:
+    def maximal_isr(self) -> Collection[int]:
         """The committed ISR and the replicas that a pending change adds: all must have a record before it is safe."""
         if self.pending is None or len(self.pending.isr) <= len(self.isr):
             return self.isr

@@ -37,7 +37,7 @@ class ReplicationWait:
             self.code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         elif partition.high_watermark < self.required_offset:
             return False
-        elif len(tuple(partition.maximal_isr)) < partition.effective_min_isr:
+        elif len(partition.maximal_isr) < partition.effective_min_isr:
             self.code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         else:
             self.code = ErrorCode.NONE
@@ -87,12 +87,16 @@ class WaitingRooms:
         self, waits: Sequence[ReplicationWait], timeout_ms: float, *, settling: bool = False
     ) -> None:
         """Wait until all are settled or the time is up; those that are not then keep `code` None. See `park`."""
-        waiting: dict[Partition, list[ReplicationWait]] = {}
-        for wait in waits:
-            if not wait.settled():
-                waiting.setdefault(wait.partition, []).append(wait)
-        if not waiting or timeout_ms <= 0:
+        unsettled = [wait for wait in waits if not wait.settled()]
+        if not unsettled or timeout_ms <= 0:
             return
+        if len(unsettled) == 1:
+            only = unsettled[0]
+            await self.park(self.produces, (only.partition,), timeout_ms, lambda _: only.settled(), settling=settling)
+            return
+        waiting: dict[Partition, list[ReplicationWait]] = {}
+        for wait in unsettled:
+            waiting.setdefault(wait.partition, []).append(wait)
         keys = tuple(waiting)
 
         def ready(changed: Partition) -> bool:

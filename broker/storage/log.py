@@ -243,7 +243,8 @@ class PartitionLog:
             validation.check_replicated(records, position, header, next_offset)
             if not record_count:
                 first_offset = header.base_offset
-            batch = view[position : position + header.size_bytes]
+            batch_bytes = header.size_bytes
+            batch = view[position : position + batch_bytes]
             control = stored_control_of(batch, header) if header.is_control else None
             self._write(header, header.base_offset, header.partition_leader_epoch, batch)
             self._note(header, header.base_offset, control)
@@ -251,7 +252,7 @@ class PartitionLog:
                 self.durability.attempt(self.flush)
             next_offset = header.next_offset
             record_count += header.record_count
-            size_bytes += header.size_bytes
+            size_bytes += batch_bytes
             max_timestamp = max(max_timestamp, header.max_timestamp)
         return AppendInfo(
             first_offset, next_offset - 1, NO_TIMESTAMP, self.log_start_offset, max_timestamp, record_count, size_bytes
@@ -269,20 +270,20 @@ class PartitionLog:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.directory}: {reason}") from None
 
     def _write(self, header: BatchHeader, first_offset: int, leader_epoch: int, *chunks: Buffer) -> None:
-        last_offset = first_offset + header.last_offset_delta
+        last_offset, size_bytes = first_offset + header.last_offset_delta, header.size_bytes
         settings = self.settings
         durability = self.durability
         if durability.failure is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {durability.failure}")
         try:
-            if self.segments.is_full(header, first_offset, settings, self._clock_ms):
+            if self.segments.is_full(last_offset, size_bytes, header.max_timestamp, settings, self._clock_ms):
                 self.roll(first_offset)
             if leader_epoch > self.epochs.latest_epoch or self.epochs.unsaved:
                 self.epochs.assign(leader_epoch, first_offset)
             self.segments.active.append(
                 *chunks,
                 last_offset=last_offset,
-                size_bytes=header.size_bytes,
+                size_bytes=size_bytes,
                 max_timestamp_ms=header.max_timestamp,
                 index_interval_bytes=settings.index_interval_bytes,
             )

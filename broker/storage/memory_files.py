@@ -28,24 +28,25 @@ class MemoryFile:
         self._blocks: list[bytearray] = []
         self._ends: list[int] = []
         self.size_bytes = 0
-        self._add(content)
+        if content:
+            self._blocks.append(bytearray(content))
+            self._ends.append(len(content))
+            self.size_bytes = len(content)
 
     def append(self, *chunks: Buffer) -> None:
         """See `File`."""
         if self._files.before_write is not None:
             self._files.before_write(APPEND)
-        self._add(*chunks)
-
-    def _add(self, *chunks: Buffer) -> None:
-        added = bytearray().join(chunks)
-        if not added:
+        added_bytes = sum(map(len, chunks))
+        if not added_bytes:
             return
-        self.size_bytes += len(added)
-        if len(added) < SMALL_BYTES and self._blocks and len(self._blocks[-1]) < BLOCK_BYTES:
-            self._blocks[-1] += added
+        self.size_bytes += added_bytes
+        if added_bytes < SMALL_BYTES and self._blocks and len(last := self._blocks[-1]) < BLOCK_BYTES:
+            for chunk in chunks:
+                last += chunk
             self._ends[-1] = self.size_bytes
         else:
-            self._blocks.append(added)
+            self._blocks.append(bytearray().join(chunks))
             self._ends.append(self.size_bytes)
 
     def read(self, position: int, size_bytes: int) -> bytes:

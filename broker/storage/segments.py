@@ -14,7 +14,6 @@ from anabranch.broker.storage.files import Files
 from anabranch.broker.storage.segment import Segment
 from anabranch.broker.storage.settings import INT64_MAX, UNLIMITED, LogSettings
 from anabranch.protocol.errors import DecodeError
-from anabranch.protocol.records.batch import BatchHeader
 from anabranch.protocol.records.record import iter_records
 
 LATEST: Final = -1
@@ -78,18 +77,20 @@ class Segments:
         self._segments.pop().close()
         self._bases.pop()
 
-    def is_full(self, header: BatchHeader, first_offset: int, settings: LogSettings, now_ms: int) -> bool:
+    def is_full(
+        self, last_offset: int, size_bytes: int, max_timestamp_ms: int, settings: LogSettings, now_ms: int
+    ) -> bool:
         """Whether a batch needs a new segment, because the active one is full or old."""
         active = self._segments[-1]
         if not active.file.size_bytes:
             return False
         fits = active.has_room(
-            first_offset + header.last_offset_delta,
-            header.size_bytes,
+            last_offset,
+            size_bytes,
             segment_bytes=settings.segment_bytes,
             index_bytes=settings.segment_index_bytes,
         )
-        return not fits or active.age_ms(now_ms, header.max_timestamp) > settings.segment_ms
+        return not fits or active.age_ms(now_ms, max_timestamp_ms) > settings.segment_ms
 
     def index(self, segment: Segment) -> int:
         """Which one in the list a segment is."""

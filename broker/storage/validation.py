@@ -92,10 +92,11 @@ def _the_only_batch(records: Buffer) -> BatchHeader:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"magic {header.magic}")
     if header.batch_length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a record batch of {header.size_bytes} bytes")
-    if header.size_bytes != len(records):
-        if header.size_bytes > len(records):
+    size_bytes = header.size_bytes
+    if size_bytes != len(records):
+        if size_bytes > len(records):
             raise _incomplete(records)
-        _check_rest(records, header.size_bytes)
+        _check_rest(records, size_bytes)
     return header
 
 

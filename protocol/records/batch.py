@@ -12,7 +12,8 @@ a log is `broker.storage.validation`'s question. Reference: KIP-98, `DefaultReco
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 from anabranch.protocol.errors import DecodeError
@@ -146,9 +147,13 @@ class BatchHeader(NamedTuple):
         return self.producer_id > NO_PRODUCER_ID
 
 
+_new_header: Final[Callable[[tuple[int, ...]], BatchHeader]] = partial(tuple.__new__, BatchHeader)
+"""What `BatchHeader._make` does, which is written in Python and counts the fields once more."""
+
+
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at a position; the caller has made sure that 61 bytes are there and what to think of them."""
-    return BatchHeader._make(HEADER.unpack_from(buffer, position))
+    return _new_header(HEADER.unpack_from(buffer, position))
 
 
 def record_count_of(buffer: Buffer) -> int:
@@ -161,7 +166,7 @@ def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Batch
     """Position and header of every whole batch. An incomplete tail, as fetch answers may have one, is left out."""
     end = len(buffer)
     while position + HEADER_BYTES <= end:
-        header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+        header = _new_header(HEADER.unpack_from(buffer, position))
         if header.magic != MAGIC:
             raise DecodeError(f"record batch of magic {header.magic}", buffer=buffer, position=position)
         if header.batch_length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
