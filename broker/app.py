@@ -76,8 +76,12 @@ class Node:
         rng: random.Random,
         clock_ms: Callable[[], int],
         failpoint: Callable[[str], None] | None = None,
+        in_turn: Callable[[], bool] | None = None,
     ) -> None:
-        """`failpoint` is called at each step of controller and coordinators, in place of `crash_at`."""
+        """`failpoint` is called at each step of controller and coordinators, in place of `crash_at`.
+
+        `in_turn`: see `Controller`.
+        """
         self.settings = with_defaults_of_persona(settings)
         self.services: Services
         self.server: Server
@@ -86,6 +90,7 @@ class Node:
         self._rng = rng
         self._clock_ms = clock_ms
         self._failpoint = failpoint
+        self._in_turn = in_turn
         self._on_controller_event: list[Callable[[ControllerEvent], None]] = []
         self._attachment: Attachment
         self._quota_watch: QuotaWatch | None = None
@@ -319,6 +324,7 @@ class Node:
             rng=self._rng,
             listener=self._controller_announces,
             failpoint=self._failpoint,
+            in_turn=self._in_turn,
         )
 
     def _controller_announces(self, event: ControllerEvent) -> None:

@@ -71,13 +71,19 @@ class Controller:
         rng: random.Random,
         listener: Callable[[ControllerEvent], None] | None = None,
         failpoint: Callable[[str], None] | None = None,
+        in_turn: Callable[[], bool] | None = None,
     ) -> None:
-        """`failpoint` is told of every step of `failpoints.STEPS` that was taken; by default `crash_at` acts on it."""
+        """`failpoint` is told of every step of `failpoints.STEPS` that was taken; by default `crash_at` acts on it.
+
+        `in_turn` tells whether it may now be stopped between any two partitions of a step, which are written one by one
+        then; by default that is so wherever something is told of steps.
+        """
         self._session = session
         self._settings = settings
         self._rng = rng
         self._listener = listener
         self._failpoint = failpoint or (self._crash if settings.crash_at else None)
+        self._in_turn = in_turn or (lambda: self._failpoint is not None)
         self._runner: Runner | None = None
         self._term: Term | None = None
         self._task: asyncio.Task[None] | None = None
@@ -261,6 +267,7 @@ class Controller:
             self._rng,
             self._listener,
             self._failpoint,
+            in_turn=self._in_turn,
             in_touch=self._in_touch,
         )
         self._runner = runner

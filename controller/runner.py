@@ -59,9 +59,13 @@ class Runner:
         listener: Callable[[ControllerEvent], None] | None = None,
         acted: Callable[[str], None] | None = None,
         *,
+        in_turn: Callable[[], bool],
         in_touch: asyncio.Event,
     ) -> None:
-        """`in_touch` is set while the session is connected: otherwise nothing new is decided."""
+        """`in_turn`: see `ZnodeWriter`.
+
+        `in_touch` is set while the session is connected: otherwise nothing new is decided.
+        """
         self.state = ClusterState(settings, term.epoch)
         self.loaded = False
         self._settings = settings
@@ -73,7 +77,7 @@ class Runner:
         self._reads: set[Read] = set()
         self._reader = ZnodeReader(session, rng, self._read_again)
         self.writes = FencedWrites(session, term, acted)
-        self._writer = ZnodeWriter(self.writes, self._reader, in_turn=bool(settings.crash_at or acted))
+        self._writer = ZnodeWriter(self.writes, self._reader, in_turn=in_turn)
         self._channels = Channels(settings, self._queue.put_nowait)
         self._in_touch = in_touch
         self._timers: dict[str | int, asyncio.TimerHandle] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from anabranch.controller import events
 from anabranch.controller.effects import PartitionWrite, WriteFeatures, WritePartitions, WriteTopic
@@ -40,13 +40,14 @@ TopicOutcome = events.TopicWritten | events.TopicWriteLost | events.TopicWriteRe
 class ZnodeWriter:
     """Writes for the controller; each transaction is a step, for failure injection.
 
-    `in_turn`: write one partition's state per transaction, so that a controller can be made to die between any two.
+    `in_turn` tells whether one partition's state is written per transaction now, so that a controller can be made to
+    die between any two.
     """
 
-    def __init__(self, writes: FencedWrites, reader: ZnodeReader, *, in_turn: bool) -> None:
+    def __init__(self, writes: FencedWrites, reader: ZnodeReader, *, in_turn: Callable[[], bool]) -> None:
         self._writes = writes
         self._reader = reader
-        self._at_once = 1 if in_turn else WRITES_AT_ONCE
+        self._in_turn = in_turn
 
     async def partitions(self, effect: WritePartitions) -> events.PartitionsWritten:
         """Write partition states, each on its own condition."""
@@ -155,7 +156,8 @@ class ZnodeWriter:
 
     def _pieces(self, groups: Iterable[list[Op]]) -> Iterator[list[list[Op]]]:
         """Operations that belong together, as many such groups at a time as one transaction takes."""
-        return pieces(groups, lambda ops: sum(map(bytes_of, ops)), count_max=self._at_once, bytes_max=TRANSACTION_BYTES)
+        count_max = 1 if self._in_turn() else WRITES_AT_ONCE
+        return pieces(groups, lambda ops: sum(map(bytes_of, ops)), count_max=count_max, bytes_max=TRANSACTION_BYTES)
 
     async def _batch(
         self, point: str, batch: Sequence[PartitionWrite], ops: Sequence[list[Op]]

@@ -227,6 +227,10 @@ class Cluster(Startable):
         if self._faults:
             self._faults.reached(node_id, step)
 
+    def _awaits_steps(self, node_id: int) -> bool:
+        """Whether a rule waits for a step of this broker."""
+        return self._faults is not None and self._faults.await_steps(node_id)
+
     @property
     def has_rules(self) -> bool:
         """Whether there is any."""
@@ -474,6 +478,7 @@ class Cluster(Startable):
             rng=random.Random(self._rng.getrandbits(64)),
             clock_ms=follow_loop_ms(),
             failpoint=functools.partial(self._reached, node_id),
+            in_turn=functools.partial(self._awaits_steps, node_id),
         )
         process = Process.new()
         if process is None:

@@ -205,8 +205,7 @@ async def test_a_request_that_is_lost_again_and_again_is_given_up(monkeypatch: p
 
 
 async def test_states_go_one_by_one_where_the_server_takes_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    at = await desk()
-    at.writer._at_once = 100
+    at = await desk(in_turn=False)
     hang_up(monkeypatch, 500)
     state = LeaderAndIsr(leader=1, leader_epoch=0, isr=(1,), controller_epoch=1, gen_start=((0, 0),))
     outcome = await at.writer.partitions(
@@ -255,8 +254,7 @@ async def test_what_cannot_be_published_waits_and_is_tried_again(monkeypatch: py
 
 
 async def test_states_with_a_long_past_are_cut_by_their_size() -> None:
-    at = await desk()
-    at.writer._at_once = 200
+    at = await desk(in_turn=False)
     past = tuple((generation, generation) for generation in range(1000))
     state = LeaderAndIsr(leader=1, leader_epoch=999, isr=(1,), controller_epoch=1, generation=999, gen_start=past)
     writes = tuple(write(index, state, None) for index in range(200))

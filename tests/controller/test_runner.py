@@ -119,7 +119,16 @@ async def test_a_controller_that_reads_the_work_of_a_later_one_is_deposed() -> N
     in_touch = asyncio.Event()
     in_touch.set()
     settings = active._settings
-    late = Runner(cluster.sessions[0], settings, earlier, active._candidacy, Random(1), None, in_touch=in_touch)
+    late = Runner(
+        cluster.sessions[0],
+        settings,
+        earlier,
+        active._candidacy,
+        Random(1),
+        None,
+        in_turn=lambda: False,
+        in_touch=in_touch,
+    )
     with pytest.raises(Deposed, match="epoch 1 is at work"):
         await late.run()
     await cluster.stop()

@@ -31,7 +31,7 @@ class Desk:
     steps: list[str]
 
 
-async def desk() -> Desk:
+async def desk(*, in_turn: bool = True) -> Desk:
     session = await MemoryZooKeeper().connect()
     for path in paths.ALWAYS_CREATED:
         await session.create(path, make_parents=True)
@@ -42,7 +42,8 @@ async def desk() -> Desk:
     await topic_admin.create_topic(
         session, name="t", topic_id=b"t" * 16, assignment={0: [1], 1: [1]}, configs={"a": "b"}
     )
-    return Desk(session, ZnodeWriter(FencedWrites(session, term, steps.append), reader, in_turn=True), reader, steps)
+    writer = ZnodeWriter(FencedWrites(session, term, steps.append), reader, in_turn=lambda: in_turn)
+    return Desk(session, writer, reader, steps)
 
 
 def write(index: int, state: LeaderAndIsr, expected: int | None) -> PartitionWrite:

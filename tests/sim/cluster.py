@@ -183,6 +183,7 @@ class SimCluster:
             rng=self.rng(f"node-{process.name}"),
             clock_ms=lambda: self.loop.time_of_day_ms() + skew_ms,
             failpoint=lambda point: self._reached(machine, process, point),
+            in_turn=lambda: bool(machine.failpoint),
         )
         machine.node = node
         await node.start()

@@ -171,6 +171,10 @@ class Faults:
             if name not in self._rules:
                 return dataclasses.replace(rule, name=name)
 
+    def await_steps(self, node_id: int) -> bool:
+        """Whether a rule is about steps that this broker takes."""
+        return any(one.rule.step and not one.spent and _is_at(one.rule, node_id) for one in self._rules.values())
+
     def reached(self, node_id: int, step: str) -> None:
         """A broker has taken a step that outlives it."""
         for armed in [one for one in self._rules.values() if one.rule.step]:
