@@ -194,11 +194,9 @@ class Node:
         await self._give_time_to(services.session.close(), "closing the ZooKeeper session")
         await services.controller_link.close()
         if services.broker is not None:
-            await services.groups.stop()
-            if services.broker.transactions.built is not None:
-                await services.broker.transactions.built.stop()
-            if services.broker.shares.built is not None:
-                await services.broker.shares.built.stop()
+            for part in (services.broker.groups, services.broker.transactions, services.broker.shares):
+                if part.built is not None:
+                    await part.built.stop()
             await services.replicas.stop()
         await self.server.stop(drain_s=0.5 if controlled else 0)
 

@@ -9,14 +9,14 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anabranch.broker.group_configs import GroupConfigs
 from anabranch.broker.on_demand import OnDemand
 from anabranch.broker.personas.persona import persona
 from anabranch.broker.services import BrokerServices
 from anabranch.broker.telemetry.client_metrics_configs import ClientMetricsConfigs
-from anabranch.protocol.internal_topics import SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
+from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from anabranch.broker.attachment import Attachment
@@ -60,17 +60,21 @@ class BrokerAssembly:
         client_metrics = ClientMetricsConfigs(lambda: self.attachment.session)
         transactions = OnDemand(lambda: self._transactions(replicas))
         shares = OnDemand(lambda: self._shares(replicas, group_configs))
+        groups = OnDemand(lambda: self._groups(replicas, shares, group_configs))
+        by_topic: Mapping[str, OnDemand[Any]] = {
+            CONSUMER_OFFSETS_TOPIC: groups,
+            TRANSACTION_STATE_TOPIC: transactions,
+            SHARE_STATE_TOPIC: shares,
+        }
 
         def on_leader(topic: str, _partition: int, _leader_epoch: int) -> None:
-            if topic == TRANSACTION_STATE_TOPIC:
-                transactions.get()  # which looks for itself what this broker leads, and listens from then on
-            elif topic == SHARE_STATE_TOPIC:
-                shares.get()  # the same
+            if topic in by_topic:
+                by_topic[topic].get()  # which looks for itself what this broker leads, and listens from then on
 
         replicas.on_leader(on_leader)
         return BrokerServices(
             replicas=replicas,
-            groups=self._groups(replicas, shares, group_configs),
+            groups=groups,
             transactions=transactions,
             group_configs=group_configs,
             shares=shares,

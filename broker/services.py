@@ -54,7 +54,8 @@ class BrokerServices:
     """The services that only a node with the role `broker` has."""
 
     replicas: ReplicaManager
-    groups: GroupCoordinator
+    groups: OnDemand[GroupCoordinator]
+    """Built when a client first asks for it, or when this broker leads a partition of `__consumer_offsets`."""
     transactions: OnDemand[TransactionCoordinator]
     """Built when a producer first asks for it, or when this broker leads a partition of `__transaction_state`."""
     group_configs: GroupConfigs
@@ -165,7 +166,7 @@ class Services:
     @property
     def groups(self) -> GroupCoordinator:
         """The group coordinator of this broker."""
-        return self._as_broker.groups
+        return self._as_broker.groups.get()
 
     @property
     def transactions(self) -> TransactionCoordinator:

@@ -192,6 +192,9 @@ class GroupCoordinator:
         replicas.on_leader(self.on_leader)
         replicas.on_resign(self.table.leadership.on_resign)
         metadata.on_gone(self.on_topics_gone)
+        for partition in replicas.partitions():
+            if partition.topic == CONSUMER_OFFSETS_TOPIC and partition.is_leader:
+                self.on_leader(partition.topic, partition.index, partition.leader_epoch)
 
     async def stop(self) -> None:
         """Refuse every request that waits, and coordinate no group any more."""

@@ -29,6 +29,7 @@ from anabranch.protocol.registry import BY_KEY
 
 if TYPE_CHECKING:
     from anabranch.broker.app import Node
+    from anabranch.broker.coordinators.group_coordinator import GroupCoordinator
     from anabranch.broker.replication.partition import Partition
     from anabranch.controller.state import ClusterState
 
@@ -148,10 +149,16 @@ def by_topic(counts: Mapping[str, float]) -> Samples:
 
 def groups(reading: Reading) -> Samples:
     """How many groups are in each state; none is missing, so that a graph has no holes."""
-    known = reading.services.groups.groups() if reading.is_broker else []
+    coordinator = _groups(reading)
+    known = [] if coordinator is None else coordinator.groups()
     found = Counter(group.state.value for group in known)
     states = dict.fromkeys(state.value for state in (*GroupState, *ConsumerGroupState))
     return [({"state": state}, found[state]) for state in states if state != DEAD.value]
+
+
+def _groups(reading: Reading) -> GroupCoordinator | None:
+    """The group coordinator, if this node has needed one."""
+    return None if reading.services.broker is None else reading.services.broker.groups.built
 
 
 def open_transactions(reading: Reading) -> Samples:
@@ -197,9 +204,10 @@ def client_bytes(reading: Reading) -> Samples:
 
 def lags_of_partitions(reading: Reading) -> Iterator[tuple[str, str, int, int]]:
     """Group, topic, partition and lag, as far as this broker has replicas of what its groups have committed."""
-    if not reading.is_broker:
+    groups = _groups(reading)
+    if groups is None:
         return
-    groups, ends = reading.services.groups, reading.replicas.high_watermarks
+    ends = reading.replicas.high_watermarks
     for group in groups.groups():
         for (topic, index), one in groups.offsets.of(group.group_id).committed.items():
             if (topic, index) in ends:

@@ -48,14 +48,16 @@ async def test_settings_and_session_are_those_of_the_moment() -> None:
     assert services.controller is None
 
 
-async def test_a_transaction_coordinator_begins_with_the_leadership_of_its_topic_or_with_a_question() -> None:
+async def test_a_coordinator_begins_with_the_leadership_of_its_topic_or_with_a_question() -> None:
     services = await assembled()
     broker = services.broker
     assert broker is not None
     listeners = broker.replicas._on_leader
+    assert broker.groups.built is None
     assert broker.transactions.built is None
     for tell in list(listeners):
         tell(CONSUMER_OFFSETS_TOPIC, 0, 0)
+    assert broker.groups.built is services.groups
     assert broker.transactions.built is None, "groups need none"
     for tell in list(listeners):
         tell(TRANSACTION_STATE_TOPIC, 0, 0)

@@ -126,9 +126,9 @@ class TestBroker:
             self.replicas.housekeeping.checkpoint = _without_power  # type: ignore[method-assign]
         broker = self.services.broker
         assert broker is not None
-        await broker.groups.stop()
-        if broker.transactions.built is not None:
-            await broker.transactions.built.stop()
+        for part in (broker.groups, broker.transactions):
+            if part.built is not None:
+                await part.built.stop()
         await broker.replicas.stop()
         await self.server.stop(drain_s=0)
 
