@@ -58,9 +58,3 @@ def revoking_partitions_are_let_go(patch: pytest.MonkeyPatch) -> None:
 def test_a_planted_bug_is_caught(bug: Bug, seed: int, shown_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bug(monkeypatch)
     assert shown_by in "\n".join(AssigningSchedule(seed).run().violations)
-
-
-def test_a_segment_waits_for_those_of_empty_ones_before_it() -> None:
-    """Of this schedule: a member that knows of generation 3 goes from there to 6, past segments that nobody wrote to,
-    whose predecessors it had not read."""
-    assert not AssigningSchedule(535).run().violations

@@ -17,8 +17,12 @@ from anabranch.clients.network import Network
 from anabranch.clients.streams.changelog_reader import ChangelogReader
 from anabranch.cluster import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.lineage import Segment
+from anabranch.protocol.records.batch import stamp
 from tests.broker.storage.unreadable import UNREADABLE, stored_at
 from tests.clients.consumer.groups import TOPIC, make_topic
+from tests.clients.consumer.test_core import TOPIC as GATED
+from tests.clients.consumer.test_core import metadata
 from tests.clients.consumer.test_progress import batch
 
 
@@ -51,6 +55,30 @@ async def test_what_was_taken_before_the_damage_is_handed_out(second: str) -> No
         raise AssertionError("nobody was told")
     assert taken == {sound: [b"a", b"b"], rotten: [b"c"]}
     assert assignment[rotten].position == 1
+
+
+def test_a_segment_waits_for_those_of_empty_ones_before_it_though_its_group_knows_nothing_of_it_yet() -> None:
+    """Goal (R9): who has nothing to read of a child's first segment still waits for the parent at its second.
+
+    Of a simulated schedule: a member that knew of generation 3 went from there to 6, past segments without records.
+    """
+    assignment, gates = Assignment(), Gates(ordered=True)
+    gates.refresh(metadata(1, 2, 4))
+    deliveries = Deliveries(assignment, gates, in_group=True, holds_back=lambda *_: False)
+    child = TopicPartition(GATED, 1)
+    assignment.replace([child])
+    assignment.note_generations({GATED: 1})
+    progress = assignment[child]
+    progress.begin(0)
+    progress.crossed.add(Segment(1, 1))
+    stored = bytearray(batch(0, [b"a"]))
+    stamp(stored, 0, base_offset=0, leader_epoch=2)
+    progress.receive(bytes(stored), 0)
+    assert not deliveries.take(100, 0.0)
+    assert gates.note_end(GATED, Segment(0, 0), 5, leader_epoch=2)
+    assert not deliveries.take(100, 0.0)
+    gates.note_committed({TopicPartition(GATED, 0): 5})
+    assert [record.value for record in deliveries.take(100, 0.0)[child]] == [b"a"]
 
 
 @pytest.mark.parametrize("records", UNREADABLE.values(), ids=UNREADABLE.keys())
