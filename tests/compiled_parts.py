@@ -7,9 +7,11 @@ names what would have been replaced.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import pkgutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -34,12 +36,18 @@ def heeding_compiled_parts(patch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     replace: Callable[..., None] = patch.setattr
 
     def heed(target: Any, name: Any, *others: Any, **more: Any) -> None:
-        module = target.rpartition(".")[0] if isinstance(target, str) else home_of(target)
+        module = home_of(pkgutil.resolve_name(target.rpartition(".")[0]) if isinstance(target, str) else target)
         if module.startswith("anabranch.") and is_compiled(module):
             pytest.skip(f"COMPILED: {module} does not look at what would replace its {name}")
         replace(target, name, *others, **more)
 
+    @contextlib.contextmanager
+    def within() -> Iterator[pytest.MonkeyPatch]:
+        with pytest.MonkeyPatch.context() as inner:
+            yield heeding_compiled_parts(inner)
+
     patch.setattr = heed  # type: ignore[method-assign]
+    patch.context = within  # type: ignore[method-assign]
     return patch
 
 

@@ -126,21 +126,20 @@ async def test_nothing_is_answered_before_it_is_replicated() -> None:
         assert (joined.member_epoch, told.groups[0].group_epoch, dealt(stayed)) == (3, 3, [0, 1])
 
 
-async def test_what_the_log_refuses_has_not_happened() -> None:
+async def test_what_the_log_refuses_has_not_happened(monkeypatch: pytest.MonkeyPatch) -> None:
     async with wired(2) as (world, connection):
         await connection.call(beat("a"))
         partition = world.brokers[1].services.replicas.leader_of(CONSUMER_OFFSETS_TOPIC, 0)
-        before = partition.check_min_isr
 
         def refuse() -> None:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "one is too few")
 
-        partition.check_min_isr = refuse  # type: ignore[method-assign]
+        monkeypatch.setattr(partition, "check_min_isr", refuse)
         try:
             assert (await connection.call(beat("b"))).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
             assert (group_of(world).epoch, list(group_of(world).members)) == (2, ["a"])
         finally:
-            partition.check_min_isr = before  # type: ignore[method-assign]
+            monkeypatch.undo()
         assert (await connection.call(beat("b"))).member_epoch == 3
 
 

@@ -306,7 +306,7 @@ async def test_ids_that_nobody_uses_are_forgotten() -> None:
         assert (await world.begin())[0] != me[0]
 
 
-async def test_ids_stay_while_their_tombstones_cannot_be_written() -> None:
+async def test_ids_stay_while_their_tombstones_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     async with transaction_world(
         brokers=2, transaction_remove_expired_transaction_cleanup_interval_ms=20, transactional_id_expiration_ms=60_000
     ) as world:
@@ -323,7 +323,7 @@ async def test_ids_stay_while_their_tombstones_cannot_be_written() -> None:
             refused += 1
             before()
 
-        partition.check_min_isr = counted  # type: ignore[method-assign]
+        monkeypatch.setattr(partition, "check_min_isr", counted)
         await until(lambda: refused > 2)
         one = world.coordinator().transaction("tx")
         assert one is not None and one.pending is None
