@@ -36,6 +36,8 @@ KEYS: Final = 20
 ROUNDS: Final = (50, 50, 50)
 """Records of each key, while there are 2, 4 and 8 partitions."""
 PATIENCE_S: Final = 90.0
+QUIET: Final = "-Dlog4j2.level=OFF"
+"""Where log4j is among the jars it would write into the lines of the program."""
 GATED: Final = {"reshard.legacy.consumers": "gate"}
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka_jars, pytest.mark.anabranch(brokers=3, kafka="4.1")]
@@ -45,7 +47,7 @@ class Program:
     """A Java program and the lines that it writes."""
 
     def __init__(self, *words: str | Path) -> None:
-        command = [java.find(module=java.COMPILER).command, "-Xmx512m", "-XX:TieredStopAtLevel=1"]
+        command = [java.find(module=java.COMPILER).command, "-Xmx512m", "-XX:TieredStopAtLevel=1", QUIET]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         self.process = subprocess.Popen([*command, "-cp", f"{DIRECTORY}/*", *words], text=True, **pipes)
         self.lines: list[str] = []
