@@ -14,6 +14,7 @@ from anabranch.broker.services import Services
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from tests.broker.replication.replica_cluster import replica_cluster
 
 
 async def assembled(**settings: object) -> Services:
@@ -75,3 +76,13 @@ async def test_a_controller_has_no_replicas_and_throttles_no_client() -> None:
     assert services.broker is None and services.throttling is None
     with pytest.raises(AssertionError, match="only a controller candidate"):
         _ = services.replicas
+
+
+async def test_a_coordinator_of_groups_that_is_built_late_finds_what_its_broker_leads() -> None:
+    async with replica_cluster(1) as cluster:
+        broker = cluster[1].services.broker
+        assert broker is not None
+        broker.replicas._on_leader.clear()  # it hears of nothing, before it is asked for
+        await cluster.lead(1, replicas=(1,), topic=CONSUMER_OFFSETS_TOPIC)
+        assert broker.groups.built is None
+        assert list(broker.groups.get().table.leadership.shards) == [0]

@@ -85,7 +85,8 @@ async def test_who_knows_that_a_wait_is_over_takes_the_next_step_without_a_task(
         settled.clear()
 
 
-async def test_what_fails_in_a_step_fails_for_who_takes_it() -> None:
+@pytest.mark.parametrize("taken_by", ["a task", "whoever knows that its wait is over"])
+async def test_errors_come_in_and_go_out(taken_by: str) -> None:
     future = asyncio.get_running_loop().create_future()
 
     async def work() -> None:
@@ -96,21 +97,10 @@ async def test_what_fails_in_a_step_fails_for_who_takes_it() -> None:
     begun = begin(work())
     future.set_exception(OSError("disk"))
     with pytest.raises(ValueError, match="and so"):
-        begun.go_on()
-
-
-async def test_errors_come_in_and_go_out() -> None:
-    future = asyncio.get_running_loop().create_future()
-
-    async def work() -> None:
-        with pytest.raises(OSError, match="disk"):
-            await future
-        raise ValueError("and so")
-
-    begun = begin(work())
-    future.set_exception(OSError("disk"))
-    with pytest.raises(ValueError, match="and so"):
-        await begun
+        if taken_by == "a task":
+            await begun
+        else:
+            begun.go_on()
 
 
 async def test_a_cancellation_reaches_it() -> None:
