@@ -29,6 +29,7 @@ from anabranch.broker.interference import Interference
 from anabranch.broker.peer import NOBODY, Peer
 from anabranch.broker.request_memory import FREE_BYTES
 from anabranch.broker.work import Work
+from anabranch.clients.landing import landing_here
 from anabranch.protocol.connection import ServerConnection
 from anabranch.protocol.errors import DecodeError
 
@@ -84,7 +85,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._gate: Gate | None = None
         audiences = server.dispatcher.audiences
         self._core = ServerConnection(
-            audiences.others.accepted, server.frame_bytes_max, server.entries_max, self._introduced
+            audiences.others.accepted, server.frame_bytes_max, server.entries_max, self._introduced, landing_here()
         )
         if protection is not None and listener.sasl:
             self._gate = protection.gate(self, lambda: server.dispatcher)
@@ -130,11 +131,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Answer what came, or leave it to the serving task; stop reading when that cannot keep up."""
         core = self._core
-        core.buffer_updated(nbytes)
+        held_bytes = core.buffer_updated(nbytes)
         server = self._server
         server.received_bytes += nbytes
-        if core.held_bytes > FREE_BYTES or self.held_bytes:
-            server.request_memory.hold(self, core.held_bytes)
+        if held_bytes > FREE_BYTES or self.held_bytes:
+            server.request_memory.hold(self, held_bytes)
         self.last_active_s = server.loop.time()
         if self._arrived is not None and not self._arrived.done() and not self._work:
             self._go_on_or_wake(self._arrived, self._answer_at_once)
@@ -453,9 +454,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def _take_up_behind(self) -> None:
         """Take up the next Produces, as long as all before them have only to wait for replicas."""
+        if self._open_api_key != PRODUCE_KEY or not self._core.buffered:
+            return
         work, server = self._work, self._server
         throttling = server.dispatcher.throttling
-        if self._open_api_key != PRODUCE_KEY or (throttling is not None and throttling.active):
+        if throttling is not None and throttling.active:
             return
         while self._core.buffered and work.lets_begin and not self._draining and not self._write_paused:
             try:

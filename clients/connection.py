@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from anabranch.clients.authentication import NotAuthenticated, log_in
+from anabranch.clients.landing import landing_here
 from anabranch.clients.timer import Timer
 from anabranch.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from anabranch.protocol.connection import CLIENT_SOFTWARE, ClientConnection
@@ -67,7 +68,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, *, client_id: str | None, request_timeout_ms: int, software_name: str = CLIENT_SOFTWARE) -> None:
         self._loop = asyncio.get_running_loop()
-        self._core = ClientConnection(client_id)
+        self._core = ClientConnection(client_id, landing=landing_here())
         self._request_timeout_s = request_timeout_ms / 1000
         self._software_name = software_name
         self._transport: asyncio.Transport | None = None

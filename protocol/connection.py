@@ -30,7 +30,7 @@ from anabranch.protocol.apis.api_versions import ApiVersion, ApiVersionsResponse
 from anabranch.protocol.codec import Request
 from anabranch.protocol.decoder_source import skip_tags
 from anabranch.protocol.errors import DecodeError, ErrorCode
-from anabranch.protocol.framing import FRAME_BYTES_MAX, FrameReader
+from anabranch.protocol.framing import FRAME_BYTES_MAX, FrameReader, Landing
 from anabranch.protocol.registry import BY_KEY, Api, api_of
 from anabranch.protocol.varint import Buffer
 
@@ -80,12 +80,16 @@ class ServerConnection:
         frame_bytes_max: int = FRAME_BYTES_MAX,
         entries_max: int = ENTRIES_MAX,
         served_to: Callable[[str, str], Mapping[int, tuple[int, int]]] | None = None,
+        landing: Landing | None = None,
     ) -> None:
-        """`served_to` tells what is served to the software that introduces itself by this name and version."""
+        """`served_to` tells what is served to the software that introduces itself by this name and version.
+
+        `landing`: see `FrameReader`.
+        """
         self._served = served
         self._served_to = served_to
         self._entries_max = entries_max
-        self._frames = FrameReader(frame_bytes_max)
+        self._frames = FrameReader(frame_bytes_max, landing)
         self._open: Request | None = None
         self._open_bytes = 0
         self._behind: list[tuple[Request, int]] = []
@@ -134,9 +138,9 @@ class ServerConnection:
         """Where the transport may write the next bytes (`asyncio.BufferedProtocol`)."""
         return self._frames.get_buffer(size_hint)
 
-    def buffer_updated(self, count: int) -> None:
-        """The transport wrote `count` bytes."""
-        self._frames.buffer_updated(count)
+    def buffer_updated(self, count: int) -> int:
+        """The transport wrote `count` bytes. Returns how many are received and not yet answered."""
+        return self._frames.buffer_updated(count) + self._open_bytes + self._behind_bytes
 
     def give_back(self) -> bytes:
         """All that was received and not handed out."""
@@ -228,10 +232,13 @@ class ClientConnection:
 
     __slots__ = ("_client_id", "_frames", "_next_id", "_waiting")
 
-    def __init__(self, client_id: str | None, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(
+        self, client_id: str | None, frame_bytes_max: int = FRAME_BYTES_MAX, landing: Landing | None = None
+    ) -> None:
+        """`landing`: see `FrameReader`."""
         raw = None if client_id is None else client_id.encode()
         self._client_id = _pack_int16(-1) if raw is None else _pack_int16(len(raw)) + raw
-        self._frames = FrameReader(frame_bytes_max)
+        self._frames = FrameReader(frame_bytes_max, landing)
         self._next_id = 0
         self._waiting: deque[tuple[int, Api, int]] = deque()
 

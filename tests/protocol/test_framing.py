@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.errors import DecodeError
-from anabranch.protocol.framing import BUFFER_BYTES, FrameReader
+from anabranch.protocol.framing import BUFFER_BYTES, FrameReader, Landing
 from tests.protocol.messages import settings
 
 assert settings  # its profile keeps these tests quick
@@ -108,9 +108,10 @@ def test_the_largest_allowed_frame_passes() -> None:
 
 @pytest.mark.parametrize("arrived", [9, BUFFER_BYTES, 3 * BUFFER_BYTES])
 def test_a_claimed_length_reserves_no_more_than_what_arrived(arrived: int) -> None:
+    landing = Landing()
     tracemalloc.start()
     try:
-        readers = [FrameReader() for _ in range(10)]
+        readers = [FrameReader(landing=landing) for _ in range(10)]
         for reader in readers:
             reader.feed((100_000_000).to_bytes(4, "big"))
             for _ in range(arrived // 3):
@@ -160,7 +161,7 @@ def test_a_frame_is_not_touched_by_what_arrives_later() -> None:
     assert frame == b"first" and reader.next_frame() == b"other"
 
 
-def test_small_frames_use_one_buffer_for_ever() -> None:
+def test_small_frames_use_one_buffer() -> None:
     reader = FrameReader()
     reader.feed(framed(b"x"))
     reader.next_frame()
@@ -173,11 +174,62 @@ def test_small_frames_use_one_buffer_for_ever() -> None:
     assert reader.get_buffer().obj is buffer
 
 
+def test_the_next_read_has_room_for_many_however_little_is_left_of_the_one_before() -> None:
+    reader = FrameReader()
+    reader.feed(framed(b"first", bytes(500))[:-1])
+    assert reader.next_frame() == b"first" and reader.next_frame() is None
+    assert len(reader.get_buffer()) > BUFFER_BYTES - 1000
+    reader.feed(b"\0")
+    assert reader.next_frame() == bytes(500)
+
+
+def test_readers_that_share_a_landing_take_turns_in_the_middle_of_their_frames() -> None:
+    landing = Landing()
+    readers = [FrameReader(landing=landing) for _ in range(3)]
+    streams = [memoryview(framed(*(bytes([number]) * size for size in (5, 3000, 70_000, 2)))) for number in range(3)]
+    found: list[list[bytes]] = [[], [], []]
+    for start in range(0, len(streams[0]), 977):
+        for reader, stream, frames in zip(readers, streams, found, strict=True):
+            reader.feed(stream[start : start + 977])
+            frames += drain(reader)
+    assert found == [[bytes([number]) * size for size in (5, 3000, 70_000, 2)] for number in range(3)]
+
+
+def test_what_is_allowed_is_decided_when_a_frame_is_handed_out() -> None:
+    """A peer that has not logged in may send only little, and may have sent what is behind its login already."""
+    reader = FrameReader(frame_bytes_max=10)
+    reader.feed(framed(b"login", bytes(50), b"after"))
+    assert reader.next_frame() == b"login"
+    with pytest.raises(DecodeError, match="frame of 50 bytes, allowed are 0 to 10"):
+        reader.next_frame()
+    reader.frame_bytes_max = 100
+    assert drain(reader) == [bytes(50), b"after"]
+    reader.feed(framed(bytes(50)))
+    reader.frame_bytes_max = 10
+    for _ in range(2):
+        with pytest.raises(DecodeError, match="frame of 50 bytes, allowed are 0 to 10"):
+            reader.next_frame()
+    assert reader.buffered == 54
+
+
+@pytest.mark.parametrize("length", [-1, 101])
+def test_what_comes_behind_a_length_that_is_refused_is_taken_in_and_not_looked_at(length: int) -> None:
+    """Its reader may be at work, and meets the length later."""
+    reader = FrameReader(frame_bytes_max=100)
+    reader.feed(length.to_bytes(4, "big", signed=True))
+    for _ in range(300):
+        reader.feed(bytes(1000))
+    assert reader.buffered == 300_004
+    with pytest.raises(DecodeError, match=f"frame of {length} bytes"):
+        reader.next_frame()
+
+
 @pytest.mark.parametrize("size_bytes", [100, 20_000, 60_000, 1_000_000])
-def test_a_reader_that_waits_for_nothing_holds_little(size_bytes: int) -> None:
+def test_a_reader_that_waits_for_nothing_holds_nothing(size_bytes: int) -> None:
+    landing = Landing()
     tracemalloc.start()
     try:
-        readers = [FrameReader() for _ in range(10)]
+        readers = [FrameReader(landing=landing) for _ in range(10)]
         for reader in readers:
             for _ in range(3):
                 reader.get_buffer()
@@ -186,7 +238,7 @@ def test_a_reader_that_waits_for_nothing_holds_little(size_bytes: int) -> None:
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert held < 10 * 10_000
+    assert held < 10 * 2_000
 
 
 def test_a_frame_as_large_as_the_one_before_is_not_moved_as_it_grows() -> None:
