@@ -2,9 +2,11 @@
 
 glibc keeps what is freed below the last block in use, and after the first large blocks were freed it cuts all others
 from the same heap: some 300 MB of batches that were kept for seconds leave 370 MB with the process for good, whose logs
-hold 20. Smaller thresholds (`M_MMAP_THRESHOLD`) would give each block back at once, at three times the processor time,
-as growing logs are moved and cleared again and again. So the heap is trimmed now and then, when it pays and, as that
-takes some 0.3 ms a megabyte, when the process has little else to do; under endless load once a minute.
+hold 20. Smaller thresholds (`M_MMAP_THRESHOLD`) would give each block back at once, at three times the processor time.
+But it gives back what lies at the heap's end as soon as that is 2 MB, and that is what the next requests need: under
+load a third of all pages were given back and taken again, or none, as chance had laid the blocks. So it is told to keep
+what it has (`Heap.keep`), and the heap is trimmed now and then, when it pays and, as that takes some 0.3 ms a megabyte,
+when the process has little else to do; under endless load once a minute.
 
 What Python keeps for itself is looked through the same way. A full collection goes through every object that there is,
 in two seconds for 20,000 partitions of three replicas, while the loop stands still; and while they are created it comes
@@ -27,6 +29,13 @@ from typing import Final
 
 LOOK_INTERVAL_S: Final = 5.0
 WORTH_BYTES: Final = 16 << 20
+KEPT_BYTES: Final = 64 << 20
+"""More than this is given back at once where it lies at the heap's end."""
+OWN_BLOCK_BYTES: Final = 32 << 20
+"""A block this large comes from the system, and goes back to it; glibc's own limit grows to that."""
+GROWTH_BYTES: Final = 1 << 20
+"""By how much more than is needed the heap grows at a time."""
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # of `mallopt`
 IDLE_SHARE: Final = 0.1
 """Of a core: a process that uses less has time to trim."""
 BUSY_INTERVAL_S: Final = 60.0
@@ -50,15 +59,26 @@ class Heap:
         library = ctypes.CDLL(None)
         self._info = getattr(library, "mallinfo2", None)
         self._trim = getattr(library, "malloc_trim", None)
+        self._option = getattr(library, "mallopt", None)
         if self._info is not None:
             self._info.restype = _Mallinfo2
-        self.known = self._info is not None and self._trim is not None
+        self.known = None not in (self._info, self._trim, self._option)
 
     def free_bytes(self) -> int:
         """How many bytes the heap holds that are not in use."""
         assert self._info is not None
         free: int = self._info().fordblks
         return free
+
+    def keep(self) -> None:
+        """Leave it to `trim` to give pages back."""
+        assert self._option is not None
+        for option, size_bytes in (
+            (_TRIM_THRESHOLD, KEPT_BYTES),
+            (_MMAP_THRESHOLD, OWN_BLOCK_BYTES),  # else it no longer adapts, and stays at 128 KB
+            (_TOP_PAD, GROWTH_BYTES),
+        ):
+            self._option(option, size_bytes)
 
     def trim(self) -> None:
         """Give free pages back to the system."""
@@ -111,8 +131,11 @@ class Trimmer:
 
 
 def keep_trimming(loop: asyncio.AbstractEventLoop) -> None:
-    """Trim the heap every few seconds for as long as the loop runs."""
-    _look(loop, Trimmer(Heap()))
+    """Trim the heap every few seconds for as long as the loop runs, and nothing in between."""
+    heap = Heap()
+    if heap.known:
+        heap.keep()
+    _look(loop, Trimmer(heap))
 
 
 def _look(loop: asyncio.AbstractEventLoop, trimmer: Trimmer) -> None:

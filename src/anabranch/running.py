@@ -19,7 +19,7 @@ from anabranch.waits import tell_waits
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 OLDEST: Final = 2
 """The generation that a full collection of garbage is of."""
-TRIM_FROM_S: Final = 5.0
+TRIM_FROM_S: Final = 1.0
 """How long after the start of the command memory is first given back: not before the nodes are up."""
 
 

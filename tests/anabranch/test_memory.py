@@ -99,6 +99,32 @@ def test_a_little_is_left_for_what_comes_next() -> None:
     assert Story().goes_on(10 * BUSY_INTERVAL_S, busy=0, free_bytes=WORTH_BYTES - 1) == 0
 
 
+NEEDED_AGAIN = """
+import resource, sys
+from anabranch.memory import Heap
+
+def faults() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+if sys.argv[1] == "keep":
+    Heap().keep()
+bytearray(4 << 20)  # freed: from here on large blocks are cut from the heap
+before = faults()
+for _ in range(50):
+    large = [bytearray(4 << 20) for _ in range(5)]
+    del large
+print((faults() - before) * 4096 // (1 << 20))
+"""
+
+
+@pytest.mark.skipif(not Heap().known, reason="NO MEMORY IS GIVEN BACK HERE: the C library is not glibc")
+@pytest.mark.parametrize(("told", "least_mb", "most_mb"), [("keep", 0, 60), ("nothing", 500, 2000)])
+def test_what_is_needed_again_is_not_given_back_in_between(told: str, least_mb: int, most_mb: int) -> None:
+    """20 MB at the heap's end, fifty times over: taken from the system once, or each time if nothing is told."""
+    done = subprocess.run([sys.executable, "-c", NEEDED_AGAIN, told], stdout=subprocess.PIPE, check=True, timeout=60)
+    assert least_mb <= int(done.stdout) <= most_mb
+
+
 SCATTERED = """
 import asyncio
 from pathlib import Path
