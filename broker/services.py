@@ -14,7 +14,7 @@ import logging
 import random
 from collections.abc import Callable
 from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.config_changes import ConfigChanges
 from anabranch.broker.controller_fence import ControllerFence
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from anabranch.broker.topic_configs import TopicConfigs
     from anabranch.controller.controller import Controller
     from anabranch.controller.zk.session import ZkSession
+
+
+NO_BROKER: Final = "a node that is only a controller candidate has no replicas and no groups"
 
 
 @value(kw_only=True)
@@ -161,7 +164,9 @@ class Services:
     @property
     def replicas(self) -> ReplicaManager:
         """The replicas of this broker."""
-        return self._as_broker.replicas
+        broker = self.broker
+        assert broker is not None, NO_BROKER
+        return broker.replicas
 
     @property
     def groups(self) -> GroupCoordinator:
@@ -195,7 +200,7 @@ class Services:
 
     @property
     def _as_broker(self) -> BrokerServices:
-        assert self.broker is not None, "a node that is only a controller candidate has no replicas and no groups"
+        assert self.broker is not None, NO_BROKER
         return self.broker
 
     def now_ms(self) -> int:

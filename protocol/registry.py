@@ -52,13 +52,13 @@ class Api:
 
     def request_header_version(self, version: int) -> int:
         """0, 1 or 2. ControlledShutdown v0 alone has no client id."""
-        if self.flexible(version):
+        if self.flexible_from is not None and version >= self.flexible_from:
             return 2
         return 0 if self.key == 7 and version == 0 else 1
 
     def response_header_version(self, version: int) -> int:
         """0 or 1. ApiVersions answers with 0 always, so that a client which guessed too high can read it (KIP-511)."""
-        return 1 if self.flexible(version) and self.key != 18 else 0
+        return 1 if self.flexible_from is not None and version >= self.flexible_from and self.key != 18 else 0
 
 
 def _load(module: str, name: str) -> type[Any]:

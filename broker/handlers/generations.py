@@ -14,6 +14,7 @@ from anabranch.broker.replication.inspector import looks_sound
 from anabranch.broker.replication.legacy_producers import NAMED_MAX, Fit, fit_of, misplaced, unreadable
 from anabranch.protocol.errors import DecodeError, KafkaError
 from anabranch.protocol.records.batch import HEADER_BYTES, MAGIC, MAGIC_POSITION, read_header
+from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
     from anabranch.broker.metadata_cache import TopicImage
@@ -26,11 +27,18 @@ Fits = Mapping[int, Fit]
 NOTHING_LOOKED_AT: Final[Fits] = {}
 
 
-async def prepare(replicas: ReplicaManager, request: ProduceRequest) -> Fits:
-    """Wait for what the batches of this request need.
+@value
+class Needs:
+    """What a leader has to know yet."""
 
-    Returns what was found about the keys of those without a stamp.
-    """
+    unstamped: list[Partition]
+    """Whose topics need the mark for stamped batches."""
+    to_verify: list[tuple[TopicImage, PartitionProduceData]]
+    """Batches without a stamp, whose keys are to be looked at."""
+
+
+def needs(replicas: ReplicaManager, request: ProduceRequest) -> Needs | None:
+    """What is to be waited for before the batches of this request are appended; None in nearly all cases."""
     unstamped: list[Partition] = []
     to_verify: list[tuple[TopicImage, PartitionProduceData]] = []
     replica = replicas.replica
@@ -46,11 +54,16 @@ async def prepare(replicas: ReplicaManager, request: ProduceRequest) -> Fits:
                 continue
             if not replicas.stamps.known(partition):
                 unstamped.append(partition)
-    if unstamped:
-        await replicas.stamps.write(unstamped, request.timeout_ms)
-    if not to_verify:
+    return Needs(unstamped, to_verify) if unstamped or to_verify else None
+
+
+async def prepare(replicas: ReplicaManager, needed: Needs, timeout_ms: int) -> Fits:
+    """Wait for it. Returns what was found about the keys of batches without a stamp. Raises KafkaError."""
+    if needed.unstamped:
+        await replicas.stamps.write(needed.unstamped, timeout_ms)
+    if not needed.to_verify:
         return NOTHING_LOOKED_AT
-    return {id(data): await look_at_keys(replicas, image, data) for image, data in to_verify}
+    return {id(data): await look_at_keys(replicas, image, data) for image, data in needed.to_verify}
 
 
 async def look_at_keys(replicas: ReplicaManager, topic: TopicImage, data: PartitionProduceData) -> Fit:

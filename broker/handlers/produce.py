@@ -14,10 +14,10 @@ or with keys to be looked at (`generations`). Versions 0 to 13; v13 has ids of t
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.broker.api import INTERNAL_TOPICS, CloseConnection, RequestContext, handles
-from anabranch.broker.handlers.generations import Fits, prepare
+from anabranch.broker.handlers.generations import NOTHING_LOOKED_AT, Fits, needs, prepare
 from anabranch.broker.handlers.topic_ids import identify, name_them
 from anabranch.broker.handlers.transactional_batches import check_no_transaction, is_transactional, verify
 from anabranch.broker.replication.inspector import NOTHING_FOUND, is_long
@@ -50,6 +50,8 @@ from anabranch.protocol.records.batch import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from anabranch.broker.replication.inspector import Findings
     from anabranch.broker.replication.replica_manager import ReplicaManager
     from anabranch.protocol.records.batch import Buffer
@@ -78,10 +80,13 @@ Waiting = list[tuple[ReplicationWait, PartitionProduceResponse]]
 
 
 @handles(ProduceRequest, versions="0-13")
-async def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
+def produce(ctx: RequestContext, request: ProduceRequest) -> Coroutine[Any, Any, ProduceResponse | None]:
     """Append everything, then wait for replication if asked to."""
-    if ctx.version < FIRST_VERSION_WITH_TOPIC_IDS:
-        return await produce_by_name(ctx, request)
+    return (produce_by_name if ctx.version < FIRST_VERSION_WITH_TOPIC_IDS else produce_by_id)(ctx, request)
+
+
+async def produce_by_id(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
+    """The same for topics that are told by their ids."""
     request.topic_data, unknown = name_them(ctx.services.metadata.image, request.topic_data)
     unanswered = [unknown_topic(topic) for topic in unknown]
     if unanswered and request.acks == 0:
@@ -102,7 +107,8 @@ async def produce_by_name(ctx: RequestContext, request: ProduceRequest) -> Produ
         if request.transactional_id is None:
             check_no_transaction(request)
         request, responses = allowed(ctx, hints, request)
-        fits = await prepare(replicas, request)
+        needed = needs(replicas, request)
+        fits = NOTHING_LOOKED_AT if needed is None else await prepare(replicas, needed, request.timeout_ms)
         if request.transactional_id is not None:
             verified = await verify(replicas, request, ctx.version, fits)
     except KafkaError as error:
@@ -124,25 +130,16 @@ async def produce_by_name(ctx: RequestContext, request: ProduceRequest) -> Produ
             try:
                 rows.append(append(replicas, request.acks, topic.name, data, verified, found, fits, waiting))
             except KafkaError as error:
-                if isinstance(error, LegacyRefused):
-                    replicas.legacy.tell(error, ctx.client_id, str(ctx.peer), request.acks)
-                row = refuse(ctx, hints, topic.name, data.index, error)
-                if error.code not in WITHOUT_LOG_START:
-                    row.log_start_offset = replicas.partition(topic.name, data.index).log.log_start_offset
-                rows.append(row)
+                rows.append(refuse_append(ctx, hints, topic.name, data.index, request.acks, error))
         if rows:
             responses.append(TopicProduceResponse(name=topic.name, partition_responses=rows))
     if waiting:
-        await replicated(replicas, waiting, request.timeout_ms)
+        await replicas.rooms.wait_replicated([wait for wait, _ in waiting], request.timeout_ms, settling=True)
+        note_outcomes(waiting)
     if request.acks == 0:
         close_if_refused(responses)
         return None
-    endpoints = [
-        NodeEndpoint(node_id=one.id, host=where[0], port=where[1], rack=one.rack)
-        for one in hints.brokers.values()
-        if (where := one.at(ctx.peer.listener)) is not None
-    ]
-    return ProduceResponse(responses=responses, node_endpoints=endpoints)
+    return ProduceResponse(responses=responses, node_endpoints=endpoints(ctx, hints) if hints.brokers else [])
 
 
 def allowed(
@@ -205,7 +202,7 @@ def append(
     fits: Fits,
     waiting: Waiting,
 ) -> PartitionProduceResponse:
-    """Append to one partition; joins `waiting` when the answer has to wait for other replicas."""
+    """Append to one partition; joins `waiting` when other replicas have to have it, too."""
     partition = replicas.leader_of(topic, data.index)
     info = replicas.append_local(
         partition,
@@ -225,15 +222,12 @@ def append(
         current_leader=NO_LEADER,
     )
     if acks == -1:
-        wait = ReplicationWait(partition, info.last_offset + 1)
-        if not wait.settled() or wait.code is not ErrorCode.NONE:
-            waiting.append((wait, row))
+        waiting.append((ReplicationWait(partition, info.last_offset + 1), row))
     return row
 
 
-async def replicated(replicas: ReplicaManager, waiting: Waiting, timeout_ms: int) -> None:
-    """Wait until other replicas have what was appended; set the error of the rows where they have not in time."""
-    await replicas.rooms.wait_replicated([wait for wait, _ in waiting], timeout_ms, settling=True)
+def note_outcomes(waiting: Waiting) -> None:
+    """Set the error of the rows of what other replicas do not have in time."""
     for wait, row in waiting:
         if wait.code is not ErrorCode.NONE:
             row.error_code = wait.code or ErrorCode.REQUEST_TIMED_OUT
@@ -293,6 +287,28 @@ def refuse(
     elif error.code in HINTED:
         leader, epoch = hints.leader_of(topic, index)
         row.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+    return row
+
+
+def endpoints(ctx: RequestContext, hints: LeaderHints) -> list[NodeEndpoint]:
+    """Where the leaders are that the answer names."""
+    return [
+        NodeEndpoint(node_id=one.id, host=where[0], port=where[1], rack=one.rack)
+        for one in hints.brokers.values()
+        if (where := one.at(ctx.peer.listener)) is not None
+    ]
+
+
+def refuse_append(
+    ctx: RequestContext, hints: LeaderHints, topic: str, index: int, acks: int, error: KafkaError
+) -> PartitionProduceResponse:
+    """The row of a partition whose log, or whose leader, has refused the batch."""
+    replicas = ctx.services.replicas
+    if isinstance(error, LegacyRefused):
+        replicas.legacy.tell(error, ctx.client_id, str(ctx.peer), acks)
+    row = refuse(ctx, hints, topic, index, error)
+    if error.code not in WITHOUT_LOG_START:
+        row.log_start_offset = replicas.partition(topic, index).log.log_start_offset
     return row
 
 

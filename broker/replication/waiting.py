@@ -28,7 +28,7 @@ class ReplicationWait:
         self.required_offset = required_offset
         self.code: ErrorCode | None = None
 
-    def settled(self) -> bool:
+    def settled(self, _changed: Partition | None = None) -> bool:
         """Whether the outcome is known by now; a bump of our own leader epoch does not disturb the wait."""
         if self.code is not None:
             return True
@@ -63,19 +63,13 @@ class WaitingRooms:
         timeout_ms: float,
         ready: Callable[[Partition], bool],
         begun: Callable[[Parked[Partition]], None] | None = None,
-        *,
-        settling: bool = False,
     ) -> None:
         """Wait in one of the rooms until `ready(changed partition)` or the deadline.
 
-        `begun` is called with the note of the waiting, for who wants to add to it, or to end it. `settling`: the
-        request has done its work, so that others may begin behind it.
+        `begun` is called with the note of the waiting, for who wants to add to it, or to end it.
         """
-        loop = asyncio.get_running_loop()
-        released: asyncio.Future[None] = Settling(loop=loop) if settling else loop.create_future()
-        deadline = loop.time() + timeout_ms / 1000
-        parked = room.park(keys, deadline, ready, partial(_release, released))
-        self._timer.set_by(deadline)
+        released = asyncio.get_running_loop().create_future()
+        parked = self._enter(room, keys, timeout_ms, ready, released)
         if begun is not None:
             begun(parked)
         try:
@@ -86,26 +80,48 @@ class WaitingRooms:
     async def wait_replicated(
         self, waits: Sequence[ReplicationWait], timeout_ms: float, *, settling: bool = False
     ) -> None:
-        """Wait until all are settled or the time is up; those that are not then keep `code` None. See `park`."""
+        """Wait until all are settled or the time is up; those that are not then keep `code` None.
+
+        `settling`: the request has done its work, so that others may begin behind it.
+        """
         unsettled = [wait for wait in waits if not wait.settled()]
         if not unsettled or timeout_ms <= 0:
             return
+        loop = asyncio.get_running_loop()
+        released = Settling(loop=loop) if settling else loop.create_future()
         if len(unsettled) == 1:
             only = unsettled[0]
-            await self.park(self.produces, (only.partition,), timeout_ms, lambda _: only.settled(), settling=settling)
-            return
-        waiting: dict[Partition, list[ReplicationWait]] = {}
-        for wait in unsettled:
-            waiting.setdefault(wait.partition, []).append(wait)
-        keys = tuple(waiting)
+            parked = self._enter(self.produces, (only.partition,), timeout_ms, only.settled, released)
+        else:
+            waiting: dict[Partition, list[ReplicationWait]] = {}
+            for wait in unsettled:
+                waiting.setdefault(wait.partition, []).append(wait)
 
-        def ready(changed: Partition) -> bool:
-            left = [wait for wait in waiting.pop(changed, ()) if not wait.settled()]
-            if left:
-                waiting[changed] = left
-            return not waiting
+            def ready(changed: Partition) -> bool:
+                left = [wait for wait in waiting.pop(changed, ()) if not wait.settled()]
+                if left:
+                    waiting[changed] = left
+                return not waiting
 
-        await self.park(self.produces, keys, timeout_ms, ready, settling=settling)
+            parked = self._enter(self.produces, tuple(waiting), timeout_ms, ready, released)
+        try:
+            await released
+        finally:
+            if not parked.done:
+                self.produces.discard(parked)
+
+    def _enter(
+        self,
+        room: DelayedRequests[Partition],
+        keys: Iterable[Partition],
+        timeout_ms: float,
+        ready: Callable[[Partition], bool],
+        released: asyncio.Future[None],
+    ) -> Parked[Partition]:
+        deadline = released.get_loop().time() + timeout_ms / 1000
+        parked = room.park(keys, deadline, ready, partial(_release, released))
+        self._timer.set_by(deadline)
+        return parked
 
     def close(self) -> None:
         """Let everybody go: the broker is stopping."""

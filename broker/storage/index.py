@@ -38,6 +38,11 @@ class OffsetIndex:
     def __len__(self) -> int:
         return len(self._positions)
 
+    @property
+    def size_bytes(self) -> int:
+        """How large its file would be."""
+        return len(self._positions) * OFFSET_ENTRY_BYTES
+
     def append(self, offset: int, position: int) -> None:
         """Remember that the batch ending with `offset` starts at `position`; both grow from entry to entry."""
         self._relative_offsets.append(offset - self._base_offset)

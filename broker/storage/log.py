@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from anabranch.broker.storage import incoming, validation
@@ -49,6 +49,7 @@ from anabranch.protocol.records.batch import (
     NO_TIMESTAMP,
     BatchHeader,
     Buffer,
+    has_producer_id,
     iter_batches,
     read_header,
 )
@@ -147,7 +148,7 @@ class PartitionLog:
 
     def find_duplicate(self, records: Buffer) -> AppendInfo | None:
         """Where these records went when the producer sent them the first time, if they are among its last batches."""
-        if len(records) < HEADER_BYTES or records[MAGIC_POSITION] != MAGIC:
+        if len(records) < HEADER_BYTES or records[MAGIC_POSITION] != MAGIC or not has_producer_id(records):
             return None
         header = read_header(records)
         batch = self.producers.find_duplicate(header)
@@ -182,8 +183,9 @@ class PartitionLog:
             if not records:
                 return incoming.nothing(self.log_start_offset)
         header, max_timestamp = validation.check_produced(records, settings, now_ms, origin, found)
-        if header.size_bytes < len(records):
-            records = records[: header.size_bytes]
+        size_bytes = header.size_bytes
+        if size_bytes < len(records):
+            records = records[:size_bytes]
         control: ControlRecord | None = None
         if header.is_control:
             try:
@@ -205,12 +207,14 @@ class PartitionLog:
         ):
             records = incoming.rewritten(records, header, max_timestamp, settings, now_ms)
             header = read_header(records)
+            size_bytes = header.size_bytes
             log_append_time_ms = header.max_timestamp if header.is_log_append_time else NO_TIMESTAMP
         first_offset = self.log_end_offset
         stamp = _STAMP.pack(first_offset, header.batch_length, leader_epoch)
         self._clock_ms = now_ms
-        self._write(header, first_offset, leader_epoch, stamp, memoryview(records)[MAGIC_POSITION:])
-        self._note(header, first_offset, control)
+        self._write(header, size_bytes, first_offset, leader_epoch, stamp, memoryview(records)[MAGIC_POSITION:])
+        if header.producer_id >= 0:
+            self.producers.note(header, first_offset, control)
         if self.durability.unflushed >= settings.flush_messages:
             self.durability.attempt(self.flush)
         return AppendInfo(
@@ -220,7 +224,7 @@ class PartitionLog:
             self.log_start_offset,
             header.max_timestamp,
             header.record_count,
-            header.size_bytes,
+            size_bytes,
         )
 
     def append_as_follower(self, records: Buffer) -> AppendInfo:
@@ -232,28 +236,32 @@ class PartitionLog:
         record_count = size_bytes = 0
         max_timestamp = NO_TIMESTAMP
         view = memoryview(records)
-        for position, header in self._batches_of(records):
-            if not position and self._starts_inside(header):
-                validation.check_replicated(records, position, header, header.base_offset)
-                start_offset = self.log_start_offset
-                self.truncate_fully_and_start_at(header.base_offset)
-                info = self.append_as_follower(records)
-                self.increment_log_start_offset(start_offset)
-                return info._replace(log_start_offset=start_offset)
-            validation.check_replicated(records, position, header, next_offset)
-            if not record_count:
-                first_offset = header.base_offset
-            batch_bytes = header.size_bytes
-            batch = view[position : position + batch_bytes]
-            control = stored_control_of(batch, header) if header.is_control else None
-            self._write(header, header.base_offset, header.partition_leader_epoch, batch)
-            self._note(header, header.base_offset, control)
-            if self.durability.unflushed >= self.settings.flush_messages:
-                self.durability.attempt(self.flush)
-            next_offset = header.next_offset
-            record_count += header.record_count
-            size_bytes += batch_bytes
-            max_timestamp = max(max_timestamp, header.max_timestamp)
+        try:
+            for position, header in iter_batches(records):
+                if not position and self._starts_inside(header):
+                    validation.check_replicated(records, position, header, header.base_offset)
+                    start_offset = self.log_start_offset
+                    self.truncate_fully_and_start_at(header.base_offset)
+                    info = self.append_as_follower(records)
+                    self.increment_log_start_offset(start_offset)
+                    return info._replace(log_start_offset=start_offset)
+                validation.check_replicated(records, position, header, next_offset)
+                if not record_count:
+                    first_offset = header.base_offset
+                batch_bytes = header.size_bytes
+                batch = view[position : position + batch_bytes]
+                control = stored_control_of(batch, header) if header.is_control else None
+                self._write(header, batch_bytes, header.base_offset, header.partition_leader_epoch, batch)
+                if header.producer_id >= 0:
+                    self.producers.note(header, header.base_offset, control)
+                if self.durability.unflushed >= self.settings.flush_messages:
+                    self.durability.attempt(self.flush)
+                next_offset = self.log_end_offset
+                record_count += header.record_count
+                size_bytes += batch_bytes
+                max_timestamp = max(max_timestamp, header.max_timestamp)
+        except DecodeError as reason:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.directory}: {reason}") from None
         return AppendInfo(
             first_offset, next_offset - 1, NO_TIMESTAMP, self.log_start_offset, max_timestamp, record_count, size_bytes
         )
@@ -263,24 +271,22 @@ class PartitionLog:
         start_offset = self.log_start_offset
         return start_offset == self.log_end_offset and header.base_offset < start_offset <= header.last_offset
 
-    def _batches_of(self, records: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-        try:
-            yield from iter_batches(records)
-        except DecodeError as reason:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.directory}: {reason}") from None
-
-    def _write(self, header: BatchHeader, first_offset: int, leader_epoch: int, *chunks: Buffer) -> None:
-        last_offset, size_bytes = first_offset + header.last_offset_delta, header.size_bytes
+    def _write(
+        self, header: BatchHeader, size_bytes: int, first_offset: int, leader_epoch: int, *chunks: Buffer
+    ) -> None:
+        last_offset = first_offset + header.last_offset_delta
         settings = self.settings
         durability = self.durability
         if durability.failure is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {durability.failure}")
         try:
-            if self.segments.is_full(last_offset, size_bytes, header.max_timestamp, settings, self._clock_ms):
+            active = self.segments.active
+            if active.is_full(last_offset, size_bytes, header.max_timestamp, settings, self._clock_ms):
                 self.roll(first_offset)
+                active = self.segments.active
             if leader_epoch > self.epochs.latest_epoch or self.epochs.unsaved:
                 self.epochs.assign(leader_epoch, first_offset)
-            self.segments.active.append(
+            active.append(
                 *chunks,
                 last_offset=last_offset,
                 size_bytes=size_bytes,
@@ -291,11 +297,8 @@ class PartitionLog:
             raise self._storage_error(reason) from reason
         durability.unflushed += header.record_count
         self.log_end_offset = last_offset + 1
-        self._has_changed()
-
-    def _note(self, header: BatchHeader, first_offset: int, control: ControlRecord | None) -> None:
-        if header.producer_id >= 0:
-            self.producers.note(header, first_offset, control)
+        self.touched()
+        self.changed()
 
     def roll(self, base_offset: int) -> None:
         """Seal the active segment, remember the producers, and begin a new segment."""

@@ -20,8 +20,9 @@ from typing import Final
 
 from anabranch.broker.storage.aborted_transactions import AbortedTransaction, decode_aborted, encode_aborted
 from anabranch.broker.storage.files import File, Files
-from anabranch.broker.storage.index import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex
+from anabranch.broker.storage.index import RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex
 from anabranch.broker.storage.remains import holds_batch
+from anabranch.broker.storage.settings import LogSettings
 from anabranch.broker.storage.soundness import sound_prefix
 from anabranch.broker.storage.unmade_file import now_or_later
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -110,24 +111,31 @@ class Segment:
 
     # --------------------------------------------------------------------------------------------------------- writing
 
-    def has_room(self, last_offset: int, size_bytes: int, *, segment_bytes: int, index_bytes: int) -> bool:
-        """Whether a batch still fits by size, by offset range and by index size."""
+    def is_full(
+        self, last_offset: int, size_bytes: int, max_timestamp_ms: int, settings: LogSettings, now_ms: int
+    ) -> bool:
+        """Whether a batch needs a new segment: by size, by range of offsets, by the index's size, or by age.
+
+        The age is by the clock of the records, or by ours if they have none. An empty segment takes anything.
+        """
+        filled_bytes = self.file.size_bytes
+        if not filled_bytes:
+            return False
+        if self.first_timestamp_ms != NO_TIMESTAMP and max_timestamp_ms != NO_TIMESTAMP:
+            age_ms = max_timestamp_ms - self.first_timestamp_ms
+        else:
+            age_ms = now_ms - self.created_ms
         return (
-            self.file.size_bytes + size_bytes <= segment_bytes
-            and last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
-            and len(self.offset_index) * OFFSET_ENTRY_BYTES < index_bytes
-        ) or not self.file.size_bytes
+            filled_bytes + size_bytes > settings.segment_bytes
+            or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
+            or self.offset_index.size_bytes >= settings.segment_index_bytes
+            or age_ms > settings.segment_ms
+        )
 
     @property
     def written_ms(self) -> int:
         """When the youngest record was written, by its own clock if it has one."""
         return self.max_timestamp_ms if self.max_timestamp_ms != NO_TIMESTAMP else self.created_ms
-
-    def age_ms(self, now_ms: int, timestamp_ms: int) -> int:
-        """How old the segment is by the clock of its records, or by ours if they have none."""
-        if self.first_timestamp_ms != NO_TIMESTAMP and timestamp_ms != NO_TIMESTAMP:
-            return timestamp_ms - self.first_timestamp_ms
-        return now_ms - self.created_ms
 
     def append(
         self, *chunks: Buffer, last_offset: int, size_bytes: int, max_timestamp_ms: int, index_interval_bytes: int

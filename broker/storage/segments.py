@@ -77,21 +77,6 @@ class Segments:
         self._segments.pop().close()
         self._bases.pop()
 
-    def is_full(
-        self, last_offset: int, size_bytes: int, max_timestamp_ms: int, settings: LogSettings, now_ms: int
-    ) -> bool:
-        """Whether a batch needs a new segment, because the active one is full or old."""
-        active = self._segments[-1]
-        if not active.file.size_bytes:
-            return False
-        fits = active.has_room(
-            last_offset,
-            size_bytes,
-            segment_bytes=settings.segment_bytes,
-            index_bytes=settings.segment_index_bytes,
-        )
-        return not fits or active.age_ms(now_ms, max_timestamp_ms) > settings.segment_ms
-
     def index(self, segment: Segment) -> int:
         """Which one in the list a segment is."""
         return self._segments.index(segment)

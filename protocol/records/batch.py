@@ -38,7 +38,9 @@ ATTRIBUTES_POSITION: Final = 21
 FLAGS_POSITION: Final = 22
 """Of the lower byte of `attributes`: the codec, and all flags that there are."""
 MAX_TIMESTAMP_POSITION: Final = 35
+PRODUCER_ID_POSITION: Final = 43
 RECORD_COUNT_POSITION: Final = 57
+SIGN_BIT: Final = 0x80
 MESSAGE_FLAGS_POSITION: Final = 17
 """Of the one byte of attributes in a message of format v0 or v1."""
 
@@ -156,6 +158,11 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     return _new_header(HEADER.unpack_from(buffer, position))
 
 
+def has_producer_id(buffer: Buffer) -> bool:
+    """What the header's property of this name tells, by the sign of the first batch's producer id."""
+    return buffer[PRODUCER_ID_POSITION] < SIGN_BIT
+
+
 def record_count_of(buffer: Buffer) -> int:
     """How many records the first batch declares, of which 61 bytes are there."""
     count: int = _I32.unpack_from(buffer, RECORD_COUNT_POSITION)[0]
@@ -180,7 +187,7 @@ def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Batch
 
 def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> bool:
     """Whether the batch at a position has the checksum that its header claims."""
-    start, end = position + ATTRIBUTES_POSITION, position + header.size_bytes
+    start, end = position + ATTRIBUTES_POSITION, position + LOG_OVERHEAD_BYTES + header.batch_length
     return crc32c(memoryview(buffer)[start:end]) == header.crc
 
 

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from anabranch.broker.storage.files import Files
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.broker.storage.segment import Segment, segment_path
+from anabranch.broker.storage.settings import LogSettings
 from anabranch.protocol.records.batch import iter_batches, read_header
 from tests.broker.storage.batches import NOW_MS, batch
 
@@ -123,14 +126,21 @@ def test_room_and_age() -> None:
     files = MemoryFiles()
     files.make_directory("t-0")
     segment = Segment(files, "t-0", 1000, NOW_MS)
-    assert segment.has_room(2**40, 5000, segment_bytes=10, index_bytes=0), "an empty segment takes anything"
+    nothing = LogSettings(segment_bytes=10, segment_index_bytes=0, segment_ms=0)
+    assert not segment.is_full(2**40, 5000, NOW_MS + 1, nothing, NOW_MS + 1), "an empty segment takes anything"
     segment = filled(MemoryFiles())
     size = segment.file.size_bytes
-    room = {"segment_bytes": size + 100, "index_bytes": 10_000}
-    assert segment.has_room(2000, 100, **room)
-    assert not segment.has_room(2000, 101, **room)
-    assert segment.has_room(1000 + 2**31 - 1, 100, **room)
-    assert not segment.has_room(1000 + 2**31, 100, **room)
-    assert not segment.has_room(2000, 100, segment_bytes=size + 100, index_bytes=8)
-    assert segment.age_ms(0, NOW_MS + 5000) == 5000
-    assert segment.age_ms(NOW_MS + 70, -1) == 70
+    room = LogSettings(segment_bytes=size + 100, segment_index_bytes=10_000, segment_ms=5000)
+    assert not segment.is_full(2000, 100, NOW_MS, room, NOW_MS)
+    assert segment.is_full(2000, 101, NOW_MS, room, NOW_MS)
+    assert not segment.is_full(1000 + 2**31 - 1, 100, NOW_MS, room, NOW_MS)
+    assert segment.is_full(1000 + 2**31, 100, NOW_MS, room, NOW_MS)
+    index_bytes = 8 * len(segment.offset_index)
+    assert not segment.is_full(
+        2000, 100, NOW_MS, dataclasses.replace(room, segment_index_bytes=index_bytes + 1), NOW_MS
+    )
+    assert segment.is_full(2000, 100, NOW_MS, dataclasses.replace(room, segment_index_bytes=index_bytes), NOW_MS)
+    assert not segment.is_full(2000, 100, NOW_MS + 5000, room, NOW_MS + 9000), "the clock of the records counts"
+    assert segment.is_full(2000, 100, NOW_MS + 5001, room, NOW_MS)
+    assert not segment.is_full(2000, 100, -1, room, NOW_MS + 5000), "ours, where they have none"
+    assert segment.is_full(2000, 100, -1, room, NOW_MS + 5001)
