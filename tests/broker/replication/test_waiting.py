@@ -75,6 +75,19 @@ async def test_a_request_waits_no_longer_than_its_time_and_is_forgotten_then() -
     rooms.close()
 
 
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_request_whose_client_is_gone_is_forgotten_at_once(count: int) -> None:
+    rooms = WaitingRooms()
+    waits = [ReplicationWait(partition(high_watermark=0), 5) for _ in range(count)]
+    waiting = asyncio.ensure_future(rooms.wait_replicated(waits, 60_000, settling=True))
+    await asyncio.sleep(0)
+    assert len(rooms.produces) == 1
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert waiting.cancelled() and len(rooms.produces) == 0
+    rooms.close()
+
+
 async def test_a_broker_that_stops_lets_everybody_go() -> None:
     rooms, one = WaitingRooms(), partition()
     parked = [
