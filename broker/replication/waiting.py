@@ -28,7 +28,7 @@ class ReplicationWait:
         self.required_offset = required_offset
         self.code: ErrorCode | None = None
 
-    def settled(self, _changed: Partition | None = None) -> bool:
+    def settled(self) -> bool:
         """Whether the outcome is known by now; a bump of our own leader epoch does not disturb the wait."""
         if self.code is not None:
             return True
@@ -91,7 +91,7 @@ class WaitingRooms:
         released = Settling(loop=loop) if settling else loop.create_future()
         if len(unsettled) == 1:
             only = unsettled[0]
-            parked = self._enter(self.produces, (only.partition,), timeout_ms, only.settled, released)
+            parked = self._enter(self.produces, (only.partition,), timeout_ms, lambda _: only.settled(), released)
         else:
             waiting: dict[Partition, list[ReplicationWait]] = {}
             for wait in unsettled:
