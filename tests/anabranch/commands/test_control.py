@@ -46,7 +46,8 @@ def test_a_cluster_breaks_and_mends(url: str, anabranch: Command) -> None:
     assert control("wait", "controller=any", f"node={other}") == ""
     lines = control("events").splitlines()
     rows = [json.loads(line) for line in control("events", "--json", "--after", "1").splitlines()]
-    assert [one["number"] for one in rows] == list(range(2, len(lines) + 1))
+    assert len(rows) >= len(lines) - 1, "meanwhile there may be more"
+    assert [one["number"] for one in rows] == list(range(2, len(rows) + 2))
     assert any("node killed" in line and f"node={other}" in line for line in lines)
 
 
