@@ -4,12 +4,11 @@ Counted is what has arrived of a request until it is answered, on connections th
 requests always come through, so heartbeats, fetches and small batches do not notice what follows. At
 `queued.max.request.bytes` the others stop reading, as Kafka mutes their channels. Two things must not happen then:
 
-- That no request can be finished, because unfinished ones hold all the memory. So one connection at a time has the turn
-and
-  reads on regardless: the one of which least is missing. Its turn ends when its request is answered, or is processed
-  for longer than `TURN_S` (it may wait for the request of another).
+- That no request can be finished, because unfinished ones hold all the memory. So one connection at a time has the
+  turn and reads on regardless: the one of which least is missing. Its turn ends when its request is answered, or is
+  processed for longer than `TURN_S` (it may wait for the request of another).
 - That a peer that has the turn sends a byte now and then. A connection that does not finish in time is closed, with a
-log line.
+  log line.
 
 So no more is held than the bound and one request, plus one every `TURN_S` of those that wait for each other.
 Source: Kafka's `SimpleMemoryPool` and `Selector.muteAll`, which know neither turns nor time limits.
