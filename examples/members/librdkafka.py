@@ -13,7 +13,7 @@ import signal
 import sys
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaException, Message
 from lines import Lines
 
 KINDS: Final[dict[str, dict[str, Any]]] = {
@@ -22,6 +22,9 @@ KINDS: Final[dict[str, dict[str, Any]]] = {
     "consumer": {"group.protocol": "consumer"},
 }
 
+UNANSWERED: Final = "Failed to fetch committed offset"
+"""What librdkafka says first when it was not told where to begin in what it is assigned."""
+
 
 def handed(record: Message) -> tuple[bytes, bytes, int, int]:
     """What is written down of a record."""
@@ -29,7 +32,7 @@ def handed(record: Message) -> tuple[bytes, bytes, int, int]:
 
 
 def take_again(consumer: Consumer, kind: str) -> None:
-    """Ask anew where to begin: librdkafka does not, once a coordinator that moved has refused it (its issue 5586)."""
+    """Ask anew where to begin: librdkafka does not, once a coordinator has refused it (its issue 5586)."""
     mine = consumer.assignment()
     if kind == "classic":
         consumer.unassign()
@@ -55,8 +58,10 @@ def receive(kind: str, servers: str, topic: str, group: str, path: str) -> None:
                 lines.write([handed(record)])
                 with contextlib.suppress(KafkaException):  # taken away meanwhile: whoever has it reads this again
                     consumer.store_offsets(record)  # what is committed from now on was written down
-            elif error.code() == KafkaError.NOT_COORDINATOR:
-                take_again(consumer, kind)
+            else:
+                print(error, file=sys.stderr, flush=True)
+                if error.str().startswith(UNANSWERED):
+                    take_again(consumer, kind)
     consumer.close()
 
 

@@ -1,14 +1,18 @@
-"""aiokafka begins anew where an OffsetFetch was refused as a whole, as docs/faults.md tells; if it does not, mend that.
+"""What clients make of an OffsetFetch that is refused, as docs/faults.md tells; if they do not, mend that.
 
-The error stands beside the partitions, of which there are none then. It looks at theirs only, and takes what is missing
-for what was never committed.
+aiokafka begins anew where it was refused as a whole. The error stands beside the partitions, of which there are none
+then: it looks at theirs only, and takes what is missing for what was never committed. librdkafka never asks again: the
+member of examples/members, which is given to chaos runs, has it ask.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer
@@ -28,11 +32,11 @@ EVERYTHING = {(index, offset) for index in range(PARTITIONS) for offset in range
 
 
 @asynccontextmanager
-async def read_once(brokers: int) -> AsyncIterator[tuple[Cluster, Admin]]:
+async def read_once(brokers: int, kafka: str = "") -> AsyncIterator[tuple[Cluster, Admin]]:
     """A topic that a group has read and committed, and one record more in each partition."""
     async with (
         asyncio.timeout(120),
-        Cluster(brokers, properties={"offsets.topic.num.partitions": "1"}) as cluster,
+        Cluster(brokers, properties={"offsets.topic.num.partitions": "1"}, kafka=kafka) as cluster,
         Admin(cluster.bootstrap_servers) as admin,
         Producer(cluster.bootstrap_servers) as producer,
     ):
@@ -42,7 +46,7 @@ async def read_once(brokers: int) -> AsyncIterator[tuple[Cluster, Admin]]:
         async def send(count: int) -> None:
             for index in range(PARTITIONS):
                 for _ in range(count):
-                    await producer.send(TOPIC, b"x", partition=index)
+                    await producer.send(TOPIC, b"x/0", partition=index)
             await producer.flush()
 
         await send(BEFORE)
@@ -102,3 +106,32 @@ async def test_a_coordinator_that_moves_while_partitions_are_assigned_is_enough(
             assert await handed(second, NEW) > NEW, "what was read before comes again"
         finally:
             await asyncio.wait_for(second.stop(), 30)
+
+
+def written_down(file: Path) -> set[tuple[int, int]]:
+    rows = map(json.loads, file.read_text().splitlines() if file.exists() else ())
+    return {(row["partition"], row["offset"]) for row in rows}
+
+
+@pytest.mark.parametrize("kind", ["classic", "consumer"])
+@pytest.mark.parametrize("error", ["NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "REQUEST_TIMED_OUT"])
+async def test_the_member_of_librdkafka_asks_again(tmp_path: Path, kind: str, error: str) -> None:
+    """Goal: it is handed everything that is new, whatever the refusal.
+
+    A chaos run found it standing still behind COORDINATOR_NOT_AVAILABLE, when it asked again behind NOT_COORDINATOR
+    only.
+    """
+    file = tmp_path / "handed.jsonl"
+    program = Path(__file__).parents[2] / "examples/members/librdkafka.py"
+    async with read_once(1, "4.1") as (cluster, _):
+        rule = cluster.faults.add(Rule(api=("OffsetFetch",), error=error, times=1))
+        words = (str(program), kind, cluster.bootstrap_servers, TOPIC, GROUP, str(file))
+        process = await asyncio.create_subprocess_exec(sys.executable, *words)
+        try:
+            async with asyncio.timeout(60):
+                while not written_down(file) >= NEW:  # noqa: ASYNC110 -- another process sets no event here
+                    await asyncio.sleep(0.05)
+        finally:
+            process.kill()
+            await process.wait()
+        assert rule.hits == 1
