@@ -396,10 +396,12 @@ def report(outcome: Outcome) -> Iterator[str]:
         yield f"{ledger.found} anomalies"
 
 
-async def marathon(course: Course, *, say: Say, companion: Companion | None = None) -> Outcome:
-    """Start the cluster, run, end it."""
+async def marathon(
+    course: Course, *, say: Say, companion: Companion | None = None, directory: Path | None = None
+) -> Outcome:
+    """Start the cluster, run, end it. `directory` keeps what the nodes wrote and logged; without one it is removed."""
     with contextlib.ExitStack() as stack:
-        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="anabranch-marathon-")))
+        place = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="anabranch-marathon-")))
         async with LocalEnsemble(place) as ensemble:
             cluster = ProcessCluster(
                 controllers=2, zookeeper=ensemble.hosts, directory=place / "nodes", properties=PROPERTIES

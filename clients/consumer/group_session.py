@@ -240,6 +240,7 @@ class GroupSession:
                 if code in CONVERSATION:
                     self._heard(code, asked_as)
                 raise KafkaError(code, f"commit of {topic.name}-{row.partition_index}")
+        log.debug("%s has committed %s", self.membership.describe(), offsets)
         self.commits += 1
 
     async def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:

@@ -10,6 +10,7 @@ The answers go to `ConsumerCore`, which takes those that are still wanted by the
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
 from anabranch.clients.consumer.core import ConsumerCore
@@ -19,6 +20,8 @@ from anabranch.clients.consumer.offset_lookup import OffsetResets
 from anabranch.clients.consumer.progress import UNKNOWN
 from anabranch.clients.network import Network
 from anabranch.protocol.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
 
 
 class StartingPositions:
@@ -44,6 +47,7 @@ class StartingPositions:
         if self._session is not None:
             fresh = [one for one in fresh if one in committed]  # else in a transaction that is still open
         starts = await self._resets.find(self._network, fresh, await self._read_before(fresh, committed))
+        log.debug("the group has committed %s; by the reset policy: %s", committed, starts)
         self._core.begin_at(starts)
         self._core.starts_looked_up(todo)
         return self._session is None or len(committed) == len(todo)

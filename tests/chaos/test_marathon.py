@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +15,24 @@ log = logging.getLogger(__name__)
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 
 
-async def test_every_record_comes_once_and_in_order_whoever_is_killed() -> None:
-    outcome = await marathon(Course(records=200_000, resizes=12, faults=8, seed=253), say=log.info)
-    told = "\n".join(report(outcome))
+OF_COMMITS = ("anabranch.clients.consumer.starting_positions", "anabranch.clients.consumer.group_session")
+
+
+def coordinators_said(nodes: Path) -> Iterator[str]:
+    """What the brokers logged of groups and of where they are kept: for who has to find out what became of a commit."""
+    for file in sorted(nodes.glob("node-*.log")):
+        for line in file.read_text(errors="replace").splitlines():
+            if "coordinators" in line or "__consumer_offsets" in line:
+                yield f"{file.stem}: {line}"
+
+
+async def test_every_record_comes_once_and_in_order_whoever_is_killed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in OF_COMMITS:
+        caplog.set_level(logging.DEBUG, name)
+    outcome = await marathon(Course(records=200_000, resizes=12, faults=8, seed=253), say=log.info, directory=tmp_path)
+    told = "\n".join(itertools.chain(report(outcome), () if outcome.good else coordinators_said(tmp_path / "nodes")))
     assert outcome.good, told
     assert outcome.ledger.delivered == outcome.acknowledged == 200_000, told
     assert len(outcome.resizes) == 12 and outcome.faults.total() == 8, told
