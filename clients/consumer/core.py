@@ -100,7 +100,7 @@ class ConsumerCore:
         self._audited = audited
         self._commit_due_s = 0.0
         self._starts: dict[TopicPartition, int] = {}
-        """Where reading began in partitions without an offset, until that is committed."""
+        """Partitions without an offset, with the number of the beginning there, until where that was is committed."""
         self._being_flushed: set[tuple[TopicPartition, Segment]] = set()
         """Ends of segments of which the application is told at this moment."""
         self._put_off: set[object] = set()
@@ -186,16 +186,20 @@ class ConsumerCore:
         return None
 
     def _starts_to_commit(self) -> dict[TopicPartition, int]:
-        """Of partitions that are still ours and of which nothing was handed out yet.
+        """Of partitions that have been ours ever since, and of which nothing was handed out yet.
 
-        What was may stand in a transaction by now, which a later plain commit would win against when it is decided.
+        What was may stand in a transaction by now, which a later plain commit would win against when it is decided. And
+        where the group has gone on without this member, others may have committed what they read.
         """
         if not self._starts or self.ownership.joining:
             return {}
         starts, self._starts = self._starts, {}
         known = {one: self.assignment.get(one) for one in starts}
-        untouched = {one for one, row in known.items() if row and row.committed == row.handed_out == UNKNOWN}
-        return {one: at for one, at in starts.items() if one in untouched}
+        return {
+            one: row.read_from
+            for one, row in known.items()
+            if row and row.begun == starts[one] and row.committed == row.handed_out == UNKNOWN
+        }
 
     def _commit_when_due(self, elapsed_s: float) -> Step | None:
         """The commit that is due every now and then. What stands at a boundary, or may, waits for its flush.
@@ -290,7 +294,7 @@ class ConsumerCore:
             if progress is not None and progress.position == UNKNOWN:  # else the application has sought one meanwhile
                 progress.begin(offset)
                 if self.gates.gate(partition.topic) is not None:
-                    self._starts[partition] = offset
+                    self._starts[partition] = progress.begun
 
     def reset_at(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Where the reset policy goes on, of partitions whose leaders had nothing at the position."""

@@ -35,12 +35,19 @@ class OffsetCommitter:
         self._storing = asyncio.Lock()
 
     async def store(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets (the next ones to read). KafkaError if the group has moved on, or refuses."""
+        """Commit offsets (the next ones to read). KafkaError if the group has moved on, or refuses.
+
+        So it has where partitions were given away, or anew, while the audit was stored: whoever had them meanwhile may
+        be further, and what is sent now is sent as the member of a later generation.
+        """
         if not offsets:
             return
-        begun = self._core.beginnings(offsets)
+        assignment = self._core.assignment
+        begun, owned = self._core.beginnings(offsets), [assignment.get(partition) for partition in offsets]
         async with self._storing:
             await self.flush_audit()
+            if any(assignment.get(one) is not row for one, row in zip(offsets, owned, strict=True)):
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, "the group has rebalanced since this was asked for")
             if self._session is not None:
                 await self._session.commit(offsets)
             self._core.committed(offsets, begun)

@@ -3,7 +3,8 @@
 Where the group is, else where the reset policy says (`offset_lookup`), with one exception:
 
     R20   a partition that a resize created is read from its start by a group that has been reading the topic
-    R10   a position that comes from the reset policy is committed at once: others may wait for just that
+    R10   a position that comes from the reset policy is committed at once, because others may wait for just that;
+          and only in the assignment that it was found for: later it would take back what others have committed
 
 The answers go to `ConsumerCore`, which takes those that are still wanted by then.
 """

@@ -119,6 +119,7 @@ class Member:
 
     def carry_out(self, step: Step) -> None:
         begun = self.core.beginnings(step.offsets) if isinstance(step, Commit) else {}
+        found = dict(self.committed)  # the coordinator answers, and then things happen
         match step:
             case JoinMeanwhile():
                 self.core.ownership.begin_join()
@@ -137,7 +138,7 @@ class Member:
                 self.core.learned_commits({one: self.committed.get(one, UNKNOWN) for one in step.partitions})
             case FindStarts():
                 todo = [one.partition for one in self.core.assignment if one.position == UNKNOWN]
-                self.core.begin_at_commits({one: self.committed.get(one, UNKNOWN) for one in todo})
+                self.core.begin_at_commits({one: found.get(one, UNKNOWN) for one in todo})
                 self.core.begin_at(dict.fromkeys(todo, 0))
                 self.core.starts_looked_up(todo)
             case FindResets():
@@ -253,6 +254,26 @@ def test_an_automatic_commit_leaves_out_what_may_be_the_end_of_a_segment() -> No
     assert member.kinds() == []
     assert member.committed[FIRST] == 0
     assert member.core.gates.ends_wanted == {(TOPIC, Segment(0, 0))}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_where_it_would_have_begun_is_not_committed_when_others_have_read_on_meanwhile(strategy: str) -> None:
+    """Goal: a start counts for the assignment that it was looked for in, and for no later one.
+
+    Method: looking takes so long that the group goes on without the member. Another one reads what it was to read, and
+    commits that; then it is given the same again. A commit of where it would have begun would take theirs back.
+    """
+    member = Member(strategy)
+
+    def go_on_without_it() -> None:
+        member.thrown_out()
+        member.committed.update({FIRST: CUT, SECOND: 7})
+
+    member.once(FindStarts, go_on_without_it)
+    for _ in range(3):
+        member.ask()
+        assert member.committed == {FIRST: CUT, SECOND: 7}, member.taken
+    assert [one.position for one in member.core.assignment] == [CUT, 7]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

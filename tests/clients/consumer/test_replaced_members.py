@@ -22,8 +22,18 @@ import pytest
 
 from anabranch import Consumer, ConsumerRecord, Producer
 from anabranch.cluster import Cluster
+from anabranch.faults.rule import Rule
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from tests.clients.consumer.groups import GROUP, TOPIC, History, Reader, cluster_and_admin, make_topic, resize, send
+from tests.clients.consumer.groups import (
+    GROUP,
+    TOPIC,
+    History,
+    Reader,
+    cluster_and_admin,
+    make_topic,
+    resize,
+    send,
+)
 
 SLEEPER_SESSION_MS = 1000
 RECORDS = 200
@@ -220,3 +230,36 @@ async def test_a_process_that_was_stopped_hands_out_nothing_old(strategy: str) -
                     member.kill()
             await successor.stop()
         assert late == "0\n"
+
+
+@pytest.mark.parametrize("strategy", ["lineage", "cooperative-sticky"])
+async def test_who_looked_for_a_start_for_too_long_takes_no_commit_back(strategy: str) -> None:
+    """Goal: a member that is replaced before it knows where to begin, and then is given the same, begins behind others.
+
+    Method: the question where the log begins is held, with the heart beating, until the group has gone on without the
+    member, and another one has read and committed everything. It has nothing left to hand out then.
+    """
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
+        await make_topic(admin, 2)
+        history = History(cluster)
+        async with Producer(cluster.bootstrap_servers, audit=True) as producer:
+            await send(producer, admin, RECORDS)
+            question = cluster.faults.add(Rule(api=("ListOffsets",), client_id="slow", hold=True))
+            settings: dict[str, Any] = {"partition_assignment_strategy": strategy, "rebalance_timeout_ms": 500}
+            slow = Reader("slow", history, client_id="slow", **settings)
+            starting = asyncio.create_task(slow.start())
+            await question.wait_hit()
+            quick = await Reader("quick", history, **settings).start()
+            await history.until(lambda: len(history.distinct) == RECORDS and len(quick.owned) == 2)
+            ends = {one: sum(partition == one for partition, _ in history.distinct) for one in (0, 1)}
+            await history.until(lambda: all(history.committed(one) == end for one, end in ends.items()))
+            question.release()
+            question.remove()
+            await starting
+            await history.until(lambda: len(slow.owned) == len(quick.owned) == 1)
+            await send(producer, admin, RECORDS)
+            await history.until(lambda: len(history.distinct) == 2 * RECORDS)
+            for reader in (slow, quick):
+                await reader.stop()
+        assert len(history.deliveries) == 2 * RECORDS, "each record once"
+        assert any(one.member == "slow" for one in history.deliveries)
