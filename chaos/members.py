@@ -18,6 +18,7 @@ import contextlib
 import json
 import random
 import shlex
+import shutil
 import signal
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from anabranch.chaos.checkers.order import b1_key_order
 from anabranch.chaos.checkers.shared import at
 from anabranch.chaos.clients import TOPIC
 from anabranch.chaos.history import Delivery, History, Place, Send
+from anabranch.zookeeper import dying_with_us
 
 SIZE: Final = 2
 AGAIN_S: Final = 0.5
@@ -84,10 +86,12 @@ class MemberGroup:
             await asyncio.sleep(AGAIN_S)
 
     async def _start(self) -> asyncio.subprocess.Process:
+        if shutil.which(self._words[0]) is None:
+            raise MemberFailed(f"{self._words[0]} cannot be run: there is no such program")
         with self.log.open("ab") as log_file:
             try:
                 return await asyncio.create_subprocess_exec(
-                    *self._words, stdin=asyncio.subprocess.DEVNULL, stdout=log_file, stderr=log_file
+                    *dying_with_us(), *self._words, stdin=asyncio.subprocess.DEVNULL, stdout=log_file, stderr=log_file
                 )
             except OSError as error:
                 raise MemberFailed(f"{self._words[0]} cannot be run: {error}") from None
