@@ -112,7 +112,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "clients/consumer/test_consumer.py": (
         "what a consumer is put together of, in front of a cluster",
-        "clients/consumer/: consumer_partition_assignor joiner offset_committer progress_watch steps topic_gates",
+        "clients/consumer/: consumer_partition_assignor joiner progress_watch steps topic_gates",
     ),
     "clients/test_admin.py": (
         "answers of a cluster to an admin",
