@@ -19,6 +19,7 @@ settings.register_profile(
     "steady", deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None
 )
 settings.load_profile("steady")  # before any test is made: the same examples everywhere, however long they take
+asyncio.set_event_loop(None)  # pytest-asyncio would make a loop to come back to, which nobody closes
 
 
 def pytest_report_header() -> str:
