@@ -155,7 +155,7 @@ class Tokens:
         longest = self._lifetime_max_ms
         max_ms = now_ms + (longest if max_lifetime_ms <= 0 else min(max_lifetime_ms, longest))
         token = Token(
-            token_id=base64.urlsafe_b64encode(secrets.token_bytes(ID_BYTES)).rstrip(b"=").decode(),
+            token_id=new_id(),
             owner=owner,
             requester=requester,
             renewers=renewers,
@@ -229,6 +229,14 @@ class Tokens:
                 pass
             await self._read_again(token_id)
             return after
+
+
+def new_id() -> str:
+    """An id that nobody else draws. None begins with a dash, as an option of a command does (Kafka's `Uuid`)."""
+    while True:
+        drawn = base64.urlsafe_b64encode(secrets.token_bytes(ID_BYTES)).rstrip(b"=").decode()
+        if not drawn.startswith("-"):
+            return drawn
 
 
 def _check_alive(token: Token, now_ms: int) -> None:

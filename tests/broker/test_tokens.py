@@ -14,7 +14,7 @@ import pytest
 from anabranch import Admin, Consumer, NewTopic, Producer
 from anabranch.broker.config import BrokerSettings
 from anabranch.broker.lasting import unattended
-from anabranch.broker.tokens import Tokens, tokens_of
+from anabranch.broker.tokens import ID_BYTES, Tokens, new_id, tokens_of
 from anabranch.clients.authentication import NotAuthenticated
 from anabranch.clients.connection import Connection
 from anabranch.clients.security import SecurityArguments
@@ -264,3 +264,11 @@ def test_the_key_has_two_names() -> None:
         assert tokens is not None
         assert len(tokens.hmac_of("id")) == 64
     assert tokens_of(BrokerSettings(), lambda: 0) is None
+
+
+def test_no_id_is_taken_for_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of 64 was, by `anabranch tokens renew`."""
+    drawn = iter([b"\xf8" * ID_BYTES, b"\xfb" * ID_BYTES, b"a" * ID_BYTES])
+    monkeypatch.setattr("anabranch.broker.tokens.secrets.token_bytes", lambda count: next(drawn))
+    assert new_id() == "YWFhYWFhYWFhYWFhYWFhYQ"
+    assert next(drawn, None) is None
