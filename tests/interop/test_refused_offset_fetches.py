@@ -118,8 +118,7 @@ def written_down(file: Path) -> set[tuple[int, int]]:
 async def test_the_member_of_librdkafka_asks_again(tmp_path: Path, kind: str, error: str) -> None:
     """Goal: it is handed everything that is new, whatever the refusal.
 
-    A chaos run found it standing still behind COORDINATOR_NOT_AVAILABLE, when it asked again behind NOT_COORDINATOR
-    only.
+    A chaos run found it standing still, when it asked again behind NOT_COORDINATOR only.
     """
     file = tmp_path / "handed.jsonl"
     program = Path(__file__).parents[2] / "examples/members/librdkafka.py"

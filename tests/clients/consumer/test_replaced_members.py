@@ -24,16 +24,7 @@ from anabranch import Consumer, ConsumerRecord, Producer
 from anabranch.cluster import Cluster
 from anabranch.faults.rule import Rule
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from tests.clients.consumer.groups import (
-    GROUP,
-    TOPIC,
-    History,
-    Reader,
-    cluster_and_admin,
-    make_topic,
-    resize,
-    send,
-)
+from tests.clients.consumer.groups import GROUP, TOPIC, History, Reader, cluster_and_admin, make_topic, resize, send
 
 SLEEPER_SESSION_MS = 1000
 RECORDS = 200
