@@ -33,6 +33,7 @@ from anabranch.clients.consumer.gatekeeper import Gatekeeper
 from anabranch.clients.consumer.group_session import GroupSession
 from anabranch.clients.consumer.joiner import Joiner
 from anabranch.clients.consumer.listener import PartitionKeyRebalanceListener
+from anabranch.clients.consumer.log_start_watch import LogStartWatch
 from anabranch.clients.consumer.membership import Membership
 from anabranch.clients.consumer.metrics import ConsumerMetrics, metrics_of
 from anabranch.clients.consumer.offset_committer import OffsetCommitter
@@ -278,7 +279,7 @@ class Consumer:
             self._joiner = Joiner(
                 network, core.ownership, self._session, self._topics, clock_ms=self._clock_ms, news=news
             )
-        self._gatekeeper = Gatekeeper(network, core.gates, self._session, news)
+        self._gatekeeper = Gatekeeper(network, core.gates, self._session, news, LogStartWatch(network, core, news))
         self._committer = OffsetCommitter(core, self._session, self._audit)
         self._fetcher = Fetcher(
             network,

@@ -40,7 +40,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from anabranch.clients.consumer.delivery import Boundary, Deliveries
 from anabranch.clients.consumer.membership import Membership
 from anabranch.clients.consumer.ownership import Ownership
-from anabranch.clients.consumer.progress import UNKNOWN, Assignment
+from anabranch.clients.consumer.progress import UNKNOWN, Assignment, PartitionProgress
 from anabranch.clients.consumer.steps import (
     AskMembership,
     Commit,
@@ -99,8 +99,11 @@ class ConsumerCore:
         self._auto_commit_s = auto_commit_s
         self._audited = audited
         self._commit_due_s = 0.0
-        self._starts: dict[TopicPartition, int] = {}
-        """Partitions without an offset, with the number of the beginning there, until where that was is committed."""
+        self._starts: dict[TopicPartition, tuple[int, int]] = {}
+        """Where reading has begun, as (number of the beginning, offset), until the group has committed it.
+
+        These positions come from the reset policy or lie behind deleted records. Gates may wait for just them (K612).
+        """
         self._being_flushed: set[tuple[TopicPartition, Segment]] = set()
         """Ends of segments of which the application is told at this moment."""
         self._put_off: set[object] = set()
@@ -178,28 +181,39 @@ class ConsumerCore:
     def _find_positions(self) -> Step | None:
         if not self.assignment.positioned and FindStarts not in self._put_off:
             return FindStarts()
+        for progress in self.deliveries.skip_deleted():
+            log.warning("%s: records before offset %d were deleted", progress.partition, progress.position)
+            self._starts[progress.partition] = progress.begun, progress.position
         starts = self._starts_to_commit()
         if starts:
-            return Commit(starts, Reason.START)
+            return starts
         if FindResets not in self._put_off and any(progress.must_reset for progress in self.assignment):
             return FindResets()
         return None
 
-    def _starts_to_commit(self) -> dict[TopicPartition, int]:
-        """Of partitions that have been ours ever since, and of which nothing was handed out yet.
+    def _starts_to_commit(self) -> Commit | LearnCommits | None:
+        """Commit starts in partitions that have been ours ever since, and of which nothing was handed out since.
 
         What was may stand in a transaction by now, which a later plain commit would win against when it is decided. And
-        where the group has gone on without this member, others may have committed what they read.
+        where the group has gone on without this member, others may have committed what they read. A start behind
+        deleted records waits until the application has committed what it was given before.
         """
         if not self._starts or self.ownership.joining:
-            return {}
-        starts, self._starts = self._starts, {}
-        known = {one: self.assignment.get(one) for one in starts}
-        return {
-            one: row.read_from
+            return None
+        known = {one: self.assignment.get(one) for one in self._starts}
+        rows = [
+            row
             for one, row in known.items()
-            if row and row.begun == starts[one] and row.committed == row.handed_out == UNKNOWN
-        }
+            if row
+            and row.begun == self._starts[one][0]
+            and max(row.committed + 1, row.handed_out) <= self._starts[one][1]
+        ]
+        self._starts = {row.partition: self._starts[row.partition] for row in rows}
+        unprocessed = {row.partition for row in rows if self._auto_commit_s is None and not row.processed}
+        if unprocessed and self.membership is not None and LearnCommits not in self._put_off:
+            return LearnCommits(frozenset(unprocessed))
+        due = {one: offset for one, (_, offset) in self._starts.items() if one not in unprocessed}
+        return Commit(due, Reason.START) if due and Reason.START not in self._put_off else None
 
     def _commit_when_due(self, elapsed_s: float) -> Step | None:
         """The commit that is due every now and then. What stands at a boundary, or may, waits for its flush.
@@ -293,8 +307,7 @@ class ConsumerCore:
             progress = self.assignment.get(partition)
             if progress is not None and progress.position == UNKNOWN:  # else the application has sought one meanwhile
                 progress.begin(offset)
-                if self.gates.gate(partition.topic) is not None:
-                    self._starts[partition] = progress.begun
+                self._note_start(progress)
 
     def reset_at(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Where the reset policy goes on, of partitions whose leaders had nothing at the position."""
@@ -303,6 +316,17 @@ class ConsumerCore:
             if progress is not None and progress.must_reset:
                 log.warning("%s: offset %d is out of range, going on at %d", partition, progress.position, offset)
                 progress.begin(offset, committed=progress.committed)
+                self._note_start(progress)
+
+    def _note_start(self, progress: PartitionProgress) -> None:
+        if self.gates.gate(progress.partition.topic) is not None:
+            self._starts[progress.partition] = progress.begun, progress.position
+
+    def note_log_start(self, partition: TopicPartition, offset: int) -> None:
+        """A leader told where the log of a partition begins."""
+        progress = self.assignment.get(partition)
+        if progress is not None:
+            progress.note_log_start(offset)
 
     def starts_looked_up(self, partitions: Collection[TopicPartition]) -> None:
         """Positions of these were looked for: reading has begun if all are known that exist."""

@@ -11,7 +11,7 @@ is a question. `core` has done what has to be done first, and looks again. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from anabranch.clients.consumer.consumer_record import NO_GENERATION, ConsumerRecord
@@ -20,6 +20,7 @@ from anabranch.clients.consumer.progress import UNKNOWN, Assignment, PartitionPr
 from anabranch.clients.consumer.topic_gates import Gates
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.order_gates import Wait
 from anabranch.protocol.topic_partition import TopicPartition
 
 
@@ -154,6 +155,34 @@ class Deliveries:
                 opened.append((progress, segment))
         return opened
 
+    def skip_deleted(self) -> list[PartitionProgress]:
+        """Drop records behind closed gates that were deleted since they were fetched; return where positions moved.
+
+        The gate may wait for another member, whose gate waits for the group to pass the records that are gone: a leader
+        names its log start as the end of every segment below it. Open segments are handed out as they were fetched.
+        """
+        return [
+            progress
+            for progress in self._assignment
+            if progress.position < progress.log_start and self._is_closed(progress) and progress.skip_deleted()
+        ]
+
+    def stalled(self) -> list[TopicPartition]:
+        """Partitions behind closed gates that are not fetched any further, so that no answer tells their log start."""
+        return [one.partition for one in self._assignment if not one.fetchable and self._is_closed(one)]
+
+    def _is_closed(self, progress: PartitionProgress) -> bool:
+        """Whether a gate keeps back what was fetched. The application's `holds_back` does not count."""
+        segment, gate = self._next_segment(progress), self._gates.gate(progress.partition.topic)
+        return segment is not None and gate is not None and bool(self._reasons(gate, progress, segment))
+
+    def _reasons(self, gate: TopicGate, progress: PartitionProgress, segment: Segment) -> Sequence[Wait]:
+        """What the segment waits for. Without a group no other member commits, so only own partitions count (K610)."""
+        if self._in_group:
+            return gate.waits(segment)
+        topic = progress.partition.topic
+        return [one for one in gate.waits(segment) if TopicPartition(topic, one.segment.partition) in self._assignment]
+
     def _deliverable(self, progress: PartitionProgress, now_s: float) -> Segment | None:
         """The segment of the next batch if it may be handed out now."""
         if progress.paused or not progress.buffered:
@@ -193,12 +222,11 @@ class Deliveries:
                 # A segment without predecessors waits as well: for those of empty ones before it.
                 passes = passes and not gate.lineage.predecessors(segment)
             return passes and not self._holds_back(progress.partition, segment.generation)
-        # Without a group no other member commits: order can be kept among the partitions that are read here (K610).
-        ours = [one for one in gate.waits(segment) if TopicPartition(topic, one.segment.partition) in self._assignment]
-        for wait in ours:
+        reasons = self._reasons(gate, progress, segment)
+        for wait in reasons:
             if wait.end == UNKNOWN:  # to be told the same again would be news, which leads here again
                 self._gates.want_end(topic, wait.segment)
-        return not ours
+        return not reasons
 
     def _needs_announcing(self, gate: TopicGate, progress: PartitionProgress, segment: Segment) -> bool:
         return segment not in progress.announced and bool(gate.lineage.predecessors(segment))

@@ -200,9 +200,11 @@ class Fetcher:
             if data.preferred_read_replica >= 0:
                 self._prefer(partition, data.preferred_read_replica)
             progress.note_ends(high_watermark=data.high_watermark, last_stable_offset=data.last_stable_offset)
+            moved = progress.note_log_start(data.log_start_offset)
             aborted = data.aborted_transactions or () if self._isolation_level != READ_UNCOMMITTED else ()
             try:
-                return bool(data.records) and progress.receive(data.records or b"", asked[partition], aborted) > 0
+                taken = progress.receive(data.records, asked[partition], aborted) if data.records else 0
+                return taken > 0 or moved
             except DecodeError as error:
                 log.warning("what the leader of %s sent makes no sense: %s", partition, error)
                 self._rest(partition)

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from anabranch.clients.consumer.group_session import GroupSession
+from anabranch.clients.consumer.log_start_watch import LogStartWatch
 from anabranch.clients.consumer.progress_watch import ProgressWatch
 from anabranch.clients.consumer.topic_gates import Gates
 from anabranch.clients.network import GROUP, Network
@@ -38,13 +39,21 @@ RETRY_BACKOFF_S: Final = 0.05
 class Gatekeeper:
     """Finds out what the gates of one consumer have left open."""
 
-    def __init__(self, network: Network, gates: Gates, session: GroupSession | None, news: asyncio.Event) -> None:
+    def __init__(
+        self,
+        network: Network,
+        gates: Gates,
+        session: GroupSession | None,
+        news: asyncio.Event,
+        log_starts: LogStartWatch | None = None,
+    ) -> None:
         self._network = network
         self._gates = gates
         self._news = news
         self._ends_news = asyncio.Event()
         self._asking: asyncio.Task[None] | None = None
         self._watch = None if session is None else ProgressWatch(session, self._awaited, self._progressed)
+        self._log_starts = log_starts
         self._failure: BaseException | None = None
 
     @property
@@ -61,6 +70,8 @@ class Gatekeeper:
         """Stop asking."""
         if self._watch is not None:
             await self._watch.close()
+        if self._log_starts is not None:
+            await self._log_starts.close()
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
@@ -70,6 +81,8 @@ class Gatekeeper:
         if self._gates.outdated:
             self._gates.outdated = False
             self._network.request_refresh()
+        if self._gates.closed and self._log_starts is not None:
+            self._log_starts.look()
         if self._gates.asks:
             self._gates.asks = False
             if self._gates.ends_wanted:

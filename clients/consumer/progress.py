@@ -66,6 +66,8 @@ class PartitionProgress:
     high_watermark: int = UNKNOWN
     last_stable_offset: int = UNKNOWN
     """Below it every transaction has ended: where reading committed records stops."""
+    log_start: int = UNKNOWN
+    """Where the log begins, as last heard: what was fetched below it is deleted by now."""
     handed_out: int = UNKNOWN
     """Where the application has to commit to, for everything it was given to count as processed. UNKNOWN: nothing."""
     read_from: int = UNKNOWN
@@ -137,6 +139,11 @@ class PartitionProgress:
         """What was read of this segment is flushed and committed: records of the next one may follow."""
         self.crossed.add(segment)
 
+    def note_log_start(self, offset: int) -> bool:
+        """A leader told where its log begins; return whether fetched records were deleted."""
+        moved, self.log_start = self.position < offset != self.log_start, offset
+        return moved
+
     def note_ends(self, *, high_watermark: int, last_stable_offset: int) -> None:
         """A leader answered a fetch, and told how far its log can be read."""
         self.high_watermark = high_watermark
@@ -206,6 +213,19 @@ class PartitionProgress:
             self.fetch_offset = batch.next_offset
             taken += 1
         return taken
+
+    def skip_deleted(self) -> bool:
+        """Drop fetched records that were deleted since, and return whether the position moved.
+
+        Where all that was fetched is deleted and more, the position stays: the next fetch is out of range, and the
+        reset policy decides.
+        """
+        while self.buffered and self.buffered[0].next_offset <= self.log_start:
+            self.buffered_bytes -= self.buffered.popleft().header.size_bytes
+        if not self.position < self.log_start <= self.fetch_offset:
+            return False
+        self.position = self.log_start
+        return True
 
     def next_is_of(self, batch: FetchedBatch) -> bool:
         """Whether the next record to hand out is one of this batch."""

@@ -54,11 +54,11 @@ STEPS_MAX = 40
 STRATEGIES = ("range", "cooperative-sticky")
 
 
-def metadata(*counts: int, topic_id: bytes = b"1" * 16) -> ClusterMetadata:
-    """A topic that was resized through `counts`; leader epochs are class generations."""
+def metadata(*counts: int, topic_id: bytes = b"1" * 16, retiring: int = 0) -> ClusterMetadata:
+    """A topic resized through `counts`, with `retiring` partitions to drain; leader epochs are class generations."""
     lineage = Lineage(1, list(enumerate(counts)))
     partitions = {}
-    for index in range(counts[-1]):
+    for index in range(counts[-1] + retiring):
         starts = tuple((generation, generation) for generation in lineage.class_generations(index))
         partitions[index] = Partition(index, 1, starts[-1][0], (1,), (1,), ErrorCode.NONE, starts)
     return ClusterMetadata(topics={TOPIC: Topic(TOPIC, topic_id, partitions, lineage=lineage)})
@@ -90,6 +90,7 @@ class Member:
         """Whether joins of a member that reads on come to no end: another member is missing."""
         self.gets = [FIRST, SECOND]
         self.committed: dict[TopicPartition, int] = {}
+        self.resets_at = 0
         self.taken: list[Step] = []
         self.meanwhile: Callable[[Step], None] = lambda step: None
         self.core.learn(metadata(1, 2))
@@ -142,7 +143,7 @@ class Member:
                 self.core.begin_at(dict.fromkeys(todo, 0))
                 self.core.starts_looked_up(todo)
             case FindResets():
-                self.core.reset_at({one.partition: 0 for one in self.core.assignment})
+                self.core.reset_at({one.partition: self.resets_at for one in self.core.assignment})
         self.core.carried_out(step)
 
     def join(self) -> Assigned:
@@ -421,3 +422,84 @@ def test_a_round_ends_whatever_happens_in_it_and_lets_out_what_is_owned(strategy
             elif isinstance(last, AskMembership):
                 chance.hear()
     assert handed_out > 500
+
+
+@pytest.mark.parametrize("automatic", [True, False])
+def test_deleted_records_behind_a_closed_gate_are_skipped_and_the_new_start_is_committed(automatic: bool) -> None:
+    """Another member's gate may wait for the group to pass the log start: leaders name it as the end by then."""
+    member = behind_a_closed_gate(automatic=automatic)
+    member.first().note_log_start(CUT + 2)
+    assert isinstance(member.ask(), HandOut)
+    assert member.first().position == CUT + 2
+    assert member.committed[FIRST] == CUT + 2
+    assert not member.core.deliveries.take(100, member.now_s), "the gate is as closed as before"
+
+
+def test_a_start_behind_deleted_records_waits_for_the_commit_of_what_was_handed_out() -> None:
+    member = behind_a_closed_gate(automatic=False)
+    member.first().handed_out, member.first().committed = CUT, CUT - 1
+    member.committed[FIRST] = CUT - 1
+    member.first().note_log_start(CUT + 2)
+    member.ask()
+    assert member.committed[FIRST] == CUT - 1
+    member.committed[FIRST] = CUT  # by the application, as part of a transaction
+    member.ask()
+    assert member.committed[FIRST] == CUT + 2
+
+
+def test_a_start_is_committed_again_if_the_coordinator_did_not_answer() -> None:
+    member = behind_a_closed_gate()
+    member.first().note_log_start(CUT + 2)
+    member.core.begin_round()
+    step = member.core.next_step(member.now_s, member.now_s)
+    assert isinstance(step, Commit) and step.reason is Reason.START
+    member.core.put_off(step)
+    assert isinstance(member.core.next_step(member.now_s, member.now_s), HandOut), "not twice in one round"
+    member.ask()
+    assert member.committed[FIRST] == CUT + 2
+
+
+def test_deleted_records_of_an_open_segment_are_handed_out_as_they_were_fetched() -> None:
+    member = Member()
+    assert isinstance(member.ask(), HandOut)
+    member.first().receive(batch(0, [b"v"] * 3), 0)
+    member.first().note_log_start(2)
+    assert isinstance(member.ask(), HandOut)
+    assert [record.offset for record in member.core.deliveries.take(100, member.now_s)[FIRST]] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("log_start", [CUT + 4, CUT + 9])
+def test_a_position_below_all_that_is_stored_is_reset(log_start: int) -> None:
+    """What was fetched is deleted, and so is what would be fetched next: the policy decides where to go on."""
+    member = behind_a_closed_gate()
+    member.first().note_log_start(log_start)
+    member.ask()
+    if log_start == member.first().fetch_offset:
+        assert member.committed[FIRST] == log_start
+        return
+    assert (member.first().position, list(member.first().buffered)) == (CUT, [])
+    member.resets_at = log_start
+    member.first().note_out_of_range(member.first().fetch_offset)
+    member.ask()
+    assert (member.first().position, member.committed[FIRST]) == (log_start, log_start)
+
+
+def behind_a_closed_gate(*, automatic: bool = True) -> Member:
+    """A member whose first partition took its keys back from the second, which the group has not read."""
+    member = Member(automatic=automatic)
+    member.core.learn(metadata(1, 2, 1, retiring=1))
+    member.gets = [FIRST]
+    assert isinstance(member.ask(), HandOut)
+    gate = member.core.gates.gate(TOPIC)
+    assert gate is not None
+    for generation in (0, 1):
+        gate.note_end(Segment(0, generation), CUT, leader_epoch=2)
+    member.read()
+    member.committed[FIRST] = CUT
+    member.ask()
+    member.ask()
+    assert member.first().crossed == {Segment(0, 0), Segment(0, 1)}
+    gate.note_end(Segment(1, 1), 5, leader_epoch=2)
+    member.first().receive(batch(CUT, [b"w"] * 4, epoch=2), CUT)
+    assert not member.core.deliveries.take(100, member.now_s)
+    return member

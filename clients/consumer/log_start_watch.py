@@ -1,0 +1,62 @@
+"""Asks where logs begin, for partitions whose fetched records a closed gate keeps back.
+
+A fetch tells the log start. A partition whose buffer is full is not fetched, so its leader is asked by ListOffsets
+every few seconds. The core skips fetched records that are deleted by then (`Deliveries.skip_deleted`), because gates of
+other members may wait for the group to pass them. Source: rules R10, R11.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from anabranch.clients.consumer.core import ConsumerCore
+from anabranch.clients.consumer.offset_lookup import EARLIEST, READ_UNCOMMITTED, find_offsets
+from anabranch.clients.network import Network
+from anabranch.clients.timer import Timer
+from anabranch.protocol.errors import KafkaError
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S: Final = 5.0
+
+
+class LogStartWatch:
+    """Asks for the log starts of one consumer's stalled partitions, one round of requests at a time."""
+
+    def __init__(self, network: Network, core: ConsumerCore, news: asyncio.Event) -> None:
+        self._network = network
+        self._core = core
+        self._news = news
+        self._timer = Timer(self._begin)
+        self._task: asyncio.Task[None] | None = None
+
+    def look(self) -> None:
+        """Ask in a while if a partition is stalled by then."""
+        if self._task is None:
+            self._timer.set_by(asyncio.get_running_loop().time() + INTERVAL_S)
+
+    async def close(self) -> None:
+        """Stop asking."""
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _begin(self) -> None:
+        if self._core.deliveries.stalled():
+            self._task = asyncio.get_running_loop().create_task(self._ask(), name="gates: log starts")
+
+    async def _ask(self) -> None:
+        try:
+            wanted = dict.fromkeys(self._core.deliveries.stalled(), EARLIEST)
+            starts = await find_offsets(self._network, wanted, READ_UNCOMMITTED)
+            for partition, start in starts.items():
+                if start is not None:
+                    self._core.note_log_start(partition, start.offset)
+            self._news.set()
+        except (ConnectionError, TimeoutError, KafkaError) as error:
+            log.debug("log starts behind closed gates: %s", error)
+        finally:
+            self._task = None
