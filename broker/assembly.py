@@ -21,6 +21,7 @@ from anabranch.broker.features import FinalizedFeatures
 from anabranch.broker.metadata_cache import MetadataCache
 from anabranch.broker.personas.persona import persona
 from anabranch.broker.producer_ids import ProducerIds, from_controller
+from anabranch.broker.response_memory import ResponseMemory
 from anabranch.broker.services import Services
 from anabranch.broker.topic_configs import TopicConfigs
 
@@ -89,6 +90,7 @@ def assemble(
         clock_ms=clock_ms,
         rng=rng,
         fence=fence,
+        response_memory=ResponseMemory.of(settings),
         config_changes=config_changes,
         features=features,
         cluster_id=cluster_id,

@@ -105,6 +105,7 @@ offsets.topic.replication.factor | short | = | 1.. |  | Replicas of the offsets 
 offsets.topic.segment.bytes | int | = | 1.. |  | Segment size of the offsets topic.
 producer.id.expiration.ms | int | = | 1.. | cluster | After how much silence an idempotent producer is forgotten.
 queued.max.request.bytes | long | = |  |  | How many bytes of requests are held before others stop being read; -1: any.
+queued.max.response.bytes | long | = |  |  | How many bytes of unread responses are held before others wait; -1: any.
 quota.window.num | int | = | 1.. |  | Over how many windows the rates of clients are measured.
 quota.window.size.seconds | int | = | 1.. |  | How long such a window is.
 replica.fetch.backoff.ms | int | = | 0.. |  | The pause after a failed fetch of a follower.

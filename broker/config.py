@@ -59,6 +59,8 @@ class BrokerSettings:
     socket_request_max_bytes: int = 104857600
     queued_max_request_bytes: int = 104857600
     """Kafka has no bound by default."""
+    queued_max_response_bytes: int = 134217728
+    """Kafka has no such bound. A Fetch gets half of what is left: all of `fetch.max.bytes` while nothing is held."""
     max_request_partition_size_limit: int = 131072
     """Kafka's 2000 bounds DescribeTopicPartitions alone, which goes on where an answer ended; here every request."""
     connections_max_idle_ms: int = 600000

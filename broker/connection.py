@@ -28,6 +28,7 @@ from anabranch.broker.begun import Begun, begin
 from anabranch.broker.interference import Interference
 from anabranch.broker.peer import NOBODY, Peer
 from anabranch.broker.request_memory import FREE_BYTES
+from anabranch.broker.response_queue import PIECE_BYTES, ResponseQueue, kernel_unsent_bytes
 from anabranch.broker.work import Work
 from anabranch.clients.landing import landing_here
 from anabranch.protocol.connection import ServerConnection
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from anabranch.broker.dispatch import Dispatcher
     from anabranch.broker.listeners import Listener
     from anabranch.broker.request_memory import RequestMemory
+    from anabranch.broker.response_memory import ResponseMemory
     from anabranch.broker.security.gate import Gate
     from anabranch.broker.security.protection import Protection
     from anabranch.broker.throttling import Throttling
@@ -61,6 +63,7 @@ class Host(Protocol):
     dispatcher: Dispatcher
     loop: asyncio.AbstractEventLoop
     request_memory: RequestMemory
+    response_memory: ResponseMemory
     frame_bytes_max: int
     entries_max: int
     """The most entries that the arrays of one request may have."""
@@ -99,14 +102,18 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._mute_ms = 0
         self._answers: list[Buffer] = []
         self._answers_bytes = 0
+        self._unsent = ResponseQueue()
         self._write_paused = False
         self._read_paused = False
         self._draining = False
+        self._closing = False
         self._open_api_key = -1
         self.peer = NOBODY
         self.last_active_s = 0.0
         self.held_bytes = 0
         """The bytes that `RequestMemory` counts for this connection."""
+        self.held_response_bytes = 0
+        """The bytes that `ResponseMemory` counts for it."""
 
     # --- called by the transport
 
@@ -148,11 +155,13 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """Called by the loop: the peer does not read its answers fast enough."""
         self._write_paused = True
+        self._hold_responses()
 
     def resume_writing(self) -> None:
-        """Called by the loop: the peer has caught up."""
+        """Called by the loop: the peer has caught up with what the transport has."""
         self._write_paused = False
-        if self._writable is not None and not self._writable.done():
+        self._write_unsent()
+        if not self._write_paused and self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -162,6 +171,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         given it up; it may have asked again elsewhere, and a commit that came after its successor would undo it.
         """
         self._transport = None
+        self._unsent.clear()
         if self._task is None:
             self._server.forget(self)
         elif self._open_api_key in self._server.dispatcher.long_polls:
@@ -185,8 +195,17 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close once what was answered is sent."""
-        if self._transport is not None:
+        self._closing = True
+        if self._transport is not None and not self._unsent.size_bytes:
             self._transport.close()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How many bytes of answers the peer has not taken. The system shows slow readers only by its own buffer."""
+        transport = self._transport
+        if transport is None:
+            return 0
+        return self._unsent.unsent_bytes + transport.get_write_buffer_size() + kernel_unsent_bytes(transport)
 
     @property
     def missing_bytes(self) -> int:
@@ -490,11 +509,32 @@ class BrokerConnection(asyncio.BufferedProtocol):
         answers = self._answers
         if not answers:
             return
-        self._answers = []
-        if self._transport is not None:
+        size_bytes, self._answers, self._answers_bytes = self._answers_bytes, [], 0
+        if self._transport is None:
+            return
+        self._server.sent_bytes += size_bytes
+        if size_bytes <= PIECE_BYTES and not self._unsent.size_bytes:
             self._transport.writelines(answers)
-            self._server.sent_bytes += self._answers_bytes
-        self._answers_bytes = 0
+            return
+        self._unsent.add(answers, size_bytes)
+        self._write_unsent()
+
+    def _write_unsent(self) -> None:
+        """Pass on what the transport takes, and count the rest."""
+        unsent = self._unsent
+        while unsent.size_bytes and not self._write_paused and self._transport is not None:
+            unsent.write_piece(self._transport)
+        if self._closing:
+            self.close()
+        self._hold_responses()
+
+    def _hold_responses(self) -> None:
+        """Count what is made and not sent."""
+        size_bytes = 0
+        if self._transport is not None and self._write_paused:
+            size_bytes = self._unsent.size_bytes + self._transport.get_write_buffer_size()
+        if size_bytes or self.held_response_bytes:
+            self._server.response_memory.hold(self, size_bytes)
 
     async def _stay_muted(self) -> None:
         """Process no request for the time that the client has to wait for its quota, or until it is gone (KIP-219)."""

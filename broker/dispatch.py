@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from anabranch.broker.api import CloseConnection, RequestContext
 from anabranch.broker.audiences import Audiences
 from anabranch.broker.personas.persona import persona
+from anabranch.broker.response_memory import LONG_RESPONSES
 from anabranch.controller.zk.session import ConnectionLoss, SessionExpired
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.registry import BY_NAME
@@ -187,6 +188,7 @@ class Dispatcher:
         self.requests: dict[int, int] = dict.fromkeys(self._rows, 0)
         """API key -> how many requests were taken up."""
         self.throttling = services.throttling
+        self.response_memory = services.response_memory
         self.long_polls: frozenset[int] = frozenset(row.api.key for row in mine if row.long_poll)
 
     async def answer(self, request: Request, peer: Peer) -> Any:
@@ -198,6 +200,8 @@ class Dispatcher:
         handler = self._handlers.get(key)
         if handler is None:
             handler = self._handlers[key] = self._rows[key].load()
+        if key in LONG_RESPONSES and self.response_memory.full:
+            await self.response_memory.wait_for_room()
         context = RequestContext(self._services, request.version, request.client_id or "", peer)
         try:
             return await handler(context, request.body)

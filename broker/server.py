@@ -45,6 +45,7 @@ class Server:
         self.frame_bytes_max = settings.socket_request_max_bytes
         self.entries_max = settings.max_request_partition_size_limit
         self.request_memory = RequestMemory(settings.queued_max_request_bytes)
+        self.response_memory = dispatcher.response_memory
         self.buffered_bytes_max = 1 << 20
         """Bytes that may wait unprocessed before reading pauses; a frame in the making may exceed it."""
         self.ports = {one.name: one.port for one in settings.listening}
@@ -130,6 +131,7 @@ class Server:
             await asyncio.wait(draining, timeout=drain_s)
         for connection in list(self._connections):
             await connection.stop()
+        self.response_memory.close()
 
     async def _stop_listening(self, acceptor: asyncio.Server) -> None:
         """Accept no more, give what is accepted its transport, and only then close.
@@ -187,7 +189,11 @@ class Server:
     def _close_idle(self) -> None:
         oldest_s = self.loop.time() - self._idle_s
         for connection in list(self._connections):
-            if connection.last_active_s < oldest_s and not connection.busy:
-                log.debug("closing %s: idle", connection.peer)
+            if connection.last_active_s >= oldest_s or connection.busy or connection.held_response_bytes:
+                continue
+            log.debug("closing %s: idle", connection.peer)
+            if connection.unsent_bytes:
+                connection.abort()  # `close` would wait for a peer that does not read
+            else:
                 connection.close()
         self._schedule_sweep()

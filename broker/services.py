@@ -21,6 +21,7 @@ from anabranch.broker.controller_fence import ControllerFence
 from anabranch.broker.features import FinalizedFeatures
 from anabranch.broker.metadata_rows import MetadataRows
 from anabranch.broker.personas.persona import persona
+from anabranch.broker.response_memory import ResponseMemory
 from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ class Services:
     rng: random.Random
     fence: ControllerFence = field(default_factory=ControllerFence)
     metadata_rows: MetadataRows = field(default_factory=MetadataRows)
+    response_memory: ResponseMemory = field(default_factory=lambda: ResponseMemory(-1, 600.0))
+    """What is held for peers that do not read."""
     config_changes: ConfigChanges = field(default_factory=lambda: ConfigChanges({}))
     features: FinalizedFeatures = field(default_factory=FinalizedFeatures)
     cluster_id: str = ""

@@ -34,10 +34,15 @@ async def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
         return FetchResponse(error_code=error.code, responses=[])
     if ctx.services.authorizer is not None:
         reading.may_read = partial(may_read, ctx, reading.follower)
+    memory = ctx.services.response_memory
+    reading.room_bytes = memory.share_bytes
     responses = reading.read(report=True)
     if not reading.enough and request.max_wait_ms > 0:
         replicas = ctx.services.replicas
         await replicas.rooms.park(replicas.fetches, reading.watched, request.max_wait_ms, reading.ready, reading.waits)
+        if memory.full:
+            await memory.wait_for_room()
+        reading.room_bytes = memory.share_bytes
         responses = reading.read(report=False)
     try:
         session_id = reading.settle()

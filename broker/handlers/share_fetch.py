@@ -165,6 +165,7 @@ def acquire_now(
     if not shares.sessions.goes_on(session):
         return
     records_left, bytes_left = request.max_records, request.max_bytes
+    bytes_left = min(bytes_left, answer.ctx.services.response_memory.share_bytes)
     for where, one in readable.items():
         if records_left <= 0 or bytes_left <= 0:
             return

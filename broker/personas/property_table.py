@@ -18,7 +18,7 @@ from anabranch.broker.properties import Changes, ConfigError, ConfigKey, table
 from anabranch.broker.topic_properties import topic_properties
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
-OURS: Final = ("reshard.", "enable.ordered.delivery")
+OURS: Final = ("reshard.", "enable.ordered.delivery", "queued.max.response.bytes", "message.max.decompressed.")
 """What the names of our own properties begin with: every persona has them."""
 
 

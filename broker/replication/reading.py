@@ -54,7 +54,7 @@ class Reading:
 
     __slots__ = (
         "broker_epoch", "committed", "enough", "follower", "hints", "left", "may_read", "metadata", "rack", "replicas",
-        "request", "size", "sizes", "version", "watched",
+        "request", "room_bytes", "size", "sizes", "version", "watched",
     )  # fmt: skip
 
     def __init__(self, replicas: ReplicaManager, metadata: MetadataCache, request: FetchRequest, version: int) -> None:
@@ -75,6 +75,8 @@ class Reading:
         self.sizes: dict[Partition, int] = {}
         self.size = 0
         self.left = 0
+        self.room_bytes = self.replicas.settings.fetch_max_bytes
+        """What the answer may have, as far as the memory for responses goes."""
         self.may_read: Callable[[str], bool] | None = None
         """Whether the client may read a topic; None where everybody may."""
         self.enough = False
@@ -84,7 +86,7 @@ class Reading:
         """Read every partition. `report`: a follower's offsets count. They do when it asks, not when it is woken."""
         request = self.request
         self.size, self.enough = 0, not request.topics
-        self.left = min(request.max_bytes, self.replicas.settings.fetch_max_bytes)
+        self.left = min(request.max_bytes, self.replicas.settings.fetch_max_bytes, self.room_bytes)
         self.watched.clear()
         answer = []
         for topic in request.topics:

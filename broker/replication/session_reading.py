@@ -54,7 +54,7 @@ class SessionReading(Reading):
         if session.epoch != self.epoch:
             return []  # overtaken: what there is belongs to the answer of a later request, if to any
         self.size, self.enough = 0, False
-        self.left = min(self.request.max_bytes, self.replicas.settings.fetch_max_bytes)
+        self.left = min(self.request.max_bytes, self.replicas.settings.fetch_max_bytes, self.room_bytes)
         self.watched.clear()
         self.news.clear()
         if report:

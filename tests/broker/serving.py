@@ -16,6 +16,7 @@ from anabranch.broker.dispatch import HANDLERS, Dispatcher, Handler
 from anabranch.broker.dynamic_config import DynamicConfig
 from anabranch.broker.metadata_cache import MetadataCache
 from anabranch.broker.producer_ids import Claim, ProducerIds
+from anabranch.broker.response_memory import ResponseMemory
 from anabranch.broker.server import Server
 from anabranch.broker.services import Services
 from anabranch.broker.topic_configs import TopicConfigs
@@ -49,6 +50,7 @@ async def lone_services(settings: BrokerSettings = SETTINGS, zookeeper: MemoryZo
         attachment=Attachment(session),
         clock_ms=lambda: 0,
         rng=random.Random(0),
+        response_memory=ResponseMemory.of(settings),
         cluster_id="test-cluster",
     )
 

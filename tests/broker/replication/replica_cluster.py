@@ -24,6 +24,7 @@ from anabranch.broker.metadata_cache import FULL_UPDATE, MetadataCache
 from anabranch.broker.producer_ids import ProducerIds
 from anabranch.broker.replication.partition import Partition
 from anabranch.broker.replication.replica_manager import ReplicaManager
+from anabranch.broker.response_memory import ResponseMemory
 from anabranch.broker.server import Server
 from anabranch.broker.services import Services
 from anabranch.broker.storage.memory_files import MemoryFiles
@@ -206,6 +207,7 @@ class ReplicaCluster:
             clock_ms=self.clock_ms,
             rng=rng,
             fence=fence,
+            response_memory=ResponseMemory.of(settings),
             broker=BrokerAssembly(
                 dynamic=dynamic,
                 attachment=attachment,
