@@ -92,6 +92,7 @@ max.connections.per.ip.overrides | string |  |  | cluster | Other bounds of sing
 max.incremental.fetch.session.cache.slots | int | = | 0.. |  | The most fetch sessions at a time.
 max.request.partition.size.limit | int | = | 1.. |  | The most topics, partitions and the like that a request may name.
 message.max.bytes | int | = | 0.. | cluster | The largest batch that is taken.
+message.max.decompressed.ratio | int | = | 1.. |  | How many times max.message.bytes records are, uncompressed.
 min.insync.replicas | int | = | 1.. | cluster | How many replicas must be in sync for acks=all.
 node.id | int | -1 |  |  | The id of this node, unique in the cluster.
 num.partitions | int | = | 1.. |  | Partitions of a topic whose creator names no number.

@@ -82,6 +82,8 @@ class BrokerSettings:
     default_replication_factor: int = 1
     min_insync_replicas: int = 1
     message_max_bytes: int = 1048588
+    message_max_decompressed_ratio: int = 16
+    """How many times `max.message.bytes` (or 1 MiB, if that is more) the records of a batch may be uncompressed."""
     log_segment_bytes: int = 1073741824
     log_roll_ms: int = WEEK_MS
     log_retention_ms: int = WEEK_MS

@@ -1,10 +1,11 @@
 """Looks at what takes long to look at before it is appended, while the node goes on with other things.
 
-An append is one synchronous step, and the look at an ordinary batch is part of it. A request that has more records
-than one step of a walk, or compressed ones, is looked at here first: what unpacks to much, or has to be compressed
-anew, goes through a worker thread, one batch of the whole node at a time, which bounds the memory too; the walk lets
-others have their turn after each step. The connection's next request waits meanwhile, as it does for acks, so order is
-kept. What was found goes along to the append, which decides as if it had looked itself.
+An append is one synchronous step, and the look at an ordinary batch is part of it. Looked at here first is a request
+that has more records than one step of a walk, more bytes than `LOOKED_AT_ONCE_BYTES` (a header takes two), or
+compressed records. What unpacks to much, or has to be compressed anew, goes through a worker thread, one batch of the
+whole node at a time, which bounds the memory too; the walk lets others have their turn after each step. The
+connection's next request waits meanwhile, as it does for acks, so order is kept. What was found goes along to the
+append, which decides as if it had looked itself.
 
 Message sets are converted in the same thread if they are long: there is no format in which they could be stored. What
 clients send compressed that is no batch (their metrics) is unpacked there, too.
@@ -35,7 +36,7 @@ from anabranch.protocol.records.batch import (
     record_count_of,
 )
 from anabranch.protocol.records.compression import Compression, content_max, decompress
-from anabranch.protocol.records.walk import STEP_RECORDS
+from anabranch.protocol.records.walk import STEP_RECORDS, WalkBudget
 
 if TYPE_CHECKING:
     from anabranch.broker.replication.partition import Partition
@@ -51,13 +52,17 @@ AT_ONCE_BYTES: Final = 1 << 20
 """What may be unpacked at once: some two milliseconds of work."""
 PACKED_AT_ONCE_BYTES: Final = 1 << 16
 """What may be packed at once; gzip takes ten times as long for it as the others."""
+LOOKED_AT_ONCE_BYTES: Final = 1 << 15
+"""How many bytes of records may be looked at when they are appended: there may be 16,000 headers in them."""
+UNPACKED_BYTES_PER_RECORD: Final = 256
+"""How many bytes are unpacked in the time that a walk takes for a record."""
 MESSAGES_AT_ONCE_BYTES: Final = 1 << 15
 """How long a message set may be that is converted at once: there may be a thousand messages in it."""
 
 
 def is_long(request: ProduceRequest) -> bool:
     """Whether to look at the records of a request before it is appended."""
-    count = 0
+    count = size_bytes = 0
     for topic in request.topic_data:
         for data in topic.partition_data:
             records = data.records
@@ -70,7 +75,8 @@ def is_long(request: ProduceRequest) -> bool:
                 return True
             else:
                 count += max(record_count_of(records), 0)
-    return count > STEP_RECORDS
+                size_bytes += len(records)
+    return count > STEP_RECORDS or size_bytes > LOOKED_AT_ONCE_BYTES
 
 
 class Inspector:
@@ -81,7 +87,7 @@ class Inspector:
         self._clock_ms = clock_ms
         self._turn = asyncio.Lock()
         self._worker: ThreadPoolExecutor | None = None
-        self._spent = 0
+        self._budget = WalkBudget()
 
     def close(self) -> None:
         """Let the thread end once it is through."""
@@ -173,20 +179,17 @@ class Inspector:
         return await asyncio.get_running_loop().run_in_executor(self._worker, function, *args)
 
     async def _walk(self, content: Buffer, header: BatchHeader, settings: LogSettings) -> int:
-        steps = inspected(content, header, settings, self._clock_ms())
+        # Many short batches take as long as one with many records: they share the budget.
+        if header.codec and self._budget.spend(len(content) // UNPACKED_BYTES_PER_RECORD):
+            await asyncio.sleep(0)
+        steps = inspected(content, header, settings, self._clock_ms(), self._budget)
         while True:
             try:
                 next(steps)
             except StopIteration as end:
                 latest: int = end.value
-                break
+                return latest
             await asyncio.sleep(0)
-        # Many short batches take as long as one with many records.
-        self._spent += header.record_count + len(content) * STEP_RECORDS // AT_ONCE_BYTES
-        if self._spent > STEP_RECORDS:
-            self._spent = 0
-            await asyncio.sleep(0)
-        return latest
 
 
 def looks_sound(records: Buffer, header: BatchHeader, settings: LogSettings) -> bool:

@@ -19,7 +19,7 @@ from anabranch.broker.storage.settings import INT64_MAX, LogSettings
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.records.batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, Buffer
 from anabranch.protocol.records.compression import Compression, TooMuchError, decompress_view
-from anabranch.protocol.records.walk import Outline, RecordLengthError, Walked, iter_outlines, iter_walk
+from anabranch.protocol.records.walk import Outline, RecordLengthError, WalkBudget, Walked, iter_outlines, iter_walk
 
 RECORD_ERRORS_MAX: Final = 1000
 """How many records a refusal names; a batch may have a million."""
@@ -79,10 +79,12 @@ def content_of(records: Buffer, header: BatchHeader, settings: LogSettings) -> B
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(reason)) from None
 
 
-def inspected(content: Buffer, header: BatchHeader, settings: LogSettings, now_ms: int) -> Generator[None, None, int]:
+def inspected(
+    content: Buffer, header: BatchHeader, settings: LogSettings, now_ms: int, budget: WalkBudget | None = None
+) -> Generator[None, None, int]:
     """Hold the records to their header and to the rules, in steps; the timestamp of the latest. Raises KafkaError."""
     try:
-        walked = yield from iter_walk(content, header.record_count)
+        walked = yield from iter_walk(content, header.record_count, budget)
     except RecordLengthError as length:
         code = ErrorCode.INVALID_RECORD if header.codec else ErrorCode.UNKNOWN_SERVER_ERROR
         raise KafkaError(code, f"the records cannot be read: {length}") from None

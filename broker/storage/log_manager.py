@@ -408,6 +408,7 @@ class LogManager:
             message_timestamp_before_max_ms=config.message_timestamp_before_max_ms,
             message_timestamp_after_max_ms=config.message_timestamp_after_max_ms,
             message_downconversion_enable=config.message_downconversion_enable,
+            message_max_decompressed_ratio=self._settings.message_max_decompressed_ratio,
             flush_messages=config.flush_messages,
             producer_id_expiration_ms=self._settings.producer_id_expiration_ms,
         )

@@ -11,8 +11,6 @@ UNLIMITED: Final = -1
 INT64_MAX: Final = 2**63 - 1
 WEEK_MS: Final = 7 * 24 * 3600 * 1000
 DAY_MS: Final = 24 * 3600 * 1000
-EXPANSION_MAX: Final = 64
-"""How many times `max.message.bytes` (but at least that of 1 MiB) the records of a batch may be uncompressed."""
 
 
 @value(kw_only=True)
@@ -39,13 +37,14 @@ class LogSettings:
     message_timestamp_before_max_ms: int = INT64_MAX
     message_timestamp_after_max_ms: int = INT64_MAX
     message_downconversion_enable: bool = True
+    message_max_decompressed_ratio: int = 16
     flush_messages: int = INT64_MAX
     producer_id_expiration_ms: int = DAY_MS
 
     @property
     def decompressed_bytes_max(self) -> int:
-        """What the records of one batch may be uncompressed: far more than honest ones are, and what readers open."""
-        return min(max(self.max_message_bytes, 1 << 20) * EXPANSION_MAX, DECOMPRESSED_BYTES_MAX)
+        """What the records of one batch may be uncompressed. Time and memory of whoever looks at them follow it."""
+        return min(max(self.max_message_bytes, 1 << 20) * self.message_max_decompressed_ratio, DECOMPRESSED_BYTES_MAX)
 
     @property
     def deletes(self) -> bool:

@@ -27,9 +27,9 @@ from anabranch.protocol.records.batch import Buffer
 from anabranch.protocol.varint import decode_varint, decode_varlong
 
 STEP_RECORDS: Final = 4096
-"""How many records a step takes at most: some two milliseconds of work."""
+"""How many records and headers a step takes at most: one or two milliseconds of work."""
 _PIECE_BYTES: Final = 1 << 16
-"""How many bytes it takes at most, but of a record that is larger: there may be thousands of headers in them."""
+"""How many bytes are copied at a time."""
 _SEVEN: Final = struct.Struct("x7B")
 _PADDING: Final = b"\xff" * 10
 """Behind a piece: no record that reaches into it looks as if it were whole."""
@@ -69,6 +69,23 @@ class Walked(NamedTuple):
     """Whether their offset deltas are 0, 1, 2 and so on."""
 
 
+class WalkBudget:
+    """How many records and headers may be walked over before other work runs; several walks may share one."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = STEP_RECORDS
+
+    def spend(self, count: int) -> bool:
+        """Whether the budget is used up by these; then the next one begins."""
+        self.left -= count
+        if self.left > 0:
+            return False
+        self.left = STEP_RECORDS
+        return True
+
+
 class Outline(NamedTuple):
     """One record without its contents."""
 
@@ -92,40 +109,39 @@ def walk(content: Buffer, count: int) -> Walked:
             return walked
 
 
-def iter_walk(content: Buffer, count: int) -> Generator[None, None, Walked]:
-    """The same in steps. Raises DecodeError while iterating."""
+def iter_walk(content: Buffer, count: int, budget: WalkBudget | None = None) -> Generator[None, None, Walked]:
+    """Look at all records in steps: yield whenever the budget is used up. Raises DecodeError while iterating."""
+    budget = budget or WalkBudget()
     view = memoryview(content)
     size_bytes = len(view)
     piece, base, end = b"", 0, 0
     position = index = 0
     highest, lowest = -1 << 63, 1 << 63
     has_null_key, in_sequence = False, True
-    due = STEP_RECORDS
     walk_on = _Quick().walk if count >= _ALIKE_RECORDS_MIN else _walk_common
     while index < count:
         if position >= end:
-            if position:
-                due = index + STEP_RECORDS
-                yield
             base, end = position, min(position + _PIECE_BYTES, size_bytes)
             piece = b"".join((view[base:end], _PADDING))
-        following, reached, latest, keyless = walk_on(piece, position - base, end - base, index, min(count, due))
+        last = min(count, index + budget.left)
+        following, reached, latest, keyless, headers = walk_on(
+            piece, position - base, end - base, index, last, budget.left
+        )
         if reached == index and base < position and end - position < _TWO_BYTES and end < size_bytes:
             end = position  # what is left of the record may be in the next piece
             continue
         if reached > index:
-            position, index = base + following, reached
+            position, index, first = base + following, reached, index
             highest, lowest = max(highest, latest), min(lowest, 0)
             has_null_key = has_null_key or keyless
         else:
             outline, at, position = _head(view, position)
-            yield from _iter_rest(view, at, position)
+            headers = yield from _iter_rest(view, at, position)
             highest, lowest = max(highest, outline.timestamp_delta), min(lowest, outline.timestamp_delta)
             has_null_key = has_null_key or not outline.has_key
             in_sequence = in_sequence and outline.offset_delta == index
-            index += 1
-        if index >= due:
-            due = index + STEP_RECORDS
+            index, first = index + 1, index
+        if budget.spend(index - first + headers):
             yield
     if position != size_bytes:
         raise DecodeError(f"{size_bytes - position} bytes after the last record", buffer=content, position=position)
@@ -179,13 +195,15 @@ class _Quick:
         self._alike_from = 0
         self._pause = _ALIKE_RECORDS_MIN
 
-    def walk(self, data: bytes, position: int, end: int, first: int, last: int) -> tuple[int, int, int, bool]:
-        """Where it stopped, before which record, the latest timestamp delta, and whether there was a null key.
+    def walk(
+        self, data: bytes, position: int, end: int, first: int, last: int, headers_max: int
+    ) -> tuple[int, int, int, bool, int]:
+        """Where it stopped, before which record, the latest timestamp delta, whether there was a null key, headers.
 
         It stops at `last` or before a record that is odd in any way, which may be the first one: then nothing is said.
         """
         if first >= _TWO_BYTES:
-            return _walk_common(data, position, end, first, min(last, _QUICK_RECORDS))
+            return _walk_common(data, position, end, first, min(last, _QUICK_RECORDS), headers_max)
         if first >= self._alike_from:
             walked = _walk_alike(data, position, first, last)
             reached = walked[1]
@@ -193,16 +211,17 @@ class _Quick:
                 return walked
             many = first - self._alike_from >= _ALIKE_RECORDS_MIN
             if reached == first and many and end - position < _TWO_BYTES:
-                return _walk_common(data, position, end, first, last)  # maybe it just does not end in this piece
+                # Maybe it just does not end in this piece.
+                return _walk_common(data, position, end, first, last, headers_max)
             self._pause = _ALIKE_RECORDS_MIN if many else self._pause * 2
             self._alike_from = reached + self._pause
             if reached > first:
                 return walked
         last = min(last, self._alike_from)
-        return _walk_common(data, position, end, first, last)
+        return _walk_common(data, position, end, first, last, headers_max)
 
 
-def _walk_alike(data: bytes, position: int, first: int, last: int) -> tuple[int, int, int, bool]:
+def _walk_alike(data: bytes, position: int, first: int, last: int) -> tuple[int, int, int, bool, int]:
     """Go on as long as records are of the first one's shape, so that one read covers all that stands before their keys.
 
     No headers, keys of less than 64 bytes, and less than 8 KB in all: most batches are of such records throughout.
@@ -214,11 +233,11 @@ def _walk_alike(data: bytes, position: int, first: int, last: int) -> tuple[int,
         offset = 1 if first < _ONE_BYTE else 2
         keyless = data[position + size + 1 + time + offset] == 1
     except IndexError:
-        return position, first, 0, False
+        return position, first, 0, False, 0
     codes = _CODES[first : min(last, _ONE_BYTE) if first < _ONE_BYTE else last]
     walk = _walk_short if size == 1 else _walk_long
     position, walked, latest = walk(data, position, codes, _SHAPES[size, time, offset, keyless])
-    return position, first + walked, (latest & 127 | latest >> 8 << 7) >> 1, keyless
+    return position, first + walked, (latest & 127 | latest >> 8 << 7) >> 1, keyless, 0
 
 
 def _walk_short(data: bytes, position: int, codes: list[int], shape: _Shape) -> tuple[int, int, int]:
@@ -269,15 +288,16 @@ def _walk_long(data: bytes, position: int, codes: list[int], shape: _Shape) -> t
 
 
 def _walk_common(  # noqa: PLR0915 -- one flat loop, in which each call would cost as much as a field
-    data: bytes, position: int, end: int, first: int, last: int
-) -> tuple[int, int, int, bool]:
+    data: bytes, position: int, end: int, first: int, last: int, headers_max: int
+) -> tuple[int, int, int, bool, int]:
     """Go on as long as records look as nearly all do; whatever is odd in any way is left to `_head` and `_iter_rest`.
 
     Lengths have one or two bytes, timestamps do not go back, offsets do not jump. Seven bytes, read at once, cover what
-    is between a record's attributes and its key. Returns where it stopped, before which record, the latest timestamp
-    delta, and whether there was a null key.
+    is between a record's attributes and its key. It stops behind the record with which there are `headers_max` headers.
+    Returns where it stopped, before which record, the latest timestamp delta, whether there was a null key, and how
+    many headers there were.
     """
-    latest = 0
+    latest = headers = 0
     has_null_key = False
     expected = first + first
     unpack = _SEVEN.unpack_from
@@ -345,16 +365,22 @@ def _walk_common(  # noqa: PLR0915 -- one flat loop, in which each call would co
                 if b > 127 or b & 1:
                     break
                 at = _after_headers(data, at, b >> 1, end)
+                headers += b >> 1
+                if headers >= headers_max:
+                    last = 0
             if at - start << 1 != size or at > end:
                 break
             position = at
             if c > latest:
                 latest = c
+            if not last:
+                expected += 2
+                break
         else:
             expected = last + last
     except (IndexError, DecodeError):
         pass
-    return position, expected >> 1, latest >> 1, has_null_key
+    return position, expected >> 1, latest >> 1, has_null_key, headers
 
 
 def _head(data: memoryview, position: int) -> tuple[Outline, int, int]:
@@ -376,8 +402,11 @@ def _head(data: memoryview, position: int) -> tuple[Outline, int, int]:
     return Outline(timestamp_delta, offset_delta, key_size >= 0), at, end
 
 
-def _iter_rest(data: memoryview, position: int, end: int) -> Iterator[None]:
-    """Value and headers of any record, in steps. Raises DecodeError unless they fill it."""
+def _iter_rest(data: memoryview, position: int, end: int) -> Generator[None, None, int]:
+    """Value and headers of any record, in steps. Returns how many headers are in the last one.
+
+    Raises DecodeError unless they fill the record.
+    """
     _, at = _after_bytes(data, position, end)
     count, at = decode_varint(data, at)
     if not 0 <= count <= end - at:
@@ -391,6 +420,7 @@ def _iter_rest(data: memoryview, position: int, end: int) -> Iterator[None]:
             raise DecodeError("a record's headers are cut off", buffer=data, position=at) from None
     if at != end:
         raise DecodeError(f"a record ends {at - end} bytes late", buffer=data, position=end)
+    return count % STEP_RECORDS
 
 
 def _after_headers(data: Buffer, position: int, count: int, end: int) -> int:

@@ -16,6 +16,7 @@ from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.compression import Compression, compress
 from anabranch.protocol.records.message_set import Message, build_message, build_wrapper
 from anabranch.protocol.records.record import iter_records
+from anabranch.protocol.varint import encode_varint
 from tests.broker.replication.replica_cluster import (
     NOW_MS,
     ReplicaCluster,
@@ -62,6 +63,32 @@ async def test_a_long_batch_holds_nobody_up() -> None:
         assert cluster.partition(1).log.log_end_offset == MANY
         longest_s = max(after - before for before, after in pairwise(turns))
         assert longest_s * 5 < turns[-1] - turns[0]
+
+
+@pytest.mark.parametrize(("records", "headers"), [(1, 400_000), (100, 4000), (10_000, 40)])
+async def test_many_headers_hold_nobody_up(records: int, headers: int) -> None:
+    content = b"".join(record_with(index, headers) for index in range(records))
+    async with replica_cluster(1) as cluster:
+        await cluster.lead(1, replicas=(1,))
+        turns = [time.thread_time()]
+
+        async def tick() -> None:
+            while True:
+                await asyncio.sleep(0)
+                turns.append(time.thread_time())
+
+        ticking = asyncio.create_task(tick())
+        row = await cluster.produce(1, batch_of(content, records))
+        ticking.cancel()
+        assert (row.error_code, row.base_offset) == (0, 0)
+        longest_s = max(after - before for before, after in pairwise(turns))
+        assert longest_s * 5 < turns[-1] - turns[0]
+
+
+def record_with(offset_delta: int, headers: int) -> bytes:
+    """A record with the smallest headers there are."""
+    body = b"\0\0" + encode_varint(offset_delta) + b"\1\1" + encode_varint(headers) + bytes(2 * headers)
+    return encode_varint(len(body)) + body
 
 
 def test_a_batch_that_declares_less_than_nothing_makes_no_other_one_short() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.broker.storage.settings import EXPANSION_MAX, LogSettings
+from anabranch.broker.storage.settings import LogSettings
 from anabranch.protocol.records.compression import DECOMPRESSED_BYTES_MAX, Compression
 
 
@@ -36,7 +36,9 @@ def test_each_codec_has_its_own_level(name: str, codec: Compression | None, leve
 
 
 def test_records_may_be_many_times_larger_than_their_batch_and_no_larger_than_readers_open() -> None:
-    assert LogSettings(max_message_bytes=1).decompressed_bytes_max == (1 << 20) * EXPANSION_MAX
+    assert LogSettings(max_message_bytes=1).decompressed_bytes_max == 16 << 20
+    assert LogSettings(max_message_bytes=2 << 20).decompressed_bytes_max == 32 << 20
+    assert LogSettings(max_message_bytes=1, message_max_decompressed_ratio=3).decompressed_bytes_max == 3 << 20
     assert LogSettings(max_message_bytes=1 << 30).decompressed_bytes_max == DECOMPRESSED_BYTES_MAX
 
 
