@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.rights import demand
-from anabranch.broker.turns import Turns
+from anabranch.broker.storage.segments import TimestampedOffset, first_of_unreadable, iter_search
+from anabranch.broker.turns import STEP, Turns
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.list_offsets import (
     ListOffsetsPartition,
@@ -22,7 +23,8 @@ from anabranch.protocol.apis.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
+from anabranch.protocol.records.batch import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from anabranch.broker.replication.partition import Partition
@@ -55,7 +57,7 @@ async def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> List
                 demand(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
                 if times[topic.name, asked.partition_index] > 1 and ctx.version > 0:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is asked for twice")
-                rows.append(offset_of(ctx, request, topic.name, asked))
+                rows.append(await offset_of(ctx, request, topic.name, asked))
             except KafkaError as error:
                 rows.append(ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code))
         if rows or not once:
@@ -63,7 +65,7 @@ async def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> List
     return ListOffsetsResponse(topics=topics)
 
 
-def offset_of(
+async def offset_of(
     ctx: RequestContext, request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition
 ) -> ListOffsetsPartitionResponse:
     """The row of one partition; raises KafkaError."""
@@ -81,7 +83,7 @@ def offset_of(
     latest = latest_for(partition, request)
     if request.replica_id < 0 and partition.is_leader and asked.timestamp != EARLIEST:
         check_leader_is_caught_up(partition, ctx.version)
-    timestamp, offset, epoch = find(partition, asked.timestamp, latest)
+    timestamp, offset, epoch = await find(ctx, partition, asked.timestamp, latest)
     if request.replica_id == partition.leader_id and asked.timestamp == LATEST:
         # Only a controller asks a leader in its own name, before it removes a partition: not even a marker may follow.
         partition.retiring = partition.sealed and partition.log.log_start_offset == offset
@@ -120,7 +122,7 @@ def check_leader_is_caught_up(partition: Partition, version: int) -> None:
         raise KafkaError(code, f"{partition!r} has just been elected")
 
 
-def find(partition: Partition, timestamp: int, latest: int) -> tuple[int, int, int]:
+async def find(ctx: RequestContext, partition: Partition, timestamp: int, latest: int) -> tuple[int, int, int]:
     """(timestamp, offset, leader epoch); -1 each when no readable record fits."""
     log = partition.log
     if timestamp == LATEST:
@@ -129,7 +131,31 @@ def find(partition: Partition, timestamp: int, latest: int) -> tuple[int, int, i
         return -1, log.log_start_offset, log.epochs.epoch_for(log.log_start_offset)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return -1, -1, -1
-    found = log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    if timestamp == MAX_TIMESTAMP:
+        timestamp = log.max_timestamp_ms
+        if timestamp == NO_TIMESTAMP:
+            return -1, -1, -1
+    found = await record_at(ctx, partition, timestamp)
     if found is None or found[1] >= latest:
         return -1, -1, -1
     return found
+
+
+async def record_at(ctx: RequestContext, partition: Partition, timestamp_ms: int) -> TimestampedOffset | None:
+    """The first record that is as late as a timestamp; other requests are served while a long batch is searched."""
+    log, turns = partition.log, Turns()
+    removals = -1
+    while removals != log.segments.removals:  # what is removed meanwhile may have moved the rest
+        removals, start_offset = log.segments.removals, log.log_start_offset
+        for header, batch in log.segments.batches_with(timestamp_ms, start_offset):
+            try:
+                async with ctx.services.replicas.inspector.reader(batch, header) as reader:
+                    for found in iter_search(reader, header, timestamp_ms, start_offset):
+                        if found is not None:
+                            return found
+                        await turns.step(STEP // 8)
+            except DecodeError:
+                return first_of_unreadable(header, start_offset)
+            if removals != log.segments.removals:
+                break
+    return None

@@ -7,7 +7,7 @@ had, but always the whole first batch. If nothing is left for the consumer becau
 beginning of a message that cannot be complete, as from Kafka: it asks for more bytes then. Storage errors, which those
 consumers do not know, are told as another leader (v5 and older).
 
-Other requests get a turn after each `STEP_BYTES`.
+Other requests get a turn after each `STEP_BYTES`. A batch of many records is converted in a worker thread.
 Source: `KafkaApis.handleFetchRequest`, `LazyDownConversionRecords`.
 """
 
@@ -26,10 +26,14 @@ from anabranch.protocol.records.conversion import down_convert
 from anabranch.protocol.records.message_set import iter_headers
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from anabranch.broker.api import RequestContext
     from anabranch.broker.storage.settings import LogSettings
     from anabranch.protocol.apis.fetch import FetchableTopicResponse, FetchRequest
-    from anabranch.protocol.records.batch import Buffer
+    from anabranch.protocol.records.batch import BatchHeader, Buffer
+
+    Convert = Callable[[Buffer, int, BatchHeader, int, int], Awaitable[bytes]]
 
 FIRST_VERSION_WITH_BATCHES: Final = 4
 FIRST_VERSION_WITH_TIMESTAMPS: Final = 2
@@ -53,7 +57,8 @@ async def downgrade(ctx: RequestContext, request: FetchRequest, answer: list[Fet
                 if ctx.version < FIRST_VERSION_WITH_BATCHES:
                     magic = 1 if ctx.version >= FIRST_VERSION_WITH_TIMESTAMPS else 0
                     first_offset = offsets[topic.topic, row.partition_index]
-                    row.records = await converted(row.records or b"", magic, first_offset)
+                    convert = ctx.services.replicas.inspector.down_converted
+                    row.records = await converted(row.records or b"", magic, first_offset, convert)
             except KafkaError as error:
                 topic.partitions[place] = PartitionData(
                     partition_index=row.partition_index,
@@ -85,7 +90,12 @@ def check(ctx: RequestContext, replica_id: int, settings: LogSettings | None) ->
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the topic's batches are not converted: they need Fetch v4")
 
 
-async def converted(records: Buffer, magic: int, first_offset: int) -> bytes:
+async def at_once(records: Buffer, position: int, header: BatchHeader, magic: int, first_offset: int) -> bytes:
+    """See `down_convert`."""
+    return down_convert(records, position, header, magic, first_offset)
+
+
+async def converted(records: Buffer, magic: int, first_offset: int, convert: Convert = at_once) -> bytes:
     """Batches as message sets. Raises KafkaError if that cannot be done with the first one."""
     parts: list[bytes] = []
     size = step = 0
@@ -93,7 +103,7 @@ async def converted(records: Buffer, magic: int, first_offset: int) -> bytes:
         try:
             if header.codec == Compression.ZSTD and not header.is_control:
                 raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "message sets know no zstd")
-            part = down_convert(records, position, header, magic, first_offset)
+            part = await convert(records, position, header, magic, first_offset)
         except KafkaError:
             if parts:
                 break

@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from anabranch.broker.storage import incoming
@@ -36,6 +37,8 @@ from anabranch.protocol.records.batch import (
     record_count_of,
 )
 from anabranch.protocol.records.compression import Compression, content_max, decompress
+from anabranch.protocol.records.conversion import down_convert
+from anabranch.protocol.records.record import RecordReader
 from anabranch.protocol.records.walk import STEP_RECORDS, WalkBudget
 
 if TYPE_CHECKING:
@@ -58,6 +61,9 @@ UNPACKED_BYTES_PER_RECORD: Final = 256
 """How many bytes are unpacked in the time that a walk takes for a record."""
 MESSAGES_AT_ONCE_BYTES: Final = 1 << 15
 """How long a message set may be that is converted at once: there may be a thousand messages in it."""
+
+MESSAGES_AT_ONCE: Final = 1000
+"""How many records are converted to messages at once: some three milliseconds of work."""
 
 
 def is_long(request: ProduceRequest) -> bool:
@@ -137,6 +143,28 @@ class Inspector:
             return decompress(codec, content, limit_bytes)
         async with self._turn:
             return await self._in_thread(decompress, codec, content, limit_bytes)
+
+    @contextlib.asynccontextmanager
+    async def reader(self, batch: Buffer, header: BatchHeader) -> AsyncIterator[RecordReader]:
+        """Reads a stored batch without the headers of its records, for as long as the block runs. Raises DecodeError.
+
+        One batch of the whole node at a time is unpacked to much.
+        """
+        if _unpacks_at_once(batch, header):
+            yield RecordReader(batch, headers=False)
+            return
+        async with self._turn:
+            yield await self._in_thread(partial(RecordReader, batch, headers=False))
+
+    async def down_converted(
+        self, records: Buffer, position: int, header: BatchHeader, magic: int, first_offset: int
+    ) -> bytes:
+        """A stored batch as messages: see `down_convert`. Raises DecodeError."""
+        batch = memoryview(records)[position : position + header.size_bytes]
+        if header.record_count <= MESSAGES_AT_ONCE and _unpacks_at_once(batch, header):
+            return down_convert(batch, 0, header, magic, first_offset)
+        async with self._turn:
+            return await self._in_thread(down_convert, batch, 0, header, magic, first_offset)
 
     async def converted(self, records: Buffer, settings: LogSettings) -> Buffer:
         """The batch in place of a message set; empty if not one message is whole. Raises KafkaError."""

@@ -342,8 +342,13 @@ class PartitionLog:
 
     def offset_of_max_timestamp(self) -> TimestampedOffset | None:
         """The first record with the latest timestamp of the log (ListOffsets -3), or None."""
-        latest_ms = max((segment.max_timestamp_ms for segment in self.segments), default=NO_TIMESTAMP)
+        latest_ms = self.max_timestamp_ms
         return None if latest_ms == NO_TIMESTAMP else self.offset_for_timestamp(latest_ms)
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        """The latest timestamp of the log, -1 if it has none."""
+        return max((segment.max_timestamp_ms for segment in self.segments), default=NO_TIMESTAMP)
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Where consumers of committed data stop: before the oldest transaction that may still be aborted."""

@@ -14,7 +14,8 @@ from anabranch.broker.storage.files import Files
 from anabranch.broker.storage.segment import Segment
 from anabranch.broker.storage.settings import INT64_MAX, UNLIMITED, LogSettings
 from anabranch.protocol.errors import DecodeError
-from anabranch.protocol.records.record import iter_records
+from anabranch.protocol.records.batch import BatchHeader
+from anabranch.protocol.records.record import AT_ONCE, RecordReader
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -26,6 +27,29 @@ class TimestampedOffset(NamedTuple):
     timestamp_ms: int
     offset: int
     leader_epoch: int
+
+
+def iter_search(
+    reader: RecordReader, header: BatchHeader, timestamp_ms: int, start_offset: int
+) -> Iterator[TimestampedOffset | None]:
+    """Yield the first record of a batch that is as late as a timestamp, and None after every few records before it.
+
+    Raises DecodeError while iterating.
+    """
+    last = header.last_offset
+    while reader.left:
+        columns = reader.read(AT_ONCE)
+        for offset, at_ms in zip(columns.offsets, columns.timestamps_ms, strict=True):
+            if timestamp_ms <= at_ms <= INT64_MAX and start_offset <= offset <= last:
+                yield TimestampedOffset(at_ms, offset, header.partition_leader_epoch)
+                return
+        yield None
+
+
+def first_of_unreadable(header: BatchHeader, start_offset: int) -> TimestampedOffset:
+    """The answer where a batch cannot be read: it may be any record, and whoever begins at the first misses nothing."""
+    offset = max(header.base_offset, start_offset)
+    return TimestampedOffset(header.max_timestamp, offset, header.partition_leader_epoch)
 
 
 class Segments:
@@ -131,6 +155,18 @@ class Segments:
 
     def search(self, timestamp_ms: int, start_offset: int) -> TimestampedOffset | None:
         """The first record from an offset on that is as late as a timestamp."""
+        for header, batch in self.batches_with(timestamp_ms, start_offset):
+            try:
+                steps = iter_search(RecordReader(batch, headers=False), header, timestamp_ms, start_offset)
+                found = next((one for one in steps if one is not None), None)
+            except DecodeError:
+                found = first_of_unreadable(header, start_offset)
+            if found is not None:
+                return found
+        return None
+
+    def batches_with(self, timestamp_ms: int, start_offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
+        """The batches that may hold a record from an offset on that is as late as a timestamp, oldest first."""
         for segment in self._segments:
             if segment.max_timestamp_ms < timestamp_ms:
                 continue
@@ -138,15 +174,7 @@ class Segments:
             for position, header in segment.headers(start):
                 if header.max_timestamp < timestamp_ms or header.last_offset < start_offset:
                     continue
-                epoch, last = header.partition_leader_epoch, header.last_offset
-                try:
-                    for record in iter_records(segment.read_batch(position, header)):
-                        if timestamp_ms <= record.timestamp_ms <= INT64_MAX and start_offset <= record.offset <= last:
-                            return TimestampedOffset(record.timestamp_ms, record.offset, epoch)
-                except DecodeError:
-                    # It may be any of them, and a reader that begins at the first one misses nothing.
-                    return TimestampedOffset(header.max_timestamp, max(header.base_offset, start_offset), epoch)
-        return None
+                yield header, segment.read_batch(position, header)
 
     def expired(self, settings: LogSettings, now_ms: int, *, log_end: int, bound: int) -> int:
         """How many of the oldest segments retention by time or size gives up; none that reach beyond `bound`."""

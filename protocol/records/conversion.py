@@ -16,7 +16,7 @@ from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.records.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader, Buffer
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.compression import Compression
-from anabranch.protocol.records.message_set import Message, build_message, build_wrapper
+from anabranch.protocol.records.message_set import OPENED_MESSAGES_MAX, Message, build_message, build_wrapper
 from anabranch.protocol.records.record import iter_records
 
 _UNLIMITED: Final = 1 << 62
@@ -39,6 +39,8 @@ def down_convert(batch: Buffer, position: int, header: BatchHeader, magic: int, 
     """
     if header.is_control:
         return b""
+    if header.record_count > OPENED_MESSAGES_MAX:
+        raise DecodeError(f"{header.record_count} records are too many to convert", buffer=batch, position=position)
     attributes = LOG_APPEND_TIME if magic and header.is_log_append_time else 0
     messages = [
         Message(
@@ -49,7 +51,7 @@ def down_convert(batch: Buffer, position: int, header: BatchHeader, magic: int, 
             key=record.key,
             value=record.value,
         )
-        for record in iter_records(batch, position)
+        for record in iter_records(batch, position, headers=False)
         if header.codec or record.offset >= first_offset
     ]
     for message in messages:

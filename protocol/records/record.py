@@ -52,12 +52,13 @@ the garbage collector never meets a whole batch of them."""
 _new: Final = tuple.__new__
 
 
-def iter_records(batch: Buffer, position: int = 0) -> Iterator[Record]:
+def iter_records(batch: Buffer, position: int = 0, *, headers: bool = True) -> Iterator[Record]:
     """The records of one batch, oldest first. Raises DecodeError where the bytes stop making sense.
 
+    Without `headers` none are read: a record may have millions. What they are is not checked then.
     Control batches iterate too: a caller that hands records to an application looks at the header first.
     """
-    return _rows(RecordReader(batch, position))
+    return _rows(RecordReader(batch, position, headers=headers))
 
 
 def _rows(reader: RecordReader) -> Iterator[Record]:
@@ -68,16 +69,17 @@ def _rows(reader: RecordReader) -> Iterator[Record]:
 class RecordReader:
     """Reads the records of one batch, oldest first, some at a time."""
 
-    __slots__ = ("_base_offset", "_base_timestamp", "_data", "_fixed_timestamp", "_position", "left")
+    __slots__ = ("_base_offset", "_base_timestamp", "_data", "_fixed_timestamp", "_headers", "_position", "left")
 
-    def __init__(self, batch: Buffer, position: int = 0) -> None:
-        """Raises DecodeError if the batch is cut off, or cannot be decompressed."""
+    def __init__(self, batch: Buffer, position: int = 0, *, headers: bool = True) -> None:
+        """Raises DecodeError if the batch is cut off, or cannot be decompressed. For `headers` see `iter_records`."""
         header = read_header(batch, position)
         view = memoryview(batch)[position + HEADER_BYTES : position + header.size_bytes]
         if len(view) != header.batch_length + LOG_OVERHEAD_BYTES - HEADER_BYTES:
             raise DecodeError("the record batch is cut off", buffer=batch, position=position)
         codec = header.attributes & CODEC_MASK
         self._data = bytes(view) if codec == Compression.NONE else decompress(codec, view)
+        self._headers = headers
         self._position = 0
         self._base_offset = header.base_offset
         self._base_timestamp = header.base_timestamp
@@ -103,7 +105,9 @@ class RecordReader:
             if (uneven := read_uneven(data, *where)) is not None:
                 return self._taken(Columns._make(uneven[0]), uneven[1], before)
         try:
-            fields, position = _read_records(data, self._position, count, self._base_offset, self._base_timestamp)
+            fields, position = _read_records(
+                data, self._position, count, self._base_offset, self._base_timestamp, self._headers
+            )
         except IndexError:
             raise DecodeError("the records are cut off", buffer=data, position=len(data)) from None
         return self._taken(Columns(*(fields[column::FIELDS] for column in range(FIELDS))), position, before)
@@ -128,7 +132,7 @@ class RecordReader:
 
 
 def _read_records(  # noqa: PLR0915 -- one flat loop: a call per field would halve the rate
-    data: bytes, position: int, count: int, base_offset: int, base_timestamp: int
+    data: bytes, position: int, count: int, base_offset: int, base_timestamp: int, with_headers: bool = True
 ) -> tuple[list[Any], int]:
     """The fields of `count` records, one after the other as in `Columns`, and the position behind the last record.
 
@@ -200,7 +204,11 @@ def _read_records(  # noqa: PLR0915 -- one flat loop: a call per field would hal
             if length >= 0:
                 value = data[position : (position := position + length)]
         headers: tuple[tuple[str, bytes | None], ...] = ()
-        if data[position]:
+        if not with_headers:
+            if position >= end:
+                raise DecodeError(f"a record ends {position - end} bytes late", buffer=data, position=end)
+            position = end
+        elif data[position]:
             headers, position = _read_headers(data, position)
         else:
             position += 1

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from collections.abc import AsyncIterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from anabranch.broker.replication.inspector import is_long
+from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.batch import HEADER_BYTES, iter_batches
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.records.compression import Compression, compress
-from anabranch.protocol.records.message_set import Message, build_message, build_wrapper
+from anabranch.protocol.records.message_set import OPENED_MESSAGES_MAX, Message, build_message, build_wrapper
 from anabranch.protocol.records.record import iter_records
 from anabranch.protocol.varint import encode_varint
 from tests.broker.replication.replica_cluster import (
@@ -49,20 +53,11 @@ async def test_a_long_batch_holds_nobody_up() -> None:
     records = long_batch("zstd")
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
-        turns = [time.thread_time()]
-
-        async def tick() -> None:
-            while True:
-                await asyncio.sleep(0)
-                turns.append(time.thread_time())
-
-        ticking = asyncio.create_task(tick())
-        row = await cluster.produce(1, records)
-        ticking.cancel()
+        async with watched_loop() as turns:
+            row = await cluster.produce(1, records)
+            assert longest_s(turns) * 5 < turns[-1] - turns[0]
         assert (row.error_code, row.base_offset) == (0, 0)
         assert cluster.partition(1).log.log_end_offset == MANY
-        longest_s = max(after - before for before, after in pairwise(turns))
-        assert longest_s * 5 < turns[-1] - turns[0]
 
 
 @pytest.mark.parametrize(("records", "headers"), [(1, 400_000), (100, 4000), (10_000, 40)])
@@ -70,19 +65,86 @@ async def test_many_headers_hold_nobody_up(records: int, headers: int) -> None:
     content = b"".join(record_with(index, headers) for index in range(records))
     async with replica_cluster(1) as cluster:
         await cluster.lead(1, replicas=(1,))
-        turns = [time.thread_time()]
-
-        async def tick() -> None:
-            while True:
-                await asyncio.sleep(0)
-                turns.append(time.thread_time())
-
-        ticking = asyncio.create_task(tick())
-        row = await cluster.produce(1, batch_of(content, records))
-        ticking.cancel()
+        async with watched_loop() as turns:
+            row = await cluster.produce(1, batch_of(content, records))
+            assert longest_s(turns) * 5 < turns[-1] - turns[0]
         assert (row.error_code, row.base_offset) == (0, 0)
-        longest_s = max(after - before for before, after in pairwise(turns))
-        assert longest_s * 5 < turns[-1] - turns[0]
+
+
+@contextlib.asynccontextmanager
+async def watched_loop() -> AsyncIterator[list[float]]:
+    """The processor time of the loop's thread at each of its turns."""
+    turns = [time.thread_time()]
+
+    async def tick() -> None:
+        while True:
+            await asyncio.sleep(0)
+            turns.append(time.thread_time())
+
+    ticking = asyncio.create_task(tick())
+    try:
+        yield turns
+    finally:
+        ticking.cancel()
+
+
+def longest_s(turns: list[float]) -> float:
+    return max(after - before for before, after in pairwise(turns))
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+async def test_readers_of_stored_records_do_not_read_headers(compression: str) -> None:
+    """Lookup by time and conversion for old consumers need none."""
+    records = batch_of(record_with(0, 450_000), 1, compression)
+    started_s = time.thread_time()
+    assert len(list(iter_records(records))) == 1
+    read_s = time.thread_time() - started_s
+    async with replica_cluster(1) as cluster:
+        await cluster.lead(1, replicas=(1,))
+        assert (await cluster.produce(1, records)).error_code == 0
+        started_s = time.thread_time()
+        assert (await offsets(cluster, NOW_MS)).offset == 0
+        row = await cluster.fetch(1, 0, version=2)
+        assert time.thread_time() - started_s < read_s / 2
+        assert (row.error_code, len(row.records) < 200) == (0, True)
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+async def test_search_by_time_in_a_long_batch_holds_nobody_up(compression: str) -> None:
+    builder = BatchBuilder(compression, limit_bytes=1 << 30)
+    for number in range(MANY // 4):
+        builder.append(b"key", bytes(number % 7), timestamp_ms=NOW_MS + number)
+    async with replica_cluster(1) as cluster:
+        await cluster.lead(1, replicas=(1,))
+        assert (await cluster.produce(1, builder.build())).error_code == 0
+        async with watched_loop() as turns:
+            assert (await offsets(cluster, NOW_MS + MANY // 4 - 1)).offset == MANY // 4 - 1
+            assert longest_s(turns) * 4 < turns[-1] - turns[0]
+
+
+async def test_conversion_of_many_records_is_done_beside_the_loop() -> None:
+    async with replica_cluster(1) as cluster:
+        await cluster.lead(1, replicas=(1,))
+        assert (await cluster.produce(1, long_batch("none", 50_000))).error_code == 0
+        async with watched_loop() as turns:
+            row = await cluster.fetch(1, 0, version=2, max_bytes=1 << 30)
+            assert row.error_code == 0
+            assert row.records
+            assert longest_s(turns) < 0.1
+            assert len(turns) > 20
+
+
+async def test_more_records_than_old_formats_are_read_with_are_not_converted() -> None:
+    async with replica_cluster(1) as cluster:
+        await cluster.lead(1, replicas=(1,))
+        assert (await cluster.produce(1, long_batch("lz4", OPENED_MESSAGES_MAX + 1))).error_code == 0
+        assert (await cluster.fetch(1, 0, version=2, max_bytes=1 << 30)).error_code == ErrorCode.CORRUPT_MESSAGE
+
+
+async def offsets(cluster: ReplicaCluster, timestamp_ms: int) -> Any:
+    partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp_ms)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[partition])])
+    return (await cluster.call(cluster[1], request, version=7)).topics[0].partitions[0]
 
 
 def record_with(offset_delta: int, headers: int) -> bytes:

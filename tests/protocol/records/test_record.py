@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import time
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.records.batch import (
     HEADER_BYTES,
 )
-from anabranch.protocol.records.record import NAME_BYTES_MAX, NAMES_MAX, Record, _names, iter_records
+from anabranch.protocol.records.record import NAME_BYTES_MAX, NAMES_MAX, Record, RecordReader, _names, iter_records
 from tests.protocol.records.test_batch import THREE, build
 
 
@@ -25,6 +26,30 @@ def test_header_keys_that_are_always_new_are_read_and_not_all_remembered() -> No
         assert [name for name, _ in found.headers] == names
     assert len(_names) <= NAMES_MAX
     assert all(len(raw) <= NAME_BYTES_MAX for raw in _names)
+
+
+def test_records_without_headers_are_the_same_records_and_cost_nothing_for_headers() -> None:
+    records = [Record(number, number, b"k", b"v", (("a", b"b"),) * number) for number in range(100)]
+    batch = build(records)
+    assert list(iter_records(batch, headers=False)) == [one._replace(headers=()) for one in records]
+    many = build([Record(0, 0, b"k", b"v", (("", None),) * 500_000), Record(1, 1, None, b"w", ())])
+    start_s = time.thread_time()
+    _, second = iter_records(many)
+    whole_s, start_s = time.thread_time() - start_s, time.thread_time()
+    assert [one.value for one in iter_records(many, headers=False)] == [b"v", second.value]
+    assert (time.thread_time() - start_s) * 10 < whole_s
+
+
+def test_record_that_ends_before_its_value_is_refused_without_headers_too() -> None:
+    """It would be read again and again: a header may declare two thousand million records."""
+    batch = bytearray(build([Record(number, number, b"k", b"v", ()) for number in range(3)]))
+    for size in range(256):
+        batch[HEADER_BYTES] = size
+        with contextlib.suppress(DecodeError):
+            assert len(list(iter_records(bytes(batch), headers=False))) == 3
+    batch[HEADER_BYTES] = 1  # a size of -1: the record begins where it ends
+    with pytest.raises(DecodeError):
+        RecordReader(bytes(batch), headers=False).read(1)
 
 
 def test_record_count_and_records_must_agree() -> None:
