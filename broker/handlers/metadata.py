@@ -2,18 +2,22 @@
 
 Versions 0 to 13, the resize fields as tags from v9 on (D3). Answered from one immutable image, so R12
 holds because it holds for every image (see `broker.metadata_cache`). A topic that does not exist is created when the
-broker and the request allow it; the answer waits a moment for its leaders and says LEADER_NOT_AVAILABLE if that
-takes longer, or if it is not known yet whether the topic exists. Source: Kafka's `AutoTopicCreationManager`.
+broker and the request allow it, within the client's quota of mutations; the answer waits a moment for its leaders and
+says LEADER_NOT_AVAILABLE if that takes longer, or if it is not known yet whether the topic exists. A request creates
+topics for `CREATE_MS`; those that are left get the same answer, and the client asks again, as for a topic without
+leader. Source: Kafka's `AutoTopicCreationManager`, which answers before anything is created.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from anabranch.broker import admin
 from anabranch.broker.api import INTERNAL_TOPICS, RequestContext, handles
+from anabranch.broker.mutation_spending import Spending
 from anabranch.broker.rights import NOT_ASKED, cluster_operations, may, operations
 from anabranch.broker.turns import Turns
 from anabranch.protocol.acls import Operation, ResourceType
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
 Asked = TypeVar("Asked")
 
 SETTLE_MS: Final = 250
+CREATE_MS: Final = 500
+"""How long one request may create topics: each takes some milliseconds, and a request may name 100,000."""
 _MAY_EXIST: Final = frozenset({ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NOT_CONTROLLER})
 """Another broker was faster, or the session with ZooKeeper ended and it is unknown what was written."""
 FIRST_VERSION_WITH_NULL_FOR_ALL: Final = 1
@@ -44,6 +50,7 @@ async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataRes
     """Answer from the current image, after topics that are to be created had their moment."""
     services = ctx.services
     asked = request.topics
+    spending = Spending(ctx, strict=False)
     if asked and ctx.version < FIRST_VERSION_WITH_LOOKUP_BY_ID and any(by_id(one) for one in asked):
         return refused(asked)
     if asked is None or (not asked and ctx.version < FIRST_VERSION_WITH_NULL_FOR_ALL):
@@ -51,13 +58,14 @@ async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataRes
         shown = [one for one in image.topics.values() if may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, one.name)]
         topics = await rows_of(shown, lambda topic: row_of(ctx, image, topic))
     else:
-        missing = await create_missing(ctx, request) if request.allow_auto_topic_creation else {}
+        missing = await create_missing(ctx, request, spending) if request.allow_auto_topic_creation else {}
         image = services.metadata.image
         rows = await rows_of(asked, lambda topic: answer(ctx, image, topic, missing))
         topics = list({(row.topic_id, row.name): row for row in rows}.values())  # asked for twice, told once
     if request.include_topic_authorized_operations:
         topics = [with_operations(ctx, row) for row in topics]
     return MetadataResponse(
+        throttle_time_ms=spending.wait_ms,
         brokers=[
             MetadataResponseBroker(node_id=broker.id, host=where[0], port=where[1], rack=broker.rack)
             for broker in image.brokers.values()
@@ -99,8 +107,11 @@ def refused(asked: list[MetadataRequestTopic]) -> MetadataResponse:
     )
 
 
-async def create_missing(ctx: RequestContext, request: MetadataRequest) -> dict[str, ErrorCode]:
+async def create_missing(ctx: RequestContext, request: MetadataRequest, spending: Spending) -> dict[str, ErrorCode]:
     """Create the topics that were named and do not exist. Returns name -> error of those that are not there yet."""
+    loop, turns = asyncio.get_running_loop(), Turns()
+    deadline_s = loop.time() + CREATE_MS / 1000
+    tried = False
     services = ctx.services
     outcome: dict[str, ErrorCode] = {}
     if not services.settings.auto_create_topics_enable:
@@ -110,6 +121,7 @@ async def create_missing(ctx: RequestContext, request: MetadataRequest) -> dict[
         return {asked.name: ErrorCode.LEADER_NOT_AVAILABLE for asked in request.topics or () if asked.name}
     created: dict[str, int] = {}
     for asked in request.topics or ():
+        await turns.step()
         image = services.metadata.image
         if not asked.name or asked.topic_id != ZERO_UUID or asked.name in image.topics or asked.name in outcome:
             continue
@@ -120,8 +132,13 @@ async def create_missing(ctx: RequestContext, request: MetadataRequest) -> dict[
         ):
             outcome[asked.name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             continue
+        if tried and loop.time() > deadline_s:
+            outcome[asked.name] = ErrorCode.LEADER_NOT_AVAILABLE
+            continue
+        tried = True
         try:
             plan = admin.plan_automatic(services.settings, image, asked.name, services.rng)
+            spending.spend(len(plan.assignment))
             await admin.create(services, plan)
             created[plan.name] = len(plan.assignment)
             outcome[asked.name] = ErrorCode.LEADER_NOT_AVAILABLE

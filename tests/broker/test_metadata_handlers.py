@@ -10,6 +10,7 @@ import pytest
 
 from anabranch.broker.api import RequestContext
 from anabranch.broker.config import BrokerSettings
+from anabranch.broker.handlers import metadata as metadata_module
 from anabranch.broker.handlers.describe_cluster import describe_cluster
 from anabranch.broker.handlers.describe_configs import describe_configs
 from anabranch.broker.handlers.find_coordinator import find_coordinator
@@ -18,7 +19,10 @@ from anabranch.broker.handlers.metadata import metadata
 from anabranch.broker.handlers.partition_leader_epochs_for_partitions import epochs_of
 from anabranch.broker.handlers.update_metadata import update_metadata
 from anabranch.broker.metadata_cache import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from anabranch.broker.mutation_quotas import MUTATIONS
+from anabranch.broker.mutation_spending import Spending
 from anabranch.broker.peer import NOBODY
+from anabranch.broker.quotas import DEFAULT
 from anabranch.broker.services import Services
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.protocol import codec
@@ -31,6 +35,7 @@ from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.hashing import partition_of_group
 from tests.broker.serving import lone_services
+from tests.broker.test_assembly import assembled
 
 ID = bytes([7]) * 16
 
@@ -129,6 +134,37 @@ async def test_a_topic_whose_creation_has_no_known_outcome_is_not_usable_yet() -
     zookeeper.expire(services.session)  # type: ignore[arg-type]
     rows = (await metadata(context(services, 12), names("t", "new"))).topics
     assert [(row.name, row.error_code) for row in rows] == [("t", 0), ("new", ErrorCode.LEADER_NOT_AVAILABLE)]
+
+
+async def test_topics_beyond_the_time_for_creation_are_created_by_later_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A request may name 100,000: each answer comes soon, and brings the client on."""
+    monkeypatch.setattr(metadata_module, "CREATE_MS", 0)
+    monkeypatch.setattr(metadata_module, "SETTLE_MS", 0)
+    services = await lone_services(CREATING)
+    services.metadata.image = ClusterImage(brokers=IMAGE.brokers, controller_id=2)
+    wanted = [f"new-{number}" for number in range(300)]
+    for count in (1, 2):
+        rows = (await metadata(context(services, 12), names(*wanted, "no/topic"))).topics
+        codes = {row.name: row.error_code for row in rows}
+        assert codes.pop("no/topic") == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert set(codes.values()) == {ErrorCode.LEADER_NOT_AVAILABLE}
+        assert len(await services.session.children("/brokers/topics")) == count
+        wanted = wanted[1:]
+
+
+async def test_automatic_creation_is_charged_to_the_quota_of_the_client() -> None:
+    services = await assembled()
+    assert services.throttling is not None
+    services.throttling.quotas.set_limits((None, DEFAULT), {MUTATIONS: 1.0})
+    services.metadata.image = ClusterImage(brokers=IMAGE.brokers, controller_id=2)
+    ctx = context(services, 12)
+    Spending(ctx, strict=False).spend(1_000)
+    response = await metadata(ctx, names("a", "b"))
+    assert response.throttle_time_ms > 900_000
+    assert [row.error_code for row in response.topics] == [ErrorCode.LEADER_NOT_AVAILABLE] * 2
+    assert (await metadata(context(await lone_services(CREATING), 12), names("a"))).throttle_time_ms == 0
 
 
 async def test_a_partition_without_a_live_leader_keeps_its_epoch() -> None:
