@@ -59,6 +59,14 @@ class Sink(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Nothing is ever buffered here."""
 
+    def get_write_buffer_size(self) -> int:
+        """Nothing is buffered."""
+        return 0
+
+    def write(self, data: Any) -> None:
+        """A piece of a long answer."""
+        self.writelines([data])
+
     def writelines(self, list_of_data: Any) -> None:
         """An answer, in pieces."""
         self.answer = list_of_data

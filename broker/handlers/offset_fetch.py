@@ -17,6 +17,7 @@ from anabranch.broker.coordinators.committed_offsets import NO_LEADER_EPOCH, UNK
 from anabranch.broker.handlers import zookeeper_offsets
 from anabranch.broker.handlers.topic_ids import name_them
 from anabranch.broker.rights import demand, may
+from anabranch.broker.turns import Turns
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.offset_fetch import (
     OffsetFetchRequest,
@@ -47,7 +48,8 @@ async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> Offs
         return await zookeeper_offsets.fetch(ctx, request)
     if ctx.version >= 8:
         answer = answer_by_id if ctx.version >= FIRST_VERSION_WITH_TOPIC_IDS else answer_group
-        return OffsetFetchResponse(groups=[answer(ctx, group, request.require_stable) for group in request.groups])
+        groups = await Turns().each(request.groups, lambda group: answer(ctx, group, request.require_stable))
+        return OffsetFetchResponse(groups=groups)
     error, found = look_up(ctx, request.group_id, request.topics, request.require_stable)
     if error is not ErrorCode.NONE and ctx.version >= FIRST_VERSION_WITH_GROUP_ERROR:
         found = []

@@ -11,6 +11,7 @@ from typing import Any
 from anabranch.broker.api import RequestContext
 from anabranch.broker.coordinators.shares.share_state import ShareKey
 from anabranch.broker.rights import demand_broker
+from anabranch.broker.turns import Turns
 from anabranch.protocol.errors import KafkaError
 
 Answer = Callable[[ShareKey, Any], Awaitable[Any]]
@@ -22,11 +23,13 @@ Refuse = Callable[[int, KafkaError], Any]
 async def answered(
     ctx: RequestContext, request: Any, answer: Answer, refuse: Refuse
 ) -> Iterable[tuple[bytes, list[Any]]]:
-    """The rows of a request, topic by topic."""
-    topics = []
+    """The rows of a request, topic by topic. Other requests are served after every few rows: each stands alone."""
+    topics, turns = [], Turns()
     for topic in request.topics:
         rows = []
+        await turns.step()
         for asked in topic.partitions:
+            await turns.step()
             try:
                 demand_broker(ctx)
                 rows.append(await answer(ShareKey(request.group_id, topic.topic_id, asked.partition), asked))

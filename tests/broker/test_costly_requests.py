@@ -48,7 +48,9 @@ ORDERS = {"LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown",
 IN_STEPS = {
     *("AlterConfigs resources", "CreateTopics topics", "DeleteRecords topics.partitions"),
     *("DescribeGroups groups", "DescribeProducers topics.partition_indexes", "ListOffsets topics.partitions"),
-    *("Metadata topics", "OffsetForLeaderEpoch topics.partitions", "WriteTxnMarkers markers"),
+    *("Metadata topics", "OffsetForLeaderEpoch topics.partitions", "WriteTxnMarkers markers", "OffsetFetch groups"),
+    *("InitializeShareGroupState topics.partitions", "DeleteShareGroupState topics.partitions"),
+    *("ReadShareGroupStateSummary topics.partitions", "ReadShareGroupState topics", "WriteShareGroupState topics"),
 }
 """Long answers that are built in steps of a hundred elements."""
 WAITING_MS = 50
