@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator, Iterator
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from anabranch.broker.storage.aborted_transactions import CleanedTransactions
 from anabranch.broker.storage.compaction import BatchFilter, OffsetMap, last_of_producers
@@ -32,6 +32,11 @@ log = logging.getLogger(__name__)
 
 STEP_BYTES: Final = 64 * 1024
 """How much one step reads: some milliseconds of work."""
+
+
+PARTS_AT_ONCE: Final = 8
+"""How many times a step goes on with a long batch, some hundred records each time."""
+Outcome = TypeVar("Outcome")
 
 
 class Dirt(NamedTuple):
@@ -79,6 +84,20 @@ def is_worth_cleaning(one: PartitionLog, dirt: Dirt) -> bool:
     settings = one.settings
     enough = dirt.overdue or dirt.ratio > settings.min_cleanable_dirty_ratio
     return settings.compacts and dirt.dirty_bytes > 0 and enough
+
+
+def pausing(work: Generator[None, None, Outcome]) -> Generator[None, None, Outcome]:
+    """Do work on a batch, and end a step after every few thousand records of it."""
+    count = 0
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            outcome: Outcome = end.value
+            return outcome
+        count += 1
+        if count % PARTS_AT_ONCE == 0:
+            yield
 
 
 class Cleaning:
@@ -145,7 +164,7 @@ class Cleaning:
         one.cleaned_to = offsets.end
         log.info("%s: compacted to %d, %d of %d bytes stay", one.directory, offsets.end, one.size_bytes, before_bytes)
 
-    def _fill(self, offsets: OffsetMap) -> Iterator[None]:
+    def _fill(self, offsets: OffsetMap) -> Generator[None, None, None]:
         """Read the dirty part, as far as the map has room."""
         one, dirt = self.log, self._dirt
         transactions = CleanedTransactions(one.aborted_transactions(dirt.start, dirt.end))
@@ -155,7 +174,7 @@ class Cleaning:
                 continue
             for piece in self._pieces(segment, dirt.start):
                 for batch, header in piece:
-                    if not offsets.add(batch, header, transactions):
+                    if not (yield from pausing(offsets.iter_add(batch, header, transactions))):
                         return
                 yield
         offsets.end = dirt.end
@@ -195,7 +214,7 @@ class Cleaning:
         if group:
             yield group
 
-    def _clean(self, group: list[Segment], keeper: BatchFilter) -> Iterator[None]:
+    def _clean(self, group: list[Segment], keeper: BatchFilter) -> Generator[None, None, None]:
         one = self.log
         copy = self._copy = Segment(self._files, one.directory, group[0].base_offset, group[-1].created_ms, ".cleaned")
         copy.file.truncate(0)
@@ -203,7 +222,7 @@ class Cleaning:
         for segment in group:
             for piece in self._pieces(segment):
                 for batch, header in piece:
-                    kept = keeper.keep(batch, header)
+                    kept = yield from pausing(keeper.iter_keep(batch, header))
                     changed = changed or kept is not batch
                     if kept is not None:
                         copy.append(

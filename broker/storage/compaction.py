@@ -16,17 +16,20 @@ stays are never changed. Source: `Cleaner` of Kafka, which gives the whole log u
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from anabranch.broker.storage.aborted_transactions import CleanedTransactions
 from anabranch.broker.storage.log_loader import control_of
 from anabranch.broker.storage.producer_state import ProducerStates
 from anabranch.protocol.errors import DecodeError
-from anabranch.protocol.records.batch import BatchHeader
-from anabranch.protocol.records.batch_builder import with_records
-from anabranch.protocol.records.record import Record, iter_records
+from anabranch.protocol.records.batch import NO_TIMESTAMP, BatchHeader
+from anabranch.protocol.records.batch_builder import shifted, with_content, with_records
+from anabranch.protocol.records.record import AT_ONCE, Columns, RecordReader, iter_records
+from anabranch.protocol.varint import decode_varint
+
+Outcome = TypeVar("Outcome")
 
 _NO_BATCH: Final = -1
 _TIMESTAMP_MAX: Final = 1 << 62
@@ -50,15 +53,25 @@ class OffsetMap:
 
     def add(self, batch: bytes, header: BatchHeader, transactions: CleanedTransactions) -> bool:
         """Take in a batch; False if there was no room for all of its keys, and then the map ends before it."""
+        return in_one_step(self.iter_add(batch, header, transactions))
+
+    def iter_add(
+        self, batch: bytes, header: BatchHeader, transactions: CleanedTransactions
+    ) -> Generator[None, None, bool]:
+        """Take in a batch in steps."""
         try:
             if header.is_control:
                 transactions.discards_marker(header, control_of(batch, header))
             elif not transactions.discards(header):
                 if len(self.newest) + header.record_count > self.keys_max and self.newest:
                     return False
-                for record in _records(batch, header):
-                    if record.key is not None and record.offset >= self.start:
-                        self.newest[record.key] = record.offset
+                found: dict[bytes, int] = {}
+                for columns in _iter_columns(RecordReader(batch, headers=False), header):
+                    for key, offset in zip(columns.keys, columns.offsets, strict=True):
+                        if key is not None and offset >= self.start:
+                            found[key] = offset
+                    yield
+                self.newest.update(found)
         except DecodeError as reason:
             self.unreadable_count += 1
             self.unreadable = self.unreadable or f"at offset {header.base_offset}: {reason}"
@@ -79,33 +92,51 @@ class BatchFilter:
 
     def keep(self, batch: bytes, header: BatchHeader) -> bytes | None:
         """The batch as it is from now on: unchanged, with fewer records, or None."""
+        return in_one_step(self.iter_keep(batch, header))
+
+    def iter_keep(self, batch: bytes, header: BatchHeader) -> Generator[None, None, bytes | None]:
+        """Decide on a batch in steps."""
         try:
             if header.is_control:
                 return self._keep_marker(batch, header)
             if self.transactions.discards(header):
                 return self._emptied(batch, header)
-            return self._keep_records(batch, header)
+            return (yield from self._keep_records(batch, header))
         except DecodeError:
             return batch
 
-    def _keep_records(self, batch: bytes, header: BatchHeader) -> bytes | None:
+    def _keep_records(self, batch: bytes, header: BatchHeader) -> Generator[None, None, bytes | None]:
         horizon_ms = header.delete_horizon_ms
         expired = horizon_ms is not None and horizon_ms <= self.now_ms
-        records = _records(batch, header)
-        kept = [record for record in records if self._keeps(record, expired)]
-        if not kept:
+        reader = RecordReader(batch, headers=False)
+        keeps = bytearray()
+        """A byte for each record, which is 1 if it stays."""
+        latest_ms, has_tombstone = NO_TIMESTAMP, False
+        for columns in _iter_columns(reader, header):
+            rows = zip(columns.offsets, columns.timestamps_ms, columns.keys, columns.values, strict=True)
+            for offset, timestamp_ms, key, value in rows:
+                stays = self._keeps(offset, key, value, expired)
+                keeps.append(stays)
+                if stays:
+                    latest_ms = max(latest_ms, timestamp_ms)
+                    has_tombstone = has_tombstone or value is None
+            yield
+        count = keeps.count(1)
+        if not count:
             return self._emptied(batch, header)
-        sets_horizon = horizon_ms is None and any(record.value is None for record in kept)
-        if len(kept) == len(records) and not sets_horizon:
+        sets_horizon = horizon_ms is None and has_tombstone
+        if count == len(keeps) and not sets_horizon:
             return batch
-        return with_records(batch, header, kept, self._horizon_ms if sets_horizon else None)
+        shift_ms = header.base_timestamp - self._horizon_ms if sets_horizon else 0
+        content = yield from _iter_kept(reader.content, keeps, shift_ms)
+        return with_content(header, content, count, latest_ms, self._horizon_ms if sets_horizon else None)
 
-    def _keeps(self, record: Record, expired: bool) -> bool:
-        if record.offset >= self.end:
+    def _keeps(self, offset: int, key: bytes | None, value: bytes | None, expired: bool) -> bool:
+        if offset >= self.end:
             return True
-        if record.key is None or record.offset < self.newest.get(record.key, -1):
+        if key is None or offset < self.newest.get(key, -1):
             return False
-        return record.value is not None or not expired
+        return value is not None or not expired
 
     def _keep_marker(self, batch: bytes, header: BatchHeader) -> bytes | None:
         needless = self.transactions.discards_marker(header, control_of(batch, header))
@@ -131,17 +162,45 @@ class BatchFilter:
         return self.now_ms + self.delete_retention_ms
 
 
-def _records(batch: bytes, header: BatchHeader) -> list[Record]:
-    """All records. Raises DecodeError also where they could be read, but not written again."""
-    records = list(iter_records(batch))
+def in_one_step(steps: Generator[None, None, Outcome]) -> Outcome:
+    """The outcome of something that could be done in steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            outcome: Outcome = end.value
+            return outcome
+
+
+def _iter_columns(reader: RecordReader, header: BatchHeader) -> Iterator[Columns]:
+    """All records, a few hundred at a time.
+
+    Raises DecodeError while iterating, also where they could be read, but not written again.
+    """
     next_offset = header.base_offset
-    for record in records:
-        if not next_offset <= record.offset <= header.last_offset:
-            raise DecodeError(f"offset {record.offset} is not in {next_offset}..{header.last_offset}", buffer=batch)
-        if not -_TIMESTAMP_MAX <= record.timestamp_ms <= _TIMESTAMP_MAX:
-            raise DecodeError(f"timestamp {record.timestamp_ms}", buffer=batch)
-        next_offset = record.offset + 1
-    return records
+    while reader.left:
+        columns = reader.read(AT_ONCE)
+        for offset, timestamp_ms in zip(columns.offsets, columns.timestamps_ms, strict=True):
+            if not next_offset <= offset <= header.last_offset:
+                raise DecodeError(f"offset {offset} is not in {next_offset}..{header.last_offset}")
+            if not -_TIMESTAMP_MAX <= timestamp_ms <= _TIMESTAMP_MAX:
+                raise DecodeError(f"timestamp {timestamp_ms}")
+            next_offset = offset + 1
+        yield columns
+
+
+def _iter_kept(content: bytes, keeps: bytearray, shift_ms: int) -> Generator[None, None, bytearray]:
+    """The records that stay, byte for byte but for their timestamp deltas."""
+    kept, position = bytearray(), 0
+    for index, stays in enumerate(keeps):
+        size, start = decode_varint(content, position)
+        if stays:
+            record = content[position : start + size]
+            kept += shifted(record, shift_ms) if shift_ms else record
+        position = start + size
+        if index % AT_ONCE == AT_ONCE - 1:
+            yield
+    return kept
 
 
 def last_of_producers(producers: ProducerStates) -> dict[int, LastOfProducer]:

@@ -32,7 +32,7 @@ from anabranch.protocol.records.batch import (
 from anabranch.protocol.records.compression import Compression, compress
 from anabranch.protocol.records.crc32c import crc32c
 from anabranch.protocol.records.record import Headers, Record
-from anabranch.protocol.varint import encode_varint
+from anabranch.protocol.varint import decode_varint, decode_varlong, encode_varint
 
 
 class _Varints(dict[int, bytes]):
@@ -184,11 +184,7 @@ def with_records(batch: Buffer, header: BatchHeader, records: Sequence[Record], 
     `delete_horizon_ms`, the time from which tombstones may go, takes the place of the base timestamp (KIP-534); None
     keeps what the batch has.
     """
-    attributes = header.attributes
-    base_timestamp = header.base_timestamp
-    if delete_horizon_ms is not None:
-        attributes |= DELETE_HORIZON
-        base_timestamp = delete_horizon_ms
+    base_timestamp = header.base_timestamp if delete_horizon_ms is None else delete_horizon_ms
     parts: list[bytes] = []
     for record in records:
         body = b"".join(
@@ -204,11 +200,30 @@ def with_records(batch: Buffer, header: BatchHeader, records: Sequence[Record], 
             )
         )
         parts += (encode_varint(len(body)), body)
-    latest = header.max_timestamp
-    if not header.is_log_append_time and records:
-        latest = max(record.timestamp_ms for record in records)
-    changed = bytearray(HEADER_BYTES) + compress(header.codec, b"".join(parts)) if records else bytearray(HEADER_BYTES)
-    if not records:
+    latest = max((record.timestamp_ms for record in records), default=header.max_timestamp)
+    return with_content(header, b"".join(parts), len(records), latest, delete_horizon_ms)
+
+
+def shifted(record: bytes, by_ms: int) -> bytes:
+    """A record whose timestamp delta is larger by so much. Nothing behind it is read."""
+    _, start = decode_varint(record, 0)
+    delta, end = decode_varlong(record, start + 1)
+    body = record[start : start + 1] + encode_varint(delta + by_ms) + record[end:]
+    return encode_varint(len(body)) + body
+
+
+def with_content(
+    header: BatchHeader, content: Buffer, count: int, latest_ms: int, delete_horizon_ms: int | None
+) -> bytes:
+    """The batch with this header and other records: `count` of them, of which the latest is from `latest_ms`."""
+    attributes = header.attributes
+    base_timestamp = header.base_timestamp
+    if delete_horizon_ms is not None:
+        attributes |= DELETE_HORIZON
+        base_timestamp = delete_horizon_ms
+    latest = header.max_timestamp if header.is_log_append_time or not count else latest_ms
+    changed = bytearray(HEADER_BYTES) + (compress(header.codec, content) if count else b"")
+    if not count:
         attributes &= ~(CODEC_MASK | DELETE_HORIZON)
         base_timestamp = NO_TIMESTAMP
     fields = header._replace(
@@ -217,7 +232,7 @@ def with_records(batch: Buffer, header: BatchHeader, records: Sequence[Record], 
         attributes=attributes,
         base_timestamp=base_timestamp,
         max_timestamp=latest,
-        record_count=len(records),
+        record_count=count,
     )
     HEADER.pack_into(changed, 0, *fields)
     seal(memoryview(changed), 0, len(changed))

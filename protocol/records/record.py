@@ -89,6 +89,11 @@ class RecordReader:
         if not self.left:
             self._check_end(0)
 
+    @property
+    def content(self) -> bytes:
+        """All records, uncompressed."""
+        return self._data
+
     def read(self, limit: int, *, before: int | None = None) -> Columns:
         """The next ones, one to `limit`, none of which ought to have the offset `before` or a later one.
 

@@ -92,6 +92,18 @@ def test_only_the_newest_of_each_key_is_left(files: Files) -> None:
         assert next(iter_batches(data))[1].last_offset >= offset
 
 
+def test_a_pass_over_one_long_batch_takes_many_steps() -> None:
+    files, settings = MemoryFiles(), replace(COMPACT, segment_bytes=1 << 20)
+    log = opened(files, settings)
+    builder = BatchBuilder("gzip", limit_bytes=1 << 20)
+    for number in range(30_000):
+        builder.append(b"%d" % (number % 100), b"value", (), NOW_MS)
+    append(log, builder.build())
+    log.roll(log.log_end_offset)
+    assert clean(files, log) >= 3 * 30_000 // 4096
+    assert len(records(log)) == 100
+
+
 def test_small_segments_grow_together(files: Files) -> None:
     log = filled(files)
     many = len(log.segments)

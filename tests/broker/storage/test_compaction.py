@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from anabranch.broker.storage.aborted_transactions import AbortedTransaction, CleanedTransactions
@@ -24,7 +26,7 @@ def a_batch(
     compression: str = "none",
     transactional: bool = False,
 ) -> bytes:
-    builder = BatchBuilder(compression)
+    builder = BatchBuilder(compression, limit_bytes=1 << 20)
     for number, (key, value) in enumerate(records):
         builder.append(key, value, (("header", b"%d" % number),), 100 + number)
     built = bytearray(builder.build(*producer, transactional=transactional))
@@ -60,6 +62,39 @@ def kept(keeper: BatchFilter, batch: bytes) -> tuple[bytes, BatchHeader]:
     assert check_crc(left, 0, header)
     assert header.size_bytes == len(left)
     return left, header
+
+
+@pytest.mark.parametrize("tombstone", [False, True])
+def test_record_of_many_headers_is_kept_without_reading_them(tombstone: bool) -> None:
+    """The record behind it goes, so the batch is written anew, and with a tombstone its timestamps are, too."""
+    builder = BatchBuilder(limit_bytes=1 << 30)
+    headers = (("", None),) * 400_000
+    builder.append(b"a", None if tombstone else b"v", headers, 100)
+    builder.append(b"b", b"gone", (), 101)
+    batch = builder.build()
+    started_s = time.thread_time()
+    before = list(iter_records(batch))
+    read_s, started_s = time.thread_time() - started_s, time.thread_time()
+    transactions = CleanedTransactions([])
+    assert OffsetMap(0, 0).add(batch, read_header(batch), transactions)
+    left, header = kept(a_filter({b"a": 0, b"b": 9}), batch)
+    assert time.thread_time() - started_s < read_s / 3
+    assert list(iter_records(left)) == before[:1]
+    assert header.max_timestamp == 100
+
+
+def test_long_batch_is_filtered_in_steps() -> None:
+    batch = a_batch([(b"%d" % (number % 3000), b"v") for number in range(10_000)], compression="gzip")
+    header = read_header(batch)
+    offsets = OffsetMap(0, 0)
+    assert len(list(offsets.iter_add(batch, header, CleanedTransactions([])))) >= 10_000 // 500
+    assert len(offsets.newest) == 3000
+    assert len(list(a_filter(offsets.newest, end=10_000).iter_keep(batch, header))) >= 2 * 10_000 // 500, (
+        "to decide, and to copy"
+    )
+    left, header = kept(a_filter(offsets.newest, end=10_000), batch)
+    assert header.record_count == 3000
+    assert [one.offset for one in iter_records(left)] == list(range(7000, 10_000))
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "lz4"])
