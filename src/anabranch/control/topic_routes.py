@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.clients.resharding import plan_resize
@@ -104,10 +105,11 @@ async def read_records(on: Controlled, asked: Asked) -> Any:
                     "headers": [[name, to_value(value)] for name, value in one.headers],
                     **batch,
                 }
-                for one in iter_records(content, position)
+                for one in islice((one for one in iter_records(content, position) if one.offset >= first), limit)
             ]
-    found = [one for one in rows if one["offset"] >= first]
-    return {"start": log.log_start_offset, "end": end, "records": found[:limit]}
+            if len(rows) >= limit:
+                break
+    return {"start": log.log_start_offset, "end": end, "records": rows[:limit]}
 
 
 def _topic(on: Controlled, asked: Asked) -> TopicImage:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from anabranch import Admin
+from anabranch.control import topic_routes
+from anabranch.record_lines import to_value
 from tests.anabranch.control.test_server import served, status
 from tests.broker.coordinators.stock_members import TOPIC, StockMember
 
@@ -43,6 +47,24 @@ async def test_no_ordered_topic_shrinks_under_consumers_without_gates() -> None:
         await admin.alter_configs(TOPIC, changes={"reshard.legacy.consumers.shrink": "warn"})
         code, _ = await status(session, "POST", f"/v1/topics/{TOPIC}/partitions", json={"partitions": 1})
         assert code == 200
+
+
+async def test_no_more_rows_are_made_than_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One batch may have millions of records."""
+    shown: list[bytes | None] = []
+
+    def counted(value: bytes | None) -> object:
+        shown.append(value)
+        return to_value(value)
+
+    monkeypatch.setattr(topic_routes, "to_value", counted)
+    async with served() as (_, session):
+        await status(session, "POST", "/v1/topics", json={"topic": "t", "partitions": 1})
+        said = {"records": [{"key": "a", "value": f"{number}"} for number in range(50)]}
+        await status(session, "POST", "/v1/topics/t/records", json=said)
+        found = (await status(session, "GET", "/v1/topics/t/records?partition=0&offset=10&limit=2"))[1]
+        assert [one["value"] for one in found["records"]] == ["10", "11"]
+        assert len(shown) == 4
 
 
 async def test_records_are_written_and_read() -> None:
