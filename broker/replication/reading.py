@@ -19,6 +19,7 @@ from anabranch.broker.replication.fetch_sessions import NO_SESSION
 from anabranch.broker.replication.leader_hints import HINTED, LeaderHints
 from anabranch.broker.replication.partition import Role
 from anabranch.broker.replication.replica_selector import preferred_replica
+from anabranch.broker.response_memory import UNBOUNDED_BYTES
 from anabranch.protocol.apis.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -75,7 +76,7 @@ class Reading:
         self.sizes: dict[Partition, int] = {}
         self.size = 0
         self.left = 0
-        self.room_bytes = self.replicas.settings.fetch_max_bytes
+        self.room_bytes = UNBOUNDED_BYTES
         """What the answer may have, as far as the memory for responses goes."""
         self.may_read: Callable[[str], bool] | None = None
         """Whether the client may read a topic; None where everybody may."""
