@@ -110,6 +110,8 @@ class Deliveries:
                         reached.append(Boundary(progress, segment, handed_over, end, progress.begun, maybe=True))
                     break
                 at = self._reached(progress)
+                if at >= end:  # the commit at the boundary has to reach the end: gates wait for just that
+                    progress.pass_gap(end)
                 # After a seek backwards the group has been here, but its application is here again, with a flush due.
                 behind = progress.read_from >= end or (segment in progress.flushed and not progress.rewound)
                 if min(progress.committed, at) >= end and behind:

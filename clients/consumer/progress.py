@@ -144,6 +144,10 @@ class PartitionProgress:
         moved, self.log_start = self.position < offset != self.log_start, offset
         return moved
 
+    def pass_gap(self, offset: int) -> None:
+        """Move the position to `offset` across offsets that hold no record any more, as compaction leaves them."""
+        self.position = max(self.position, offset)
+
     def note_ends(self, *, high_watermark: int, last_stable_offset: int) -> None:
         """A leader answered a fetch, and told how far its log can be read."""
         self.high_watermark = high_watermark

@@ -40,6 +40,7 @@ from anabranch.protocol.apis.sync_group import SyncGroupResponse
 from anabranch.protocol.consumer_protocol import ConsumerProtocolAssignment, encode_assignment
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.records.batch import stamp
 from anabranch.protocol.topic_partition import TopicPartition
 from tests.clients.consumer.test_progress import batch
 
@@ -228,6 +229,25 @@ def test_a_boundary_is_flushed_committed_and_crossed_in_one_round() -> None:
     assert isinstance(commit, Commit)
     assert (commit.reason, commit.offsets) == (Reason.BOUNDARY, {FIRST: CUT})
     assert member.first().crossed == {Segment(0, 0)}
+
+
+def test_boundary_behind_a_compaction_gap_is_committed_at_its_end() -> None:
+    """Records before the cut were compacted away, and the next batch is behind it: its child waits for the cut."""
+    member = Member()
+    assert isinstance(member.ask(), HandOut)
+    member.first().receive(batch(0, [b"v"] * (CUT - 2)), 0)
+    member.core.deliveries.take(100, member.now_s)
+    behind = bytearray(batch(CUT, [b"w"]))
+    stamp(behind, 0, CUT, 1)
+    member.first().receive(bytes(behind), CUT - 2)
+    gate = member.core.gates.gate(TOPIC)
+    assert gate is not None
+    gate.note_end(Segment(0, 0), CUT, leader_epoch=1)
+    member.ask()
+    assert member.kinds() == [Flush, Commit]
+    assert member.committed[FIRST] == CUT
+    assert gate.is_open(Segment(1, 1))
+    assert member.core.assignment.positions() == {}
 
 
 def test_a_boundary_that_another_call_flushes_is_neither_flushed_nor_crossed_meanwhile() -> None:
