@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 import pytest
 
+from anabranch.clients.consumer.gate import TopicGate
 from anabranch.protocol import order_gates
 from anabranch.protocol.lineage import Lineage
 from tests.model.assigning_runs import FROM_THE_START, ONE_SPLIT, assign
+from tests.model.deleting import Deleting
 from tests.model.explorer import Forbidden, explore
 from tests.model.run import Run
 from tests.model.runs import ONE_KEY, RUNS, deliver
@@ -39,6 +41,18 @@ def test_the_function_of_all_gates_is_held_against_what_the_broker_assigns(monke
     found = Run("planted", assign(ONE_SPLIT, 2, FROM_THE_START, shape="expired")).result()
     assert found.worst is not None
     assert "gates disagree" in str(found.worst.violation)
+
+
+@pytest.mark.parametrize("counts", [(1, 2), (2, 1), (1, 2, 1), (2, 1, 2), (1, 2, 1, 2)], ids=str)
+def test_every_gate_opens_in_the_end_when_records_are_deleted_and_leaders_change(counts: tuple[int, ...]) -> None:
+    assert explore(Deleting(counts, 1, deletions=2, leader_changes=2)).kind == "OK"
+    assert explore(Deleting(counts, 2)).kind == "OK"
+
+
+def test_a_gate_that_does_not_know_log_starts_is_found_to_be_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted (found: a group stood still after a deletion and a change of leaders)."""
+    monkeypatch.setattr(TopicGate, "start", lambda *_: -1)
+    assert explore(Deleting((1, 2, 1), 1)).kind == "stuck"
 
 
 class Counter(NamedTuple):
