@@ -4,6 +4,10 @@ Each partition has a reader. It fetches its whole log at once, hands out what th
 and commits. It fetches again only when it has handed out what it fetched, as consumers do. An administrator deletes the
 head of a log at any moment. When the leader changes after that, it has forgotten the epochs of the deleted records and
 answers with its log start as the end of their segments.
+
+Two rules are tried that end the circle of waits which follows from that. `SKIP` is the product's: a reader drops fetched
+records behind a closed gate that are deleted, and commits the log start. `OPEN` would open gates by the log start
+alone: it breaks the order, because another reader may still hand out what it fetched before the deletion.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from anabranch.clients.consumer.gate import PartitionView, TopicGate
 from anabranch.protocol.lineage import Lineage, Segment
 from tests.model.explorer import replaced
 
-UNKNOWN = -1
+SKIP, OPEN, NEITHER = "skip", "open", "neither"
 
 
 class State(NamedTuple):
@@ -29,12 +33,18 @@ class State(NamedTuple):
     """The log start when the leader last changed: it knows no end below it."""
     deletions: int
     leader_changes: int
+    handed_out: frozenset[Segment] = frozenset()
+    """The segments of which records were handed out."""
+    wrong: str = ""
 
 
 class Deleting:
     """One topic that was resized through `counts`, with `records` in each segment."""
 
-    def __init__(self, counts: Sequence[int], records: int, *, deletions: int = 1, leader_changes: int = 1) -> None:
+    def __init__(
+        self, counts: Sequence[int], records: int, *, deletions: int = 1, leader_changes: int = 1, rule: str = SKIP
+    ) -> None:
+        self._rule = rule
         self.lineage = Lineage(1, list(enumerate(counts)))
         self.partitions = range(max(counts))
         self._faults = deletions, leader_changes
@@ -59,8 +69,8 @@ class Deleting:
         return State(none, (False,) * len(none), none, none, none, *self._faults)
 
     def violation(self, state: State) -> str | None:
-        """Order is the subject of `delivery`."""
-        return None
+        """Whether a record was handed out after one of a segment that took its keys."""
+        return state.wrong or None
 
     def finished(self, state: State) -> bool:
         """Whether all that is left was handed out and committed."""
@@ -75,8 +85,11 @@ class Deleting:
                 begun = max(at, start)
                 positions = replaced(state.positions, p, begun)
                 yield f"{p} is fetched", state._replace(positions=positions, fetched=replaced(state.fetched, p, True))
-            if state.fetched[p] and at < len(log) and gate.is_open(log[at]):
-                yield f"{p}: {at} is handed out", state._replace(positions=replaced(state.positions, p, at + 1))
+            if state.fetched[p] and at < len(log):
+                if gate.is_open(log[at]):
+                    yield f"{p}: {at} is handed out", self._hand_out(state, p)
+                elif at < start and self._rule == SKIP:
+                    yield f"{p} skips to {start}", state._replace(positions=replaced(state.positions, p, start))
             if state.committed[p] != at:
                 yield f"{p}: {at} is committed", state._replace(committed=replaced(state.committed, p, at))
             if state.deletions:
@@ -88,11 +101,21 @@ class Deleting:
                 left = state.leader_changes - 1
                 yield f"{p} has another leader", state._replace(forgotten=forgotten, leader_changes=left)
 
+    def _hand_out(self, state: State, p: int) -> State:
+        at = state.positions[p]
+        segment = self.logs[p][at]
+        late = [one for one in state.handed_out if segment in self.lineage.sources(one)]
+        return state._replace(
+            positions=replaced(state.positions, p, at + 1),
+            handed_out=state.handed_out | {segment},
+            wrong=f"order: {p}: {at} of {segment} after {late[0]}" if late else "",
+        )
+
     def _gate(self, state: State) -> TopicGate:
         gate, epoch = TopicGate(self.lineage, self._views), self.lineage.generation
         for segment, end in self.ends.items():
             gate.note_end(segment, max(end, state.forgotten[segment.partition]), leader_epoch=epoch)
         for p in self.partitions:
-            gate.note_committed(p, state.committed[p])
-            gate.note_start(p, state.starts[p], leader_epoch=epoch)
+            committed = state.committed[p]
+            gate.note_committed(p, max(committed, state.starts[p]) if self._rule == OPEN else committed)
         return gate

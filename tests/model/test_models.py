@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 import pytest
 
-from anabranch.clients.consumer.gate import TopicGate
 from anabranch.protocol import order_gates
 from anabranch.protocol.lineage import Lineage
 from tests.model.assigning_runs import FROM_THE_START, ONE_SPLIT, assign
-from tests.model.deleting import Deleting
+from tests.model.deleting import NEITHER, OPEN, Deleting
 from tests.model.explorer import Forbidden, explore
 from tests.model.run import Run
 from tests.model.runs import ONE_KEY, RUNS, deliver
@@ -49,10 +48,13 @@ def test_every_gate_opens_in_the_end_when_records_are_deleted_and_leaders_change
     assert explore(Deleting(counts, 2)).kind == "OK"
 
 
-def test_a_gate_that_does_not_know_log_starts_is_found_to_be_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_keeps_deleted_records_behind_a_closed_gate_is_found_to_be_stuck() -> None:
     """Planted (found: a group stood still after a deletion and a change of leaders)."""
-    monkeypatch.setattr(TopicGate, "start", lambda *_: -1)
-    assert explore(Deleting((1, 2, 1), 1)).kind == "stuck"
+    assert explore(Deleting((1, 2, 1), 1, rule=NEITHER)).kind == "stuck"
+
+
+def test_gates_that_open_by_log_starts_are_found_to_break_the_order() -> None:
+    assert explore(Deleting((1, 2), 1, rule=OPEN)).kind == "order"
 
 
 class Counter(NamedTuple):
