@@ -131,14 +131,17 @@ def end(
     `next_producer_id` is needed when `wants_next_producer_id` says so.
     Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
     """
+    state, bumps = transaction.state, client_version >= VERSION_WITH_EPOCH_BUMP
+    busy = transaction.pending not in (None, PREPARE_EPOCH_FENCE)
+    if busy and bumps:  # the producer may have an id or epoch that is pending still
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another request is in work")
     again = is_repeated_end(transaction, producer)
     if transaction.producer_id != producer.id and not (again and producer.id == transaction.last_producer_id):
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"{transaction.producer_id} is not {producer.id}")
     if not _may_end(transaction, producer, again, from_client):
         raise KafkaError(ErrorCode.PRODUCER_FENCED, f"epoch {producer.epoch} is not {transaction.producer_epoch}")
-    if transaction.pending not in (None, PREPARE_EPOCH_FENCE):
+    if busy:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another request is in work")
-    state, bumps = transaction.state, client_version >= VERSION_WITH_EPOCH_BUMP
     if state is ONGOING:
         if transaction.pending is PREPARE_EPOCH_FENCE:
             transaction.adopt_fence(producer.epoch)

@@ -17,6 +17,7 @@ from anabranch.broker.coordinators.transactional_id import (
     ONGOING,
     PREPARE_ABORT,
     PREPARE_COMMIT,
+    PREPARE_EPOCH_FENCE,
     PRODUCER_EPOCH_MAX,
     Transaction,
     TransactionState,
@@ -82,6 +83,28 @@ def test_other_producers(state: TransactionState) -> None:
     for wrong, answer in ((Producer(999, 3), MAPPING), (Producer(ME.id, 1), FENCED), (Producer(ME.id, 4), FENCED)):
         assert end(of_version_2(state), wrong) is answer
     assert end(of_version_2(state, pending=EMPTY), ME, commit=False) is CONCURRENT
+
+
+STATES = [EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT]
+WRONG = [(Producer(999, ME.epoch), MAPPING), (BEFORE, FENCED), (Producer(ME.id, ME.epoch + 1), FENCED)]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("pending", [one for one in TransactionState if one is not PREPARE_EPOCH_FENCE])
+@pytest.mark.parametrize("state", STATES)
+def test_end_while_transition_is_pending_is_concurrent_whoever_sends_it(
+    state: TransactionState, pending: TransactionState, commit: bool
+) -> None:
+    for producer in (ME, *(one for one, _ in WRONG)):
+        assert end(of_version_2(state, pending=pending), producer, commit=commit) is CONCURRENT
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize(("producer", "answer"), WRONG)
+def test_end_while_fence_is_pending_is_judged_by_its_producer(
+    producer: Producer, answer: ErrorCode, commit: bool
+) -> None:
+    assert end(of_version_2(ONGOING, pending=PREPARE_EPOCH_FENCE), producer, commit=commit) is answer
 
 
 def test_each_end_takes_an_epoch_and_each_version_may_end_what_the_other_began() -> None:
@@ -245,6 +268,19 @@ async def test_a_transaction_may_be_followed_at_once_by_the_next(monkeypatch: py
         asked.set()
         assert await following is NONE
         assert epochs_of(world, 0, 1) == [(me[1], False), (after[1], True), (after[1], False)]
+
+
+async def test_abort_at_once_after_commit_is_concurrent_until_the_markers_are_written() -> None:
+    async with transaction_world(brokers=2, partitions=2) as world:
+        me = await world.begin()
+        assert await send(world, me, 1, 2) is NONE
+        await without_leader(world, 1)
+        code, after = await end_on(world, me)
+        assert code is NONE
+        assert (await end_on(world, after, commit=False))[0] is CONCURRENT
+        await with_leader(world, 1, 2)
+        await world.reaches(COMPLETE_COMMIT)
+        assert await end_on(world, after, commit=False) == (NONE, (after[0], after[1] + 1))
 
 
 async def test_an_open_transaction_of_an_older_epoch_takes_nothing_of_a_newer_one() -> None:
