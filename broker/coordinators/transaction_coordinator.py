@@ -38,6 +38,7 @@ from anabranch.broker.coordinators.transactional_id import (
     Transaction,
     Transition,
 )
+from anabranch.broker.personas.persona import persona
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import TRANSACTION_STATE_TOPIC, decode_transaction_key, encode_transaction_key
 
@@ -167,7 +168,12 @@ class TransactionCoordinator:
         """These partitions take part in the producer's transaction, which begins with the first. Raises KafkaError."""
         shard, transaction = self._known(transactional_id)
         transition = requests.add_partitions(
-            transaction, producer, partitions, client_version=client_version, now_ms=self._clock_ms()
+            transaction,
+            producer,
+            partitions,
+            client_version=client_version,
+            pending_first=persona(self._config.current.kafka_version).tests_pending_first,
+            now_ms=self._clock_ms(),
         )
         if transition is not None:
             await self._write(shard, transaction, transition)

@@ -88,15 +88,19 @@ def add_partitions(
     partitions: Iterable[TopicPartition],
     *,
     client_version: int = 0,
+    pending_first: bool = False,
     now_ms: int,
 ) -> Transition | None:
     """More partitions, or None if all of them are in.
 
+    With `pending_first`, as in Kafka 4.1.1 and later, the pending transition is tested before producer id and epoch.
     Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
     """
-    _check_producer(transaction, producer)
+    if not pending_first:
+        _check_producer(transaction, producer)
     if transaction.pending is not None:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another request is in work")
+    _check_producer(transaction, producer)
     _check_undecided(transaction)
     added = frozenset(partitions)
     if transaction.state is ONGOING and added <= transaction.partitions:

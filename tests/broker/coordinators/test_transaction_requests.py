@@ -123,6 +123,26 @@ def test_while_another_request_is_in_work(state: TransactionState, pending: Tran
     assert not requests.has_timed_out(busy, 10**9)
 
 
+@pytest.mark.parametrize("pending", list(TransactionState))
+@pytest.mark.parametrize("state", STATES)
+def test_add_while_transition_is_pending_is_concurrent_whoever_sends_it_if_pending_is_tested_first(
+    state: TransactionState, pending: TransactionState
+) -> None:
+    for producer in (ME, Producer(999, 3), Producer(1000, 2), Producer(1000, 4)):
+        busy = transaction(state, pending=pending)
+        with pytest.raises(KafkaError) as refused:
+            requests.add_partitions(busy, producer, [("t", 1)], pending_first=True, now_ms=50)
+        assert refused.value.code is CONCURRENT
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_add_by_another_producer_is_refused_as_such_if_nothing_is_pending(state: TransactionState) -> None:
+    for producer, answer in ((Producer(999, 3), MAPPING), (Producer(1000, 2), FENCED), (Producer(1000, 4), FENCED)):
+        with pytest.raises(KafkaError) as refused:
+            requests.add_partitions(transaction(state), producer, [("t", 1)], pending_first=True, now_ms=50)
+        assert refused.value.code is answer
+
+
 @pytest.mark.parametrize("state", STATES)
 def test_who_may_verify(state: TransactionState) -> None:
     if state in PREPARED:

@@ -283,6 +283,22 @@ async def test_abort_at_once_after_commit_is_concurrent_until_the_markers_are_wr
         assert await end_on(world, after, commit=False) == (NONE, (after[0], after[1] + 1))
 
 
+@pytest.mark.parametrize(
+    ("kafka_version", "answer"), [("3.9", FENCED), ("4.0", FENCED), ("4.1", CONCURRENT), ("4.2", CONCURRENT)]
+)
+async def test_add_with_stale_epoch_while_markers_are_missing_is_answered_as_by_the_kafka_shown(
+    kafka_version: str, answer: ErrorCode
+) -> None:
+    async with transaction_world(brokers=2, partitions=2, kafka_version=kafka_version) as world:
+        me = await world.begin()
+        assert await world.add(me, 1) == [NONE]
+        await without_leader(world, 1)
+        assert await world.end(me) is NONE
+        stale = (me[0], me[1] - 1)
+        assert await world.add(stale, 0) == [answer]
+        assert await world.add_offsets(stale) is answer
+
+
 async def test_an_open_transaction_of_an_older_epoch_takes_nothing_of_a_newer_one() -> None:
     """Even if its coordinator said so: the leader itself sees that the last transaction has not ended here."""
     async with transaction_world(partitions=1) as world:
