@@ -225,6 +225,7 @@ class GroupCoordinator:
 
     def _consumer_group_limits(self, group_id: str) -> ConsumerGroupLimits:
         settings, given = self._settings, self._group_configs.of(group_id)
+        shown = persona(settings.kafka_version)
         return ConsumerGroupLimits(
             session_timeout_ms=effective(settings, given, "consumer.session.timeout.ms"),
             heartbeat_interval_ms=effective(settings, given, "consumer.heartbeat.interval.ms"),
@@ -232,7 +233,8 @@ class GroupCoordinator:
             assignors=tuple(settings.group_consumer_assignors.split(",")),
             migration_policy=settings.group_consumer_migration_policy.lower(),
             classic_size_max=settings.group_max_size,
-            drops_expressions_at_once=persona(settings.kafka_version).drops_expressions_at_once,
+            drops_expressions_at_once=shown.drops_expressions_at_once,
+            leave_group_removes_all_kinds=shown.leave_group_removes_all_kinds,
         )
 
     # --- membership ----------------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ def add_partitions(
 ) -> Transition | None:
     """More partitions, or None if all of them are in.
 
-    With `pending_first`, as in Kafka 4.1.1 and later, the pending transition is tested before producer id and epoch.
+    With `pending_first`, as in Kafka 4.0.1 and later, the pending transition is tested before producer id and epoch.
     Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
     """
     if not pending_first:

@@ -68,7 +68,6 @@ PERSONA: Final = dataclasses.replace(
     version="4.1",
     ranges=RANGES,
     gone_properties=kafka_4_0.GONE | {"group.share.max.groups"},
-    tests_pending_first=True,
     new_properties=kafka_4_0.PERSONA.new_properties.rstrip() + NEW,
     new_defaults={
         **kafka_4_0.PERSONA.new_defaults,

@@ -41,6 +41,8 @@ class Persona:
     """Whether records of a share group that were delivered often come with few others, and for the last time alone."""
     drops_expressions_at_once: bool = False
     """Whether a group of which a member drops its expression begins a new epoch then, and not when topics change."""
+    leave_group_removes_all_kinds: bool = False
+    """Whether LeaveGroup removes members that speak the consumer protocol, too."""
     tests_pending_first: bool = False
     """Whether AddPartitionsToTxn and AddOffsetsToTxn test the pending transition before producer id and epoch."""
     groups_have_configs: bool = False

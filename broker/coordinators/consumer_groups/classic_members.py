@@ -217,7 +217,7 @@ def leave(decision: Decision, event: Leave) -> None:
     going: dict[str, Member] = {}
     for one in responses.leaving(event):
         try:
-            member = _leaving(decision.group, one)
+            member = _leaving(decision, one)
             going[member.member_id] = member
             rows.append((one, ErrorCode.NONE))
         except KafkaError as error:
@@ -227,7 +227,8 @@ def leave(decision: Decision, event: Leave) -> None:
     decision.answer = responses.left(event, rows)
 
 
-def _leaving(group: ConsumerGroup, one: MemberIdentity) -> Member:
+def _leaving(decision: Decision, one: MemberIdentity) -> Member:
+    group = decision.group
     if one.group_instance_id is None:
         member = group.member(one.member_id)
     else:
@@ -235,6 +236,6 @@ def _leaving(group: ConsumerGroup, one: MemberIdentity) -> Member:
         by_admin = one.member_id == "" and named is not None  # who names the instance only
         member_id = named.member_id if by_admin and named is not None else one.member_id
         member = known_instance(group, one.group_instance_id, member_id)
-    if member.classic is None:
+    if member.classic is None and not decision.limits.leave_group_removes_all_kinds:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"member {member.member_id} speaks the consumer protocol")
     return member

@@ -23,6 +23,8 @@ class ConsumerGroupLimits:
     """The size of a classic group, above which none is made of a group of this kind."""
     drops_expressions_at_once: bool = False
     """Whether the group begins a new epoch when a member drops its expression, as from Kafka 4.2 on."""
+    leave_group_removes_all_kinds: bool = False
+    """Whether LeaveGroup removes members that speak the consumer protocol, as from Kafka 4.0 on."""
 
     @property
     def may_upgrade(self) -> bool:

@@ -19,7 +19,7 @@ from anabranch.protocol.apis.consumer_group_describe import ConsumerGroupDescrib
 from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from anabranch.protocol.apis.delete_groups import DeleteGroupsRequest
 from anabranch.protocol.apis.describe_groups import DescribeGroupsRequest
-from anabranch.protocol.apis.leave_group import LeaveGroupRequest
+from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from anabranch.protocol.apis.list_groups import ListGroupsRequest
 from anabranch.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -263,6 +263,16 @@ async def test_an_expression_is_resolved_after_its_heartbeat() -> None:
         await until(lambda: bool(group_of(world).regexes))
         answer = await connection.call(beat("a", 1))
         assert (answer.member_epoch, list(assigned(answer).values())) == (2, [[0, 1, 2, 3]])  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("version", ["4.0", "4.1", "4.2"])
+async def test_leave_group_naming_an_instance_of_the_consumer_protocol_removes_it(version: str) -> None:
+    async with wired(kafka_version=version) as made:
+        connection = await made.connect()
+        assert (await connection.call(beat("a", instance_id="i"))).error_code == ErrorCode.NONE
+        leave = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="", group_instance_id="i")])
+        assert [row.error_code for row in (await connection.call(leave)).members] == [ErrorCode.NONE]
+        assert (await connection.call(beat("a", 1, instance_id="i"))).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 async def classic_member(connection: Connection) -> tuple[str, int]:

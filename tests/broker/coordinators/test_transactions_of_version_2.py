@@ -284,7 +284,7 @@ async def test_abort_at_once_after_commit_is_concurrent_until_the_markers_are_wr
 
 
 @pytest.mark.parametrize(
-    ("kafka_version", "answer"), [("3.9", FENCED), ("4.0", FENCED), ("4.1", CONCURRENT), ("4.2", CONCURRENT)]
+    ("kafka_version", "answer"), [("3.9", FENCED), ("4.0", CONCURRENT), ("4.1", CONCURRENT), ("4.2", CONCURRENT)]
 )
 async def test_add_with_stale_epoch_while_markers_are_missing_is_answered_as_by_the_kafka_shown(
     kafka_version: str, answer: ErrorCode

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -190,6 +191,28 @@ def test_strangers_and_members_of_the_other_kind() -> None:
     with pytest.raises(KafkaError) as refused:
         b.beat()
     assert refused.value.code is ErrorCode.ILLEGAL_GENERATION
+
+
+@pytest.mark.parametrize(
+    ("removes", "answer"), [(False, ErrorCode.UNKNOWN_MEMBER_ID), (True, ErrorCode.NONE)], ids=["3.9", "4.0"]
+)
+@pytest.mark.parametrize(
+    "named",
+    [MemberIdentity(member_id="", group_instance_id="i"), MemberIdentity(member_id="a")],
+    ids=["by instance", "by id"],
+)
+def test_leave_for_member_of_the_consumer_protocol_is_answered_as_by_the_kafka_shown(
+    named: MemberIdentity, removes: bool, answer: ErrorCode
+) -> None:
+    drive = driver()
+    drive.limits = dataclasses.replace(drive.limits, leave_group_removes_all_kinds=removes)
+    Client(drive, "a", ["t"], instance_id="i").join()
+    Client(drive, "b", ["t"]).join()
+    request = LeaveGroupRequest(group_id="g", members=[named])
+    response = ClassicClient(drive, "admin").apply(Leave(ticket=0, request=request, version=5))
+    assert [row.error_code for row in response.members] == [answer]
+    assert list(drive.group.members) == (["b"] if removes else ["a", "b"])
+    assert drive.replayed().members == drive.group.members
 
 
 def test_one_leaves_and_a_static_one_comes_back() -> None:
