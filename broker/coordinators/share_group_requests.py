@@ -181,14 +181,25 @@ class ShareGroupRequests:
             return None
         return await self._shares().persister.summary(ShareKey(group_id, topic_id, index))
 
-    async def move(self, group_id: str, topic_id: bytes, topic: str, starts: dict[int, int]) -> dict[int, KafkaError]:
+    async def move(
+        self, group_id: str, topic_id: bytes, topic: str, starts: dict[int, int], *, create: bool = False
+    ) -> dict[int, KafkaError]:
         """Let an empty group go on elsewhere in partitions of a topic; what was refused, by partition.
 
-        Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        With `create` a group that does not exist is created. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
-        slot = self._slot(group_id, empty=True)
-        group = slot.group
-        assert isinstance(group, ShareGroup)
+        slot = self._table.find_or_create(group_id) if create else self._slot(group_id)
+        try:
+            return await self._move(slot, self._group_for(slot, create), topic_id, topic, starts)
+        finally:
+            self._look_again(slot)
+
+    async def _move(
+        self, slot: Slot, group: ShareGroup, topic_id: bytes, topic: str, starts: dict[int, int]
+    ) -> dict[int, KafkaError]:
+        group_id = group.group_id
+        if group.members:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id} is not empty.")
         decision = ShareDecision(group, self._topics.of(group_id))
         names = {**group.names, topic_id: topic}
         asked = {topic_id: frozenset(starts)}

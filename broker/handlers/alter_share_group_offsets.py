@@ -52,7 +52,13 @@ async def move(
     refused |= {one.partition_index: missing for one in topic.partitions if one.partition_index not in there}
     starts = {one.partition_index: one.start_offset for one in topic.partitions if one.partition_index not in refused}
     if known is not None and starts:
-        refused |= await ctx.services.groups.sharers.move(group_id, known.topic_id, topic.topic_name, starts)
+        refused |= await ctx.services.groups.sharers.move(
+            group_id,
+            known.topic_id,
+            topic.topic_name,
+            starts,
+            create=ctx.services.persona.alter_offsets_creates_share_groups,
+        )
     rows = []
     for one in topic.partitions:
         problem = refused.get(one.partition_index)

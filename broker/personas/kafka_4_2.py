@@ -40,6 +40,7 @@ PERSONA: Final = dataclasses.replace(
     ranges=RANGES,
     isolates_failing_records=True,
     drops_expressions_at_once=True,
+    alter_offsets_creates_share_groups=True,
     new_properties=kafka_4_1.PERSONA.new_properties.rstrip() + NEW,
     new_defaults={
         **kafka_4_1.PERSONA.new_defaults,

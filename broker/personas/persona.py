@@ -43,6 +43,8 @@ class Persona:
     """Whether a group of which a member drops its expression begins a new epoch then, and not when topics change."""
     leave_group_removes_all_kinds: bool = False
     """Whether LeaveGroup removes members that speak the consumer protocol, too."""
+    alter_offsets_creates_share_groups: bool = False
+    """Whether AlterShareGroupOffsets for a group that does not exist creates it."""
     tests_pending_first: bool = False
     """Whether AddPartitionsToTxn and AddOffsetsToTxn test the pending transition before producer id and epoch."""
     groups_have_configs: bool = False

@@ -101,6 +101,21 @@ async def test_administrators_see_a_group_move_it_and_delete_it() -> None:
             assert (await ask(admin, request)).error_code == ErrorCode.INVALID_GROUP_ID
 
 
+async def test_alter_offsets_of_missing_group_creates_it() -> None:
+    async with sharing() as cluster, members(cluster, "a", "x") as (admin, x):
+        x.group = "h"
+        await x.join()
+        await x.fetch()
+        await send(cluster, 5)
+        row = AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=2)
+        topic = AlterShareGroupOffsetsRequestTopic(topic_name=TOPIC, partitions=[row])
+        moved = await ask(admin, AlterShareGroupOffsetsRequest(group_id="g", topics=[topic]))
+        assert moved.error_code == ErrorCode.NONE
+        assert [one.error_code for one in moved.responses[0].partitions] == [ErrorCode.NONE]
+        listed = {one.group_id: one.group_state for one in (await ask(admin, ListGroupsRequest())).groups}
+        assert listed["g"] == "Empty" and await offsets(admin) == [(0, 2, 3)]
+
+
 async def test_the_coordinator_of_a_shared_partition_is_found_by_a_whole_key() -> None:
     async with sharing() as cluster, members(cluster, "a") as (admin,):
         good = "a:b:AAAAAAAAAAAAAAAAAAAAAQ:0"
