@@ -33,22 +33,28 @@ class MetadataRows:
 
     def __init__(self) -> None:
         self._brokers: Mapping[int, BrokerImage] = {}
-        self._rows: dict[tuple[str, int], dict[str, tuple[TopicImage, MetadataResponseTopic]]] = {}
-        """By listener and by the versions that are told the same: topic -> what its row was made of, and the row."""
+        self._rows: dict[tuple[str, int, bool], dict[str, tuple[TopicImage, MetadataResponseTopic]]] = {}
+        """By listener, versions that are answered alike, and generation-aware clients or others: topic -> what its row
+        was made of, and the row."""
 
-    def row(self, image: ClusterImage, topic: TopicImage, listener: str, version: int) -> MetadataResponseTopic:
-        """The row of a topic of this image."""
+    def row(
+        self, image: ClusterImage, topic: TopicImage, listener: str, version: int, *, generation_aware: bool
+    ) -> MetadataResponseTopic:
+        """The row of a topic of this image; tagged fields of ours are in rows for generation-aware clients only."""
         if image.brokers is not self._brokers:
             if image.brokers != self._brokers:
                 self._rows.clear()
             self._brokers = image.brokers
         alike = 0 if version == 0 else 1 if version < FIRST_VERSION_WITH_LISTENERS else FIRST_VERSION_WITH_LISTENERS
-        rows = self._rows.get((listener, alike))
+        rows = self._rows.get((listener, alike, generation_aware))
         if rows is None or len(rows) > len(image.topics) + GONE_MAX:
-            rows = self._rows[listener, alike] = {}
+            rows = self._rows[listener, alike, generation_aware] = {}
         kept = rows.get(topic.name)
         if kept is None or kept[0] is not topic:
-            kept = rows[topic.name] = topic, topic_row(image, topic, listener, alike)
+            row = topic_row(image, topic, listener, alike)
+            if generation_aware:
+                add_generations(row, topic)
+            kept = rows[topic.name] = topic, row
         return kept[1]
 
 
@@ -60,15 +66,25 @@ def topic_row(image: ClusterImage, topic: TopicImage, listener: str, version: in
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[partition_row(image, partition, listener, version) for partition in topic.partitions.values()],
-        undeleted_partition_count=topic.undeleted_partition_count,
-        generation=topic.generation,
-        initial_partition_count=topic.initial_partition_count,
-        history=[ReshardStep(generation=generation, count=count) for generation, count in topic.history],
-        base=topic.base,
-        ordered_delivery=topic.ordered_delivery,
-        min_insync_replicas=topic.min_insync_replicas,
-        stamped=topic.stamped,
     )
+
+
+def add_generations(row: MetadataResponseTopic, topic: TopicImage) -> None:
+    """Fill in the tagged fields that generation-aware clients read."""
+    row.undeleted_partition_count = topic.undeleted_partition_count
+    row.generation = topic.generation
+    row.initial_partition_count = topic.initial_partition_count
+    row.history = [ReshardStep(generation=generation, count=count) for generation, count in topic.history]
+    row.base = topic.base
+    row.ordered_delivery = topic.ordered_delivery
+    row.min_insync_replicas = topic.min_insync_replicas
+    row.stamped = topic.stamped
+    for shown, partition in zip(row.partitions, topic.partitions.values(), strict=True):
+        shown.partition_epoch = partition.partition_epoch
+        shown.gen_start = [
+            GenerationStart(generation=generation, leader_epoch=epoch) for generation, epoch in partition.gen_start
+        ]
+        shown.marked_for_deletion = partition.marked_for_deletion
 
 
 def partition_row(
@@ -98,9 +114,4 @@ def partition_row(
         replica_nodes=replicas,
         isr_nodes=isr,
         offline_replicas=[one for one in partition.replicas if one not in live or one in partition.offline_replicas],
-        partition_epoch=partition.partition_epoch,
-        gen_start=[
-            GenerationStart(generation=generation, leader_epoch=epoch) for generation, epoch in partition.gen_start
-        ],
-        marked_for_deletion=partition.marked_for_deletion,
     )

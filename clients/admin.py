@@ -698,7 +698,7 @@ class Admin:
 
     async def _metadata_of(self, names: Sequence[str] | None) -> ClusterMetadata:
         asked = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False, generation_aware=True)
 
         async def once() -> ClusterMetadata:
             answered = ClusterMetadata().updated(await self.network.call_any(request), complete=names is None)

@@ -124,7 +124,7 @@ async def list_all_groups(network: Network) -> list[ListedGroup]:
 
 async def describe_group(network: Network, group_id: str) -> Group:
     """Describe one group of consumers, of either protocol. Raises GROUP_ID_NOT_FOUND if there is none of this name."""
-    request = DescribeGroupsRequest(groups=[group_id])
+    request = DescribeGroupsRequest(groups=[group_id], generation_aware=True)
     response: DescribeGroupsResponse = await network.call_coordinator(
         group_id, request, lambda answer: answer.groups[0].error_code
     )
@@ -147,7 +147,9 @@ async def describe_group(network: Network, group_id: str) -> Group:
 
 async def _describe_by_broker(network: Network, group_id: str) -> Group:
     """A group whose broker assigns (KIP-848): DescribeGroups takes it for one that is no more."""
-    request = ConsumerGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
+    request = ConsumerGroupDescribeRequest(
+        group_ids=[group_id], include_authorized_operations=False, generation_aware=True
+    )
     try:
         response: ConsumerGroupDescribeResponse = await network.call_coordinator(
             group_id, request, lambda answer: answer.groups[0].error_code

@@ -396,7 +396,7 @@ class Network:
 
     def _metadata_request(self) -> MetadataRequest:
         asked = None if self._all_topics else [MetadataRequestTopic(name=topic) for topic in self._topics]
-        return MetadataRequest(topics=asked, allow_auto_topic_creation=self._create_topics)
+        return MetadataRequest(topics=asked, allow_auto_topic_creation=self._create_topics, generation_aware=True)
 
     def _begin_refresh(self) -> None:
         self._refresh_again = False

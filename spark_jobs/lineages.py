@@ -18,7 +18,7 @@ def ask(servers: str, topics: Iterable[str], client: Client = OPEN, *, patience_
     Raises KafkaError or OSError when no broker answers within `patience_s`.
     """
     wanted = [MetadataRequestTopic(name=topic) for topic in sorted(set(topics))]
-    request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+    request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, generation_aware=True)
     if not wanted:
         return {}
     with TopicReader(servers, client, patience_s=patience_s) as reader:

@@ -170,11 +170,8 @@ def left(event: Leave, rows: Iterable[tuple[MemberIdentity, ErrorCode]]) -> Leav
     return LeaveGroupResponse(error_code=members[0].error_code if alone else ErrorCode.NONE, members=members)
 
 
-def described(group: Group, withheld: Mapping[tuple[str, int], str]) -> DescribedGroup:
-    """The group for administrators; metadata and assignments are only shown while they are in force.
-
-    `withheld` has what members without gates were not given, and why.
-    """
+def described(group: Group) -> DescribedGroup:
+    """The group for administrators; metadata and assignments are only shown while they are in force."""
     stable = group.state.value == "Stable"
     return DescribedGroup(
         error_code=ErrorCode.NONE,
@@ -190,12 +187,20 @@ def described(group: Group, withheld: Mapping[tuple[str, int], str]) -> Describe
                 client_host=member.client_host,
                 member_metadata=member.metadata(group.protocol) if stable else b"",
                 member_assignment=member.assignment if stable else b"",
-                holds_gates=member.holds_gates,
             )
             for member in group.members
         ],
-        withheld=withheld_topics(withheld),
     )
+
+
+def add_gates(row: DescribedGroup, group: Group, withheld: Mapping[tuple[str, int], str]) -> None:
+    """Fill in the tagged fields that generation-aware clients read.
+
+    `withheld` has what members without gates were not given, and why.
+    """
+    for shown, member in zip(row.members, group.members, strict=True):
+        shown.holds_gates = member.holds_gates
+    row.withheld = withheld_topics(withheld)
 
 
 def withheld_topics(withheld: Mapping[tuple[str, int], str]) -> list[WithheldTopic]:

@@ -6,6 +6,8 @@ which DescribeGroups tells of. A group with a topic that the client may not desc
 
 from __future__ import annotations
 
+from functools import partial
+
 from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.coordinators.consumer_groups.administration import not_described
 from anabranch.broker.coordinators.group_responses import withheld_topics
@@ -25,10 +27,12 @@ async def consumer_group_describe(
     ctx: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
     """Describe each."""
-    return ConsumerGroupDescribeResponse(groups=await described_groups(ctx, request, describe))
+    return ConsumerGroupDescribeResponse(
+        groups=await described_groups(ctx, request, partial(describe, generation_aware=request.generation_aware))
+    )
 
 
-async def describe(ctx: RequestContext, group_id: str) -> DescribedGroup:
+async def describe(ctx: RequestContext, group_id: str, *, generation_aware: bool) -> DescribedGroup:
     """The row of one group."""
     try:
         if not ctx.services.has_consumer_groups:
@@ -37,7 +41,11 @@ async def describe(ctx: RequestContext, group_id: str) -> DescribedGroup:
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         group = await ctx.services.groups.consumers.describe(group_id)
-        group.withheld = withheld_topics(ctx.services.groups.withheld(group_id))
+        if generation_aware:
+            group.withheld = withheld_topics(ctx.services.groups.withheld(group_id))
+        else:
+            for member in group.members:
+                member.holds_gates = False
     except KafkaError as error:
         return not_described(group_id, error.code, error.message)
     topics = {

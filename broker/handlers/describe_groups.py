@@ -24,7 +24,7 @@ FIRST_VERSION_THAT_MISSES_GROUPS: Final = 6
 @handles(DescribeGroupsRequest, versions="0-6")
 async def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Describe each group."""
-    groups = await Turns().each(request.groups, lambda group_id: describe(ctx, group_id))
+    groups = await Turns().each(request.groups, lambda group_id: describe(ctx, group_id, request.generation_aware))
     if request.include_authorized_operations:
         for group in groups:
             if group.error_code == ErrorCode.NONE:
@@ -32,7 +32,7 @@ async def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -
     return DescribeGroupsResponse(groups=groups)
 
 
-def describe(ctx: RequestContext, group_id: str) -> DescribedGroup:
+def describe(ctx: RequestContext, group_id: str, generation_aware: bool) -> DescribedGroup:
     """The row of one group."""
     try:
         demand(ctx, Operation.DESCRIBE, ResourceType.GROUP, group_id)
@@ -42,4 +42,7 @@ def describe(ctx: RequestContext, group_id: str) -> DescribedGroup:
     if not isinstance(group, Group):
         missing = ctx.version >= FIRST_VERSION_THAT_MISSES_GROUPS
         return responses.not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.NONE)
-    return responses.described(group, ctx.services.groups.withheld(group_id))
+    row = responses.described(group)
+    if generation_aware:
+        responses.add_gates(row, group, ctx.services.groups.withheld(group_id))
+    return row

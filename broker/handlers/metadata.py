@@ -1,11 +1,11 @@
 """Metadata: brokers, topics, leaders; and what KIP-253 tells clients about resizes.
 
-Versions 0 to 13, the resize fields as tags from v9 on (D3). Answered from one immutable image, so R12
-holds because it holds for every image (see `broker.metadata_cache`). A topic that does not exist is created when the
-broker and the request allow it, within the client's quota of mutations; the answer waits a moment for its leaders and
-says LEADER_NOT_AVAILABLE if that takes longer, or if it is not known yet whether the topic exists. A request creates
-topics for `CREATE_MS`; those that are left get the same answer, and the client asks again, as for a topic without
-leader. Source: Kafka's `AutoTopicCreationManager`, which answers before anything is created.
+Versions 0 to 13; the resize fields are tags from v9 on, for clients that ask for them (D3, D27). Answered from one
+immutable image, so R12 holds because it holds for every image (see `broker.metadata_cache`). A topic that does not
+exist is created when the broker and the request allow it, within the client's quota of mutations; the answer waits a
+moment for its leaders and says LEADER_NOT_AVAILABLE if that takes longer, or if it is not known yet whether the topic
+exists. A request creates topics for `CREATE_MS`; those that are left get the same answer, and the client asks again, as
+for a topic without leader. Source: Kafka's `AutoTopicCreationManager`, which answers before anything is created.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ FIRST_VERSION_WITH_LOOKUP_BY_ID: Final = 12
 async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
     """Answer from the current image, after topics that are to be created had their moment."""
     services = ctx.services
-    asked = request.topics
+    asked, aware = request.topics, request.generation_aware
     spending = Spending(ctx, strict=False)
     if asked and ctx.version < FIRST_VERSION_WITH_LOOKUP_BY_ID and any(by_id(one) for one in asked):
         return refused(asked)
     if asked is None or (not asked and ctx.version < FIRST_VERSION_WITH_NULL_FOR_ALL):
         image = services.metadata.image
         shown = [one for one in image.topics.values() if may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, one.name)]
-        topics = await rows_of(shown, lambda topic: row_of(ctx, image, topic))
+        topics = await rows_of(shown, lambda topic: row_of(ctx, image, topic, aware))
     else:
         missing = await create_missing(ctx, request, spending) if request.allow_auto_topic_creation else {}
         image = services.metadata.image
-        rows = await rows_of(asked, lambda topic: answer(ctx, image, topic, missing))
+        rows = await rows_of(asked, lambda topic: answer(ctx, image, topic, missing, aware))
         topics = list({(row.topic_id, row.name): row for row in rows}.values())  # asked for twice, told once
     if request.include_topic_authorized_operations:
         topics = [with_operations(ctx, row) for row in topics]
@@ -79,7 +79,9 @@ async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataRes
         ),
         max_partition_epoch=max(
             (partition.partition_epoch for topic in topics for partition in topic.partitions), default=-1
-        ),
+        )
+        if aware
+        else -1,
     )
 
 
@@ -152,7 +154,11 @@ async def create_missing(ctx: RequestContext, request: MetadataRequest, spending
 
 
 def answer(
-    ctx: RequestContext, image: ClusterImage, asked: MetadataRequestTopic, refused: dict[str, ErrorCode]
+    ctx: RequestContext,
+    image: ClusterImage,
+    asked: MetadataRequestTopic,
+    refused: dict[str, ErrorCode],
+    aware: bool,
 ) -> MetadataResponseTopic:
     """The row of one topic that was asked for by name or by id."""
     if asked.topic_id != ZERO_UUID:
@@ -161,14 +167,14 @@ def answer(
             return error_row(asked, ErrorCode.UNKNOWN_TOPIC_ID)
         if not may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
             return hidden_row(None, asked.topic_id)
-        return row_of(ctx, image, topic)
+        return row_of(ctx, image, topic, aware)
     if asked.name is None:
         return error_row(asked, ErrorCode.INVALID_REQUEST)
     if not may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, asked.name):
         return hidden_row(asked.name, ZERO_UUID)
     topic = image.topics.get(asked.name)
     if topic is not None:
-        return row_of(ctx, image, topic)
+        return row_of(ctx, image, topic, aware)
     try:
         admin.check_topic_name(asked.name)
     except KafkaError as error:
@@ -176,9 +182,9 @@ def answer(
     return error_row(asked, refused.get(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
 
-def row_of(ctx: RequestContext, image: ClusterImage, topic: TopicImage) -> MetadataResponseTopic:
+def row_of(ctx: RequestContext, image: ClusterImage, topic: TopicImage, aware: bool) -> MetadataResponseTopic:
     """The row of a topic that is there. Others are told the same one."""
-    return ctx.services.metadata_rows.row(image, topic, ctx.peer.listener, ctx.version)
+    return ctx.services.metadata_rows.row(image, topic, ctx.peer.listener, ctx.version, generation_aware=aware)
 
 
 def with_operations(ctx: RequestContext, row: MetadataResponseTopic) -> MetadataResponseTopic:

@@ -13,6 +13,8 @@ from anabranch.protocol.wire import Boolean, Int8, Int16, Int32, Text, Uuid, alw
 class ConsumerGroupDescribeRequest:
     group_ids: list[Text]
     include_authorized_operations: Boolean
+    generation_aware: Boolean = tagged(2560, since=0, absent=False)
+    """Whether the client reads gates: only then does the answer carry tagged fields of ours (D27)."""
 
 
 @message

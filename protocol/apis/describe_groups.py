@@ -14,6 +14,8 @@ from anabranch.protocol.wire import Boolean, Bytes, Int16, Int32, Text, message,
 class DescribeGroupsRequest:
     groups: list[Text]
     include_authorized_operations: Boolean = since(3, absent=False)
+    generation_aware: Boolean = tagged(2560, since=5, absent=False)
+    """Whether the client reads gates: only then does the answer carry tagged fields of ours (D27)."""
 
 
 @message

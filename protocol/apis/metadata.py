@@ -8,7 +8,7 @@ v4   whether asking may create the topic
 v5   offline replicas                                                    KIP-112
 v7   leader epochs                                                       KIP-320
 v8   authorized operations                                               KIP-430
-v9   flexible; ours: the lineage of resized topics in tagged fields      KIP-253, D3
+v9   flexible; ours: lineages in tagged fields, for clients that ask     KIP-253, D3, D27
 v10  topic ids in the answer                                             KIP-516
 v11  authorized operations of the cluster move to DescribeCluster        KIP-700
 v12  topics may be asked by id, with a null name                         KIP-516
@@ -33,6 +33,8 @@ class MetadataRequest:
     allow_auto_topic_creation: Boolean = since(4, absent=True)
     include_cluster_authorized_operations: Boolean = since(8, absent=False, until=10)
     include_topic_authorized_operations: Boolean = since(8, absent=False)
+    generation_aware: Boolean = tagged(2560, since=9, absent=False)
+    """Whether the client reads generations: only then does the answer carry tagged fields of ours (D27)."""
 
 
 @message

@@ -105,7 +105,9 @@ async def test_all_topics_and_none() -> None:
         (2, "host-2", 9002, None),
     ]
     assert (everything.controller_id, everything.cluster_id) == (2, "test-cluster")
-    assert everything.max_partition_epoch == 9
+    assert everything.max_partition_epoch == -1, "a tagged field of ours, for clients that ask"
+    aware = await ask(metadata, MetadataRequest(topics=None, generation_aware=True), 12)
+    assert aware.max_partition_epoch == 9
     assert (await ask(metadata, MetadataRequest(topics=[]), 1)).topics == []
     assert len((await ask(metadata, MetadataRequest(topics=[]), 0)).topics) == 2
 
@@ -183,7 +185,8 @@ async def test_version_0_leaves_dead_replicas_out() -> None:
 
 async def test_resizes_are_told_as_tags() -> None:
     """Goal: KIP-253's fields reach those who read them. Method: through the bytes, in a flexible and an old version."""
-    response = await ask(metadata, names("t"), 9)
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")], generation_aware=True)
+    response = await ask(metadata, asked, 9)
     (topic,) = codec.decode(MetadataResponse, 9, codec.encode(response, 9))[0].topics
     assert (topic.generation, topic.base, topic.ordered_delivery, topic.min_insync_replicas) == (2, 2, True, 2)
     assert [(step.generation, step.count) for step in topic.history] == [(0, 2), (2, 3)]

@@ -16,31 +16,42 @@ PLAIN = "PLAINTEXT"
 
 def test_a_row_is_made_once_for_those_who_are_told_the_same() -> None:
     rows = MetadataRows()
-    first = rows.row(IMAGE, TOPICS["t"], PLAIN, 12)
-    assert rows.row(replace(IMAGE, brokers=dict(IMAGE.brokers)), TOPICS["t"], PLAIN, 6) is first
+    first = rows.row(IMAGE, TOPICS["t"], PLAIN, 12, generation_aware=True)
+    assert rows.row(replace(IMAGE, brokers=dict(IMAGE.brokers)), TOPICS["t"], PLAIN, 6, generation_aware=True) is first
     assert [one.error_code for one in first.partitions] == [0, 5, 5]
-    elsewhere = rows.row(IMAGE, TOPICS["t"], "ANOTHER", 12)
+    elsewhere = rows.row(IMAGE, TOPICS["t"], "ANOTHER", 12, generation_aware=True)
     assert [one.error_code for one in elsewhere.partitions] == [ErrorCode.LISTENER_NOT_FOUND, 5, 5]
-    old = rows.row(IMAGE, TOPICS["t"], PLAIN, 0)
+    old = rows.row(IMAGE, TOPICS["t"], PLAIN, 0, generation_aware=True)
     assert (old.partitions[0].replica_nodes, first.partitions[0].replica_nodes) == ([1, 2], [1, 2, 9])
-    assert rows.row(IMAGE, TOPICS["t"], PLAIN, 12) is first
+    assert rows.row(IMAGE, TOPICS["t"], PLAIN, 12, generation_aware=True) is first
+
+
+def test_rows_for_stock_clients_have_no_generations() -> None:
+    rows = MetadataRows()
+    ours = rows.row(IMAGE, TOPICS["t"], PLAIN, 12, generation_aware=True)
+    stock = rows.row(IMAGE, TOPICS["t"], PLAIN, 12, generation_aware=False)
+    assert (ours.generation, ours.partitions[0].partition_epoch) == (2, 7)
+    assert (stock.generation, stock.history, stock.base, stock.min_insync_replicas) == (-1, [], -1, -1)
+    assert {(one.partition_epoch, len(one.gen_start)) for one in stock.partitions} == {(-1, 0)}
+    assert rows.row(IMAGE, TOPICS["t"], PLAIN, 9, generation_aware=False) is stock
+    assert rows.row(IMAGE, TOPICS["t"], PLAIN, 9, generation_aware=True) is ours
 
 
 def test_a_row_ends_with_what_it_says() -> None:
     rows = MetadataRows()
-    before = rows.row(IMAGE, TOPICS["t"], PLAIN, 12)
+    before = rows.row(IMAGE, TOPICS["t"], PLAIN, 12, generation_aware=True)
     moved = replace(TOPICS["t"], partitions={0: replace(TOPICS["t"].partitions[0], leader=2)})
-    assert [one.leader_id for one in rows.row(IMAGE, moved, PLAIN, 12).partitions] == [2]
+    assert [one.leader_id for one in rows.row(IMAGE, moved, PLAIN, 12, generation_aware=True).partitions] == [2]
     fewer = replace(IMAGE, brokers={2: IMAGE.brokers[2]})
-    assert rows.row(fewer, TOPICS["t"], PLAIN, 12).partitions[0].leader_id == -1
-    assert rows.row(IMAGE, TOPICS["t"], PLAIN, 12) == before
+    assert rows.row(fewer, TOPICS["t"], PLAIN, 12, generation_aware=True).partitions[0].leader_id == -1
+    assert rows.row(IMAGE, TOPICS["t"], PLAIN, 12, generation_aware=True) == before
 
 
 def test_rows_of_topics_that_are_gone_do_not_pile_up() -> None:
     rows = MetadataRows()
     image = replace(IMAGE, topics={})
     for number in range(3 * GONE_MAX):
-        rows.row(image, replace(TOPICS["t"], name=f"t-{number}"), PLAIN, 12)
+        rows.row(image, replace(TOPICS["t"], name=f"t-{number}"), PLAIN, 12, generation_aware=True)
     assert max(len(kept) for kept in rows._rows.values()) <= GONE_MAX + 1
 
 

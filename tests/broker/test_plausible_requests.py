@@ -3,6 +3,7 @@
 Method: connections send thousands of requests of every API that a client of the newest persona sees, made by
 `plausible`, to a node whose coordinators lead everything. Each has to be answered, in whatever words; the log has no
 error; then a client of every kind still does its work. ANABRANCH_PLAUSIBLE=n sends n requests, with another seed.
+An answer has tagged fields of ours only if its request had one (D27).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from anabranch.protocol.apis.api_versions import ApiVersionsRequest, ApiVersions
 from anabranch.protocol.apis.produce import ProduceRequest
 from tests.broker.plausible import Plausible
 from tests.broker.test_bad_input import RULING
-from tests.protocol.messages import as_sent
+from tests.protocol.messages import as_sent, own_tags
 
 CONNECTIONS = 8
 REQUESTS = int(os.environ.get("ANABRANCH_PLAUSIBLE", "12000"))
@@ -61,7 +62,10 @@ async def ask(address: str, making: Plausible, rng: random.Random) -> None:
             await send_unanswered(address, request, version)
         else:
             try:
-                making.learn(await node.call(request, version=version, timeout_ms=ANSWER_MS))
+                answer = await node.call(request, version=version, timeout_ms=ANSWER_MS)
+                making.learn(answer)
+                if not any(own_tags(request, version)):
+                    assert not list(own_tags(answer, version)), f"{row.name} v{version}: {request}"
             except ConnectionError:
                 assert row.name in CLOSES, f"{row.name} v{version} was not answered: {request}"
                 node = await connect(address)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
+from collections.abc import Iterator
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
@@ -97,3 +98,30 @@ def _each(field: WireField, item: Any, change: Any) -> Any:
     if field.struct is None or item is None:
         return item
     return [change(part) for part in item] if field.is_array else change(item)
+
+
+OWN_TAGS_FROM = 2530
+"""Kafka has no tag of this number or above."""
+
+
+def own_tags(message: Any, version: int) -> Iterator[int]:
+    """The tags of Anabranch's own that this version of a message carries."""
+    for field in fields_of(type(message)):
+        value = getattr(message, field.name)
+        if not field.exists(version) or value is None:
+            continue
+        if field.tag is not None and field.tag >= OWN_TAGS_FROM:
+            if value != field.absent_value():
+                yield field.tag
+        elif field.struct is not None:
+            for one in value if field.is_array else [value]:
+                yield from own_tags(one, version)
+
+
+def declared_own_tags(message: type[Any]) -> Iterator[int]:
+    """The tags of Anabranch's own that a message, or what it holds, declares."""
+    for field in fields_of(message):
+        if field.tag is not None and field.tag >= OWN_TAGS_FROM:
+            yield field.tag
+        elif field.struct is not None:
+            yield from declared_own_tags(field.struct)

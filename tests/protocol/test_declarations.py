@@ -18,6 +18,7 @@ import pytest
 
 from anabranch.protocol.registry import APIS, Api
 from anabranch.protocol.wire import LAST_VERSION, ZERO_UUID, Kind, WireField, fields_of
+from tests.protocol.messages import declared_own_tags
 
 OWN_TAGS = 2530
 TYPES = {
@@ -125,3 +126,13 @@ def _default(field: dict[str, Any], own: WireField) -> Any:
 
 def test_most_messages_are_covered() -> None:
     assert len(COVERED) >= 90
+
+
+BETWEEN_BROKERS = {"AlterPartition"}
+"""Its answer is for brokers only, which know generations all of them."""
+
+
+@pytest.mark.parametrize("api", [api for api in APIS if api.key < OWN_TAGS], ids=lambda api: api.name)
+def test_an_answer_with_tags_of_ours_has_a_request_that_can_ask_for_them(api: Api) -> None:
+    if set(declared_own_tags(api.response)) and api.name not in BETWEEN_BROKERS:
+        assert set(declared_own_tags(api.request)), api.name

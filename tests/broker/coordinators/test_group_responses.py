@@ -43,19 +43,29 @@ def test_leaving_in_both_forms() -> None:
 def test_what_is_in_force_is_only_told_of_a_stable_group() -> None:
     drive = Driver()
     (member_id,) = drive.stable(1)
-    shown = responses.described(drive.group, {("t", 1): "0@0 to reach offset 5"})
+    shown = responses.described(drive.group)
     assert (shown.group_state, shown.protocol_data, shown.members[0].member_assignment) == (
         "Stable",
         "range",
         member_id.encode(),
     )
     drive.join(member_id)
-    assert [(one.name, [(row.partition_index, row.reason) for row in one.partitions]) for one in shown.withheld] == [
-        ("t", [(1, "0@0 to reach offset 5")])
-    ]
-    hidden = responses.described(drive.group, {})
+    hidden = responses.described(drive.group)
     assert (hidden.group_state, hidden.protocol_data) == ("CompletingRebalance", "")
     assert (hidden.members[0].member_id, hidden.members[0].member_assignment) == (member_id, b"")
+
+
+def test_gates_are_described_apart_from_what_kafka_describes() -> None:
+    drive = Driver()
+    (member_id,) = drive.stable(1)
+    drive.group.members.by_id[member_id].holds_gates = True
+    row = responses.described(drive.group)
+    assert (row.withheld, row.members[0].holds_gates) == ([], False)
+    responses.add_gates(row, drive.group, {("t", 1): "0@0 to reach offset 5"})
+    assert row.members[0].holds_gates
+    assert [(one.name, [(part.partition_index, part.reason) for part in one.partitions]) for one in row.withheld] == [
+        ("t", [(1, "0@0 to reach offset 5")])
+    ]
 
 
 def test_a_group_that_does_not_exist_and_one_that_is_elsewhere() -> None:
