@@ -205,6 +205,14 @@ async def committed_offsets(network: Network, group_id: str) -> dict[TopicPartit
 
 async def commit_offsets(network: Network, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Set the committed offsets of a group without members. Raises UNKNOWN_MEMBER_ID while it has some."""
+    for partition, code in (await commit_each(network, group_id, offsets)).items():
+        _check(code, str(partition))
+
+
+async def commit_each(
+    network: Network, group_id: str, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, ErrorCode]:
+    """Set the committed offsets of a group without members. Returns the outcome of each partition."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for partition, offset in sorted(offsets.items()):
         row = OffsetCommitRequestPartition(
@@ -216,9 +224,11 @@ async def commit_offsets(network: Network, group_id: str, offsets: Mapping[Topic
         topics=[OffsetCommitRequestTopic(name=name, partitions=rows) for name, rows in topics.items()],
     )
     response: OffsetCommitResponse = await network.call_coordinator(group_id, request, _commit_error)
-    for topic in response.topics:
-        for answer in topic.partitions:
-            _check(answer.error_code, f"{topic.name}-{answer.partition_index}")
+    return {
+        TopicPartition(topic.name, answer.partition_index): ErrorCode(answer.error_code)
+        for topic in response.topics
+        for answer in topic.partitions
+    }
 
 
 async def delete_group(network: Network, group_id: str) -> None:

@@ -6,6 +6,7 @@ again, each time with all that the partition holds. Nothing is safer after a flu
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Final
@@ -193,8 +194,12 @@ class MemoryFiles:
             self._directories[target + path[len(source) :]] = self._directories.pop(path)
 
     def space_bytes(self) -> tuple[int, int]:
-        """Memory has no size of its own."""
-        return -1, -1
+        """The memory of this machine and what of it is free: what is stored here takes from it."""
+        try:
+            page_bytes = os.sysconf("SC_PAGE_SIZE")
+            return os.sysconf("SC_PHYS_PAGES") * page_bytes, os.sysconf("SC_AVPHYS_PAGES") * page_bytes
+        except (ValueError, OSError):  # macOS has no name for free pages
+            return -1, -1
 
     def lock(self) -> None:
         """Nothing to lock: no other process can reach these files."""

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from anabranch.commands.remote import as_json, bootstrap, run, tell
-from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from anabranch.clients.admin import Admin
+    from anabranch.clients.group_admin import Group
     from anabranch.clients.group_gates import ClosedGate
 
 EARLIEST, LATEST = "earliest", "latest"
+MEMBERS_NAMED_MAX: Final = 10
 KINDS: Final = ("classic", "consumer", "share", "streams")
 
 
@@ -234,23 +236,56 @@ def reset(
         raise click.UsageError(f"--to takes earliest, latest or an offset, not {to!r}")
 
     async def act(admin: Admin) -> None:
-        from anabranch.clients.group_admin import SHARE, commit_offsets
-        from anabranch.clients.group_kinds import describe_any_group
+        from anabranch.clients.group_admin import SHARE, commit_each
         from anabranch.rewinding import new_offsets
 
-        if not create and (await describe_any_group(admin.network, group)).kind == SHARE:
+        known = await find_group(admin, group)
+        if known is None and not create:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group)
+        if known is not None and known.kind == SHARE:
             raise click.UsageError(f"{group} is a share group: kafka-share-groups.sh --reset-offsets moves its start")
+        if not dry_run:
+            refuse_members(known)
         offsets = await new_offsets(admin, group, topic, partition, to, with_lineage=reset_lineage is not False)
         if reset_lineage is None:
             named = await new_offsets(admin, group, topic, partition, to, with_lineage=False)
             refuse_to_leave([one for one in sorted(offsets) if offsets[one] != named.get(one)])
-        for one, (before, after) in sorted(offsets.items()):
-            click.echo(f"{one}: {'-' if before is None else f'{before:,}'} -> {after:,}")
+        outcomes = {}
         if not dry_run:
-            await commit_offsets(admin.network, group, {one: after for one, (_, after) in offsets.items()})
+            outcomes = await commit_each(admin.network, group, {one: after for one, (_, after) in offsets.items()})
+        for one, (before, after) in sorted(offsets.items()):
+            code, old = outcomes.get(one, ErrorCode.NONE), "-" if before is None else f"{before:,}"
+            click.echo(f"{one}: {old} -> {after:,}" if code is ErrorCode.NONE else f"{one}: still {old}, {code.name}")
+        if failed := [code for code in outcomes.values() if code is not ErrorCode.NONE]:
+            if len(failed) == len(outcomes):
+                refuse_members(await find_group(admin, group))
+            raise KafkaError(failed[0], f"{len(failed)} of {len(outcomes)} partitions of {group} were not reset")
         click.echo("nothing was changed" if dry_run else f"{group} goes on from there")
 
     run(bootstrap, act, hints={ErrorCode.GROUP_ID_NOT_FOUND: "`anabranch groups list` shows them; --create makes one"})
+
+
+async def find_group(admin: Admin, group_id: str) -> Group | None:
+    """Describe a group of any kind; None if there is none."""
+    from anabranch.clients.group_kinds import describe_any_group
+
+    try:
+        return await describe_any_group(admin.network, group_id)
+    except KafkaError as error:
+        if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return None
+
+
+def refuse_members(group: Group | None) -> None:
+    """ClickException that names the members of a group, if it has any: its offsets are theirs."""
+    if group is not None and group.members:
+        named = ", ".join(f"{one} ({one.member_id})" for one in group.members[:MEMBERS_NAMED_MAX])
+        more = len(group.members) - MEMBERS_NAMED_MAX
+        raise click.ClickException(
+            f"nothing was reset: {group.group_id} has members, which must stop first: "
+            f"{named}{f' and {more} more' if more > 0 else ''}"
+        )
 
 
 def refuse_to_leave(later: Sequence[TopicPartition]) -> None:

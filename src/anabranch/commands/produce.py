@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     Parser = Callable[[bytes], LineRecord]
 
 READ_BYTES: Final = 1 << 16
+SKIPPED_NAMED_MAX: Final = 10
+"""How many lines that were left out are named."""
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -46,6 +48,10 @@ Examples:
     "--json", "as_json", is_flag=True, help="Each line is an object: key, value, headers, partition, timestamp."
 )
 @click.option("--separator", metavar="TEXT", help="What stands between key and value in each line.")
+@click.option("--skip-bad", is_flag=True, help="Leave out lines that are no records, and name them.")
+@click.option(
+    "--from-line", type=click.IntRange(1), default=1, metavar="N", help="Begin with line N: go on after a wrong line."
+)
 @click.option(
     "--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True, help="Who has to have it."
 )
@@ -60,6 +66,8 @@ def command(
     null: bool,
     as_json: bool,
     separator: str | None,
+    skip_bad: bool,
+    from_line: int,
     acks: str,
     compression: str,
     bootstrap: str,
@@ -67,7 +75,8 @@ def command(
     """Send the VALUES, or else each line of the standard input, as a record.
 
     Records with a key keep their order, however often the topic is resized meanwhile. The command ends when all are
-    stored, and says where; a line that is no record ends it too, behind the lines before.
+    stored, and says where. A line that is no record, as an empty one, ends it too: the lines before are stored, and
+    --from-line sends the others once it is mended. Lines end with LF or CRLF.
     """
     from anabranch.record_lines import LineRecord, parse_json, split_line
 
@@ -93,11 +102,11 @@ def command(
         wanted = acks if acks == "all" else int(acks)
         codec = None if compression == "none" else compression
         async with Producer(bootstrap, acks=wanted, compression_type=codec, **security()) as producer:
-            stored = Stored(topic)
+            stored = Stored(topic, skip_bad=skip_bad)
             if null:
                 await stored.send(producer, complete(LineRecord(None)))
             else:
-                await stored.send_all(producer, _values(values) if values else _lines(), parse)
+                await stored.send_all(producer, _values(values) if values else _lines(), parse, from_line)
             await producer.flush()
             return stored
 
@@ -111,8 +120,10 @@ def command(
 class Stored:
     """What has become of the records."""
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, *, skip_bad: bool = False) -> None:
         self._topic = topic
+        self._skip_bad = skip_bad
+        self._skipped = 0
         self._accepted = 0
         self._ends: dict[int, tuple[int, int]] = {}
         self._failed: dict[str, int] = {}
@@ -132,17 +143,38 @@ class Stored:
         future.add_done_callback(self._settled)
 
     async def send_all(
-        self, producer: Producer, lines: AsyncIterator[bytes], parse: Callable[[bytes], LineRecord]
+        self, producer: Producer, lines: AsyncIterator[bytes], parse: Callable[[bytes], LineRecord], from_line: int = 1
     ) -> None:
-        """Hand over one record a line, up to the first line that is none."""
+        """Hand over one record a line, up to the first line that is none, or without those that are none."""
         number = 0
         async for line in lines:
             number += 1
+            if number < from_line:
+                continue
             try:
-                await self.send(producer, parse(line))
-            except (ValueError, KafkaError) as error:
-                self._wrong_line = f"line {number}: {error}"
+                record = parse(line)
+            except ValueError as error:
+                if self._skip_bad:
+                    self._skip(number, error)
+                    continue
+                self._stop(number, from_line, error, "leave such lines out with --skip-bad, or mend it and ")
                 return
+            try:
+                await self.send(producer, record)
+            except (ValueError, KafkaError) as error:
+                self._stop(number, from_line, error, "")
+                return
+
+    def _skip(self, number: int, error: ValueError) -> None:
+        self._skipped += 1
+        if self._skipped <= SKIPPED_NAMED_MAX:
+            click.echo(f"left out line {number}: {error}", err=True)
+
+    def _stop(self, number: int, from_line: int, error: Exception, other_way: str) -> None:
+        self._wrong_line = f"line {number}: {error}"
+        if number > from_line:
+            before = f"line {from_line} is" if number == from_line + 1 else f"lines {from_line} to {number - 1} are"
+            self._wrong_line += f"; {before} sent: {other_way}go on with --from-line {number}"
 
     def lines(self) -> Iterator[str]:
         """Where the records are."""
@@ -151,6 +183,8 @@ class Stored:
         for partition, (count, last) in sorted(self._ends.items()):
             where = f"up to offset {last:,}" if last >= 0 else "unacknowledged"
             yield f"  partition {partition:>4}: {count:,}, {where}"
+        if self._skipped:
+            yield f"{self._skipped:,} line{'' if self._skipped == 1 else 's'} left out"
 
     def judge(self) -> None:
         """Raises what is to be said, in one line, about records that were not stored, and lines that were none."""
@@ -183,14 +217,14 @@ async def _values(values: Iterable[str]) -> AsyncIterator[bytes]:
 
 
 async def _lines() -> AsyncIterator[bytes]:
-    """The lines of the standard input, each as soon as it is there."""
+    """The lines of the standard input, each as soon as it is there, without the LF or CRLF that ends it."""
     begun: list[bytes] = []
     read = functools.partial(sys.stdin.buffer.read1, READ_BYTES)  # type: ignore[union-attr]
     while chunk := await asyncio.to_thread(read):  # noqa: TID251  # a file cannot be polled, a terminal takes its time
         first, *others = chunk.split(b"\n")
         begun.append(first)
         for other in others:
-            yield b"".join(begun)
+            yield b"".join(begun).removesuffix(b"\r")
             begun = [other]
     if last := b"".join(begun):
         yield last

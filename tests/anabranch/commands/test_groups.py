@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from anabranch import Consumer, Producer
+from click.testing import Result
+
+from anabranch import Admin, Cluster, Consumer, NewTopic, Producer
+from anabranch.faults.rule import Rule
 from tests.anabranch.commands.conftest import Command
 
 
@@ -82,6 +85,42 @@ def test_a_group_that_stops_half_way_shows_what_it_waits_for(servers: str, anabr
     assert anabranch("groups", "delete", "river-readers", *at).output == "deleted river-readers\n"
     gone = anabranch("groups", "describe", "river-readers", *at)
     assert (gone.exit_code, "GROUP_ID_NOT_FOUND" in gone.output) == (1, True)
+
+
+def test_reset_of_a_group_with_members_names_them_and_changes_nothing(servers: str, anabranch: Command) -> None:
+    at = ("--bootstrap-servers", servers)
+    assert anabranch("topics", "create", "lived", "--partitions", "1", *at).exit_code == 0
+    asyncio.run(fill(servers, "lived", 3))
+    reset = ("groups", "reset", "lived-readers", "lived", "--to", "earliest")
+
+    async def while_it_lives() -> tuple[Result, Result]:
+        settings = {"group_id": "lived-readers", "client_id": "one-reader", "auto_offset_reset": "earliest"}
+        async with Consumer("lived", bootstrap_servers=servers, **settings) as consumer:  # type: ignore[arg-type]
+            while not await consumer.getmany(timeout_ms=200):
+                pass
+            await consumer.commit()
+            tried = await asyncio.to_thread(anabranch, *reset, *at)  # a command has a loop of its own
+            return tried, await asyncio.to_thread(anabranch, *reset, "--dry-run", *at)  # the same
+
+    refused, dry = asyncio.run(while_it_lives())
+    assert (refused.exit_code, "lived-0: " in refused.output) == (1, False), refused.output
+    assert "nothing was reset: lived-readers has members, which must stop first: one-reader" in refused.output
+    assert (dry.exit_code, dry.output) == (0, "lived-0: 3 -> 0\nnothing was changed\n")
+    done = anabranch(*reset, *at)
+    assert done.output == "lived-0: 3 -> 0\nlived-readers goes on from there\n"
+
+
+async def test_reset_tells_the_outcome_of_each_partition(anabranch: Command) -> None:
+    refusing = Rule(api=("OffsetCommit",), topic=("half",), partition=(1,), error="OFFSET_METADATA_TOO_LARGE")
+    async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name="half", partitions=2)])
+        await admin.wait_for_topic("half")
+        reset = ("groups", "reset", "fresh", "half", "--to", "7", "--create")
+        with cluster.faults(refusing):
+            result = await asyncio.to_thread(anabranch, *reset, "--bootstrap-servers", cluster.bootstrap_servers)
+    assert result.exit_code == 1
+    assert result.output.splitlines()[:2] == ["half-0: - -> 7", "half-1: still -, OFFSET_METADATA_TOO_LARGE"]
+    assert "1 of 2 partitions of fresh were not reset" in result.output
 
 
 def test_a_feature_that_topics_need_is_not_withdrawn(servers: str, anabranch: Command) -> None:

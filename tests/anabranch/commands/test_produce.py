@@ -59,6 +59,37 @@ def test_a_line_that_is_no_record_ends_it_behind_the_lines_before(servers: str, 
     assert [one["value"] for one in stored(anabranch, "halted", *at)] == ["1"]
 
 
+def test_lines_that_end_with_crlf_are_stored_without_it(servers: str, anabranch: Command) -> None:
+    at = ("--bootstrap-servers", servers)
+    assert anabranch("topics", "create", "crlf", *at).exit_code == 0
+    assert piped(b"one\r\ntwo\r\n\r\n", "produce", "crlf", *at).exit_code == 0
+    assert piped(b"k:three\r\n", "produce", "crlf", "--separator", ":", *at).exit_code == 0
+    assert anabranch("produce", "crlf", "an argument\r", *at).exit_code == 0
+    assert [one["value"] for one in stored(anabranch, "crlf", *at)] == ["one", "two", "", "three", "an argument\r"]
+
+
+def test_input_goes_on_with_the_line_that_ended_it_and_stores_nothing_twice(servers: str, anabranch: Command) -> None:
+    at = ("--bootstrap-servers", servers)
+    assert anabranch("topics", "create", "resumed", *at).exit_code == 0
+    lines = b'{"value": "1"}\n{"value": "2"}\n\n{"value": "4"}\n'
+    ended = piped(lines, "produce", "resumed", "--json", *at)
+    assert (ended.exit_code, "lines 1 to 2 are sent" in ended.output) == (2, True), ended.output
+    assert "--skip-bad" in ended.output and "--from-line 3" in ended.output
+    mended = lines.replace(b"\n\n", b'\n{"value": "3"}\n')
+    assert piped(mended, "produce", "resumed", "--json", "--from-line", "3", *at).exit_code == 0
+    assert [one["value"] for one in stored(anabranch, "resumed", *at)] == ["1", "2", "3", "4"]
+
+
+def test_bad_lines_are_left_out_and_named_if_wanted(servers: str, anabranch: Command) -> None:
+    at = ("--bootstrap-servers", servers)
+    assert anabranch("topics", "create", "skipped", *at).exit_code == 0
+    result = piped(b"k:1\n\nnone\nk:4\n", "produce", "skipped", "--separator", ":", "--skip-bad", *at)
+    assert result.exit_code == 0, result.output
+    assert "left out line 2" in result.output and "left out line 3" in result.output
+    assert result.output.endswith("2 lines left out\n")
+    assert [one["value"] for one in stored(anabranch, "skipped", *at)] == ["1", "4"]
+
+
 def test_a_record_that_is_refused_is_counted(servers: str, anabranch: Command) -> None:
     at = ("--bootstrap-servers", servers)
     assert anabranch("topics", "create", "small", "--config", "max.message.bytes=1000", *at).exit_code == 0

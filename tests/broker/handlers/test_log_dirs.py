@@ -63,6 +63,12 @@ async def test_what_lies_where_and_how_much_space_there_is(tmp_path: Path) -> No
         assert sum(len(rows(result)) for result in (await described(cluster, 1, 2, 9)).values()) == 2
 
 
+async def test_directories_in_memory_have_the_size_of_memory() -> None:
+    async with Cluster(1) as cluster:
+        found = await described(cluster)
+        assert all(result.total_bytes >= result.usable_bytes > 0 for result in found.values())
+
+
 async def test_a_move_while_records_come_and_go() -> None:
     async with with_directories("/a", "/b") as cluster:
         assert (await create(cluster, "t", replicas=1)).error_code == 0
