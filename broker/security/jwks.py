@@ -2,7 +2,7 @@
 
 A token that names an unknown key has a URL read early, as issuers change keys: not sooner than `EARLIEST_S` after last
 time, so that tokens of nobody cannot make a node ask for ever. While a URL cannot be read, the keys that were read last
-stay. The only thread here waits for HTTP. Source: `RefreshingHttpsJwks`.
+stay. The only thread here waits for HTTP, at most `DOCUMENT_S`. Source: `RefreshingHttpsJwks`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ import asyncio
 import contextlib
 import http.client
 import logging
+import socket
+import urllib.error
 import urllib.parse
 import urllib.request
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.broker.lasting import Died, lasting
 from anabranch.broker.security.signed_tokens import keys_in
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 EARLIEST_S: Final = 10.0
 ANSWER_S: Final = 10.0
+"""How long a node waits for a connection, and for each piece of an answer."""
+DOCUMENT_S: Final = 30.0
+"""How long it waits for all of it."""
 BYTES_MAX: Final = 1 << 20
 
 
@@ -76,15 +82,77 @@ class Jwks:
                 log.warning("%s: the keys of tokens stay as they were: %s", self._url, error)
 
     async def _read(self) -> tuple[PyJWK, ...]:
-        return keys_in(await asyncio.to_thread(_fetched, self._url))
+        """The keys as they are now. Raises TimeoutError, OSError, ValueError."""
+        sockets: list[socket.socket] = []
+        try:
+            async with asyncio.timeout(DOCUMENT_S):
+                return await asyncio.to_thread(lambda: keys_in(_fetched(self._url, sockets)))
+        finally:
+            for one in sockets:  # ends the thread's wait for an answer that comes slowly, or after a stop
+                with contextlib.suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+                one.close()
 
 
-def _fetched(url: str) -> str:
+def _fetched(url: str, sockets: list[socket.socket]) -> str:
+    """The document at a URL; `sockets` gets a duplicate of each one that is opened, to shut it down by."""
+    opener = urllib.request.build_opener(_Http(sockets), _Https(sockets), _SameScheme())
     try:
-        with urllib.request.urlopen(url, timeout=ANSWER_S) as answer:
+        with opener.open(url, timeout=ANSWER_S) as answer:
             content: bytes = answer.read(BYTES_MAX + 1)
     except http.client.HTTPException as error:
         raise ValueError(f"no answer of HTTP ({type(error).__name__})") from None
     if len(content) > BYTES_MAX:
         raise ValueError(f"more than {BYTES_MAX} bytes")
     return content.decode()
+
+
+class _Http(urllib.request.HTTPHandler):
+    """Opens connections whose sockets are noted."""
+
+    def __init__(self, sockets: list[socket.socket]) -> None:
+        super().__init__()
+        self._sockets = sockets
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        """Send a request."""
+        return self.do_open(partial(_noted, http.client.HTTPConnection, self._sockets), req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    """Opens connections over TLS whose sockets are noted."""
+
+    def __init__(self, sockets: list[socket.socket]) -> None:
+        super().__init__()
+        self._sockets = sockets
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        """Send a request."""
+        return self.do_open(partial(_noted, http.client.HTTPSConnection, self._sockets), req)
+
+
+def _noted(
+    kind: type[http.client.HTTPConnection], sockets: list[socket.socket], host: str, **more: Any
+) -> http.client.HTTPConnection:
+    connection: Any = kind(host, **more)
+
+    def connect(*where: Any) -> socket.socket:
+        opened = socket.create_connection(*where)
+        sockets.append(opened.dup())  # TLS takes the first one over
+        return opened
+
+    connection._create_connection = connect
+    made: http.client.HTTPConnection = connection
+    return made
+
+
+class _SameScheme(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, as Java does, but never from HTTPS to HTTP, or to FTP."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        """The request to send instead. Raises HTTPError."""
+        if urllib.parse.urlsplit(newurl).scheme != req.type:
+            raise urllib.error.HTTPError(req.full_url, code, f"it redirects to {newurl}", headers, fp)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)

@@ -6,9 +6,14 @@ Method: a real HTTP server on loopback, whose document changes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.server
+import itertools
+import json
+import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -108,6 +113,88 @@ async def test_who_does_not_speak_http_is_an_error_and_no_bug() -> None:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises((OSError, ValueError)):
             await Jwks(f"http://127.0.0.1:{port}/", HOUR_MS).start(unattended)
+
+
+async def drip(
+    pieces: Iterable[bytes], ended: asyncio.Event, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Answer with a piece every now and then, for as long as the other side takes it."""
+    with contextlib.suppress(ConnectionError):
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.02)
+    writer.close()
+    ended.set()
+
+
+SLOW_BODY = itertools.chain([b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"], itertools.repeat(b" "))
+SLOW_HEADER = itertools.chain([b"HTTP/1.1 200 OK\r\nX: "], itertools.repeat(b"x"))
+
+
+@pytest.mark.parametrize("pieces", [SLOW_BODY, SLOW_HEADER], ids=["body", "header"])
+async def test_an_answer_that_never_ends_is_given_up_and_leaves_no_thread(
+    pieces: Iterable[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "DOCUMENT_S", 0.5)
+    fetching: list[threading.Thread] = []
+    fetched = module._fetched
+
+    def noted(url: str, sockets: list[socket.socket]) -> str:
+        fetching.append(threading.current_thread())
+        try:
+            return fetched(url, sockets)
+        finally:
+            fetching.clear()
+
+    monkeypatch.setattr(module, "_fetched", noted)
+    ended = asyncio.Event()
+    answer = partial(drip, pieces, ended)
+    async with asyncio.timeout(60), await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(TimeoutError):
+            await Jwks(f"http://127.0.0.1:{port}/", HOUR_MS).start(unattended)
+        await until(lambda: not fetching)
+        await ended.wait()
+
+
+async def test_a_redirect_to_another_scheme_is_refused(document: Document) -> None:
+    document.text = jwks(Issuer(key_id="elsewhere"))
+
+    async def redirect(to: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n".encode())
+        writer.close()
+
+    async def keys_behind(to: str) -> Jwks:
+        async with await asyncio.start_server(partial(redirect, to), "127.0.0.1", 0) as server:
+            keys = Jwks(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", HOUR_MS)
+            await keys.start(unattended)
+            await keys.stop()
+            return keys
+
+    assert ids(await keys_behind(document.url)) == {"elsewhere"}
+    for to in (document.url.replace("http:", "ftp:"), document.url.replace("http:", "https:")):
+        with pytest.raises(OSError, match="redirects to"):
+            await keys_behind(to)
+
+
+def oct_key() -> str:
+    return json.dumps({"keys": [{"kty": "oct", "k": "c2VjcmV0", "alg": "HS256", "kid": "one"}]})
+
+
+def private_use() -> str:
+    return json.dumps({"keys": [{**Issuer().public, "use": "enc"}]})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [oct_key(), private_use(), '{"keys": []}', '{"keys": [{"kty": "RSA", "n": "", "e": ""}]}', "[]", "null", "<html>"],
+)
+async def test_keys_that_no_token_may_be_signed_with_are_none(document: Document, text: str) -> None:
+    document.text = text
+    with pytest.raises(ValueError, match="JWKS"):
+        await Jwks(document.url, HOUR_MS).start(unattended)
 
 
 async def test_a_file_is_read_at_once(tmp_path: Path) -> None:
