@@ -110,6 +110,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._open_api_key = -1
         self.peer = NOBODY
         self.last_active_s = 0.0
+        self.opened_s = 0.0
+        self._admitted = self._gate is None
         self.held_bytes = 0
         """The bytes that `RequestMemory` counts for this connection."""
         self.held_response_bytes = 0
@@ -124,7 +126,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if address:
             listener = self._listener
             self.peer = Peer(address[0], address[1], listener=listener.name, protocol=listener.protocol)
-        self.last_active_s = self._server.loop.time()
+        self.last_active_s = self.opened_s = self._server.loop.time()
         self._transport.set_write_buffer_limits(high=UNANSWERED_BYTES_MAX)
         if self._listener.tls:
             self._transport.pause_reading()  # what comes is for TLS, which begins when the connection is served
@@ -331,6 +333,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._transport = secured
             secured.set_write_buffer_limits(high=UNANSWERED_BYTES_MAX)
 
+    @property
+    def idle_since_s(self) -> float:
+        """When it was last used. Nothing that comes before a login counts, or slow senders could stay for ever."""
+        return self.last_active_s if self._admitted else self.opened_s
+
     # --- called by the gate of a listener with SASL
 
     def questioned(self, frame_bytes_max: int) -> None:
@@ -344,6 +351,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def admitted(self, principal: str, *, by_token: bool) -> None:
         """The peer has logged in."""
         self.peer = dataclasses.replace(self.peer, principal=principal, by_token=by_token)
+        self._admitted = True
         self._core.release(self._server.frame_bytes_max)
 
     # --- requests and answers

@@ -189,7 +189,7 @@ class Server:
     def _close_idle(self) -> None:
         oldest_s = self.loop.time() - self._idle_s
         for connection in list(self._connections):
-            if connection.last_active_s >= oldest_s or connection.busy or connection.held_response_bytes:
+            if connection.idle_since_s >= oldest_s or connection.busy or connection.held_response_bytes:
                 continue
             log.debug("closing %s: idle", connection.peer)
             if connection.unsent_bytes:

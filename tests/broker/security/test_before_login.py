@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import itertools
 import os
 import random
 import resource
 import socket
 import ssl
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,14 @@ from anabranch import Admin
 from anabranch.clients.connection import Connection
 from anabranch.clients.security_config import make_security
 from anabranch.cluster import Cluster
+from anabranch.protocol.apis.api_versions import ApiVersionsRequest
+from anabranch.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from anabranch.protocol.apis.sasl_handshake import SaslHandshakeRequest
 from anabranch.protocol.connection import ClientConnection
+from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.registry import BY_NAME
 from tests.anabranch.faults.samples import request_of, served
+from tests.broker.security.test_scram_server import proof
 from tests.broker.serving import until
 from tests.secured.certificates import OAUTH_MODULE, SCRAM_MODULE, files, plain_users
 
@@ -229,3 +235,73 @@ async def test_nothing_is_done_for_who_has_not_logged_in(caplog: pytest.LogCaptu
         security = make_security(security_protocol=LISTENER, sasl_plain_username="alice", sasl_plain_password="b")
         connection = await Connection.open(*cluster.address(1), client_id="test", security=security)
         await connection.close()
+
+
+async def test_a_connection_that_sends_slowly_is_closed_if_it_does_not_log_in() -> None:
+    """Activity keeps a connection open only after its login: bytes of a frame, whole requests and new handshakes."""
+    properties = {**PROPERTIES, "connections.max.idle.ms": "1000"}
+    handshake = encoded("SaslHandshake", 1, mechanism="PLAIN")
+    slow = {
+        "bytes of a frame": itertools.chain([struct.pack(">i", 1000)], itertools.repeat(b"x")),
+        "whole requests": itertools.repeat(encoded("ApiVersions", 0)),
+        "a handshake and no token": itertools.chain([handshake, struct.pack(">i", 1000)], itertools.repeat(b"x")),
+    }
+    async with asyncio.timeout(60), Cluster(1, listeners=[f"{LISTENER}://127.0.0.1:0"], properties=properties) as one:
+        security = make_security(security_protocol=LISTENER, sasl_plain_username="alice", sasl_plain_password="b")
+        served = await Connection.open(*one.address(1), client_id="test", security=security)
+        closed: set[str] = set()
+
+        async def send(name: str, pieces: Iterator[bytes]) -> None:
+            reader, writer = await asyncio.open_connection(*one.address(1))
+            hearing = asyncio.ensure_future(reader.read(-1))
+            with contextlib.suppress(ConnectionError):
+                while not hearing.done():
+                    writer.write(next(pieces))
+                    await writer.drain()
+                    await asyncio.wait([hearing], timeout=0.1)
+                    await served.call(ApiVersionsRequest(), version=0)
+            with contextlib.suppress(ConnectionError):
+                await hearing
+            writer.close()
+            closed.add(name)
+
+        await asyncio.gather(*(send(name, pieces) for name, pieces in slow.items()))
+        assert closed == set(slow)
+        assert (await served.call(ApiVersionsRequest(), version=0)).api_keys, "who has logged in stays"
+        await served.close()
+
+
+async def test_a_recorded_scram_login_is_of_no_use_to_another_connection() -> None:
+    password, first_bare = "s3cret", "n=carol,r=clientnonce"
+    first = b"n,," + first_bare.encode()
+    async with asyncio.timeout(60), Cluster(1, listeners=[f"{LISTENER}://127.0.0.1:0"], properties=PROPERTIES) as one:
+        known = one.nodes[1]._credentials
+        security = make_security(security_protocol=LISTENER, sasl_plain_username="alice", sasl_plain_password="b")
+        async with Admin(one.bootstrap_servers, security=security) as admin:
+            await admin.set_password("carol", password, mechanisms=["SCRAM-SHA-256"])
+        await until(lambda: known is not None and known.of("SCRAM-SHA-256", "carol") is not None)
+
+        async def exchange(*tokens: Callable[[bytes], bytes]) -> list[SaslAuthenticateResponse]:
+            connection = await Connection.open(*one.address(1), client_id="test")
+            await connection.call(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), version=1)
+            told: list[SaslAuthenticateResponse] = []
+            for token in tokens:
+                heard = bytes(told[-1].auth_bytes) if told else b""
+                told.append(await connection.call(SaslAuthenticateRequest(auth_bytes=token(heard)), version=1))
+            await connection.close()
+            return told
+
+        recorded: list[bytes] = []
+
+        def final(heard: bytes) -> bytes:
+            nonce = heard.decode().partition(",")[0]
+            recorded.append(proof(first_bare, heard, f"c=biws,{nonce}", password))
+            return recorded[-1]
+
+        honest = await exchange(lambda _: first, final)
+        assert [one.error_code for one in honest] == [ErrorCode.NONE, ErrorCode.NONE]
+        replayed = await exchange(lambda _: first, lambda _: recorded[0])
+        assert [one.error_code for one in replayed] == [ErrorCode.NONE, ErrorCode.SASL_AUTHENTICATION_FAILED]
+        assert replayed[0].auth_bytes != honest[0].auth_bytes, "the broker's nonce is another"
+        (alone,) = await exchange(lambda _: recorded[0])
+        assert alone.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED

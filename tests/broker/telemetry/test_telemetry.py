@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -88,6 +89,33 @@ async def test_what_does_not_decompress_is_refused(metrics: bytes) -> None:
         assert (await client.call(push_of(told, metrics, Compression.ZSTD))).error_code == ErrorCode.INVALID_RECORD
         (known,) = cluster.nodes[1].services.telemetry.clients()
         assert (known.pushes, known.failed_with, received) == (0, ErrorCode.INVALID_RECORD, [])
+
+
+def reset_peak_bytes() -> int:
+    """Forget the peak, as making the bomb took memory, too. Returns what this process has in memory now."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return peak_bytes()
+
+
+def peak_bytes() -> int:
+    """The most that this process had in memory."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(one.split()[1]) * 1024 for one in lines if one.startswith("VmHWM"))
+
+
+@pytest.mark.parametrize("codec", [one for one in Compression if one is not Compression.NONE])
+async def test_a_compressed_push_that_becomes_too_large_is_refused_by_every_codec(codec: Compression) -> None:
+    """However much a push would become, the broker holds no more of it than the bound, and goes on serving."""
+    bomb = compress(codec, bytes(8 * UNCOMPRESSED_BYTES_MAX))
+    async with taking(telemetry_max_bytes=str(len(bomb))) as (cluster, received), client_of(cluster) as client:
+        told = await get(client)
+        before_bytes = reset_peak_bytes()
+        pushing = asyncio.ensure_future(client.call(push_of(told, bomb, codec)))
+        async with client_of(cluster, client_id="other") as other:
+            assert (await get(other)).error_code == 0
+        assert (await pushing).error_code == ErrorCode.INVALID_RECORD
+        assert peak_bytes() - before_bytes < 4 * UNCOMPRESSED_BYTES_MAX
+        assert received == []
 
 
 async def test_who_is_meant_is_judged_by_what_a_client_calls_itself() -> None:
