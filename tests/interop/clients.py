@@ -126,16 +126,17 @@ CLIENTS: tuple[Client, ...] = (
 
 
 def install() -> None:
-    """What `make interop` needs beyond Python: kcat from Debian, kafkajs from npm, franz-go by Go. Failing is told."""
+    """What `make interop` needs beyond Python: kcat from Debian, clients from npm, franz-go by Go. Failing is told."""
     CACHE.mkdir(parents=True, exist_ok=True)
     if shutil.which("kcat") is None and shutil.which("apt-get") is not None:
         _try("kcat", ["apt-get", "install", "-y", "-q", "kcat"])
     if shutil.which("npm") is not None:
-        folder = CACHE / "kafkajs"
-        folder.mkdir(exist_ok=True)
-        for name in ("package.json", "package-lock.json"):
-            shutil.copy(HERE / "drivers" / "kafkajs" / name, folder)
-        _try("kafkajs", ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], folder)
+        for client in ("kafkajs", "platformatic"):
+            folder = CACHE / client
+            folder.mkdir(exist_ok=True)
+            for name in ("package.json", "package-lock.json"):
+                shutil.copy(HERE / "drivers" / client / name, folder)
+            _try(client, ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], folder)
     if shutil.which("go") is not None:
         _try("franz-go", ["go", "build", "-o", str(CACHE / "franz"), "."], HERE / "drivers" / "franz")
 
