@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,12 +17,14 @@ from anabranch import Admin
 from anabranch.clients.authentication import NotAuthenticated
 from anabranch.clients.certificates import Authority
 from anabranch.spark_jobs import inputs, secured
+from anabranch.spark_jobs.java import why_missing
 from anabranch.spark_jobs.reader import LATEST, TopicReader
 from anabranch.spark_jobs.secured import of_librdkafka
 from anabranch.spark_jobs.source_options import OPEN, Client
 from anabranch.spark_jobs.writer import TopicWriter
 from tests.secured.certificates import OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, files
-from tests.spark_jobs.live import LiveCluster
+from tests.secured.test_leaks import leaks
+from tests.spark_jobs.live import LiveCluster, deliveries
 
 LISTENER, MECHANISM = "SASL_SSL", "SCRAM-SHA-256"
 
@@ -70,6 +74,40 @@ def test_a_topic_is_looked_up_read_and_written(locked: LiveCluster, spark: Spark
         assert sum(reader.offsets(topic, LATEST).values()) == len(written) + 1
     rows = inputs.batch(spark, servers, [topic], client=client_of()).select("value").collect()
     assert sorted(bytes(row["value"]) for row in rows) == sorted([*(value for _, _, value in written), b"of the audit"])
+
+
+PLANTED = "planted-for-the-audit"
+
+
+@pytest.mark.spark
+@pytest.mark.processes
+@pytest.mark.parametrize("more", [(), ("--backfill",)], ids=["stream", "batch"])
+def test_no_output_of_an_audit_has_the_password(locked: LiveCluster, more: tuple[str, ...], tmp_path: Path) -> None:
+    """The report, the verdict, the checkpoint, Spark's log and what is printed, in plain and in base64."""
+    if why_missing() is not None:
+        pytest.skip(f"NO SPARK: {why_missing()}")
+
+    async def welcome() -> None:
+        async with Admin(locked.servers) as admin:
+            await admin.set_password("auditor", PLANTED)
+
+    locked.run(welcome())
+    topic = locked.create(f"told-{len(more)}", 2)
+    locked.produce(topic, deliveries(b"k", [(1, 0, 1), (0, 0, 0)]))
+    config = tmp_path / "client.properties"
+    jaas = f'{SCRAM_MODULE} required username="auditor" password="{PLANTED}";'
+    config.write_text("".join(f"{name}={text}\n" for name, text in client_of(**{"sasl.jaas.config": jaas}).items()))
+    out = tmp_path / "out"
+    servers = locked.cluster.bootstrap_servers_of(LISTENER)
+    words = ["--bootstrap-servers", servers, "--topic", topic, "--out", str(out), "--command-config", str(config)]
+    ran = subprocess.run(
+        [sys.executable, "-m", "anabranch.main", "audit", *words, *more], capture_output=True, timeout=600, check=False
+    )
+    assert ran.returncode == 1, f"there is a violation: {ran.stdout.decode()}{ran.stderr.decode()}"
+    written = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert any(path.name == "report.html" for path in written)
+    told = {"stdout": ran.stdout, "stderr": ran.stderr, **{str(path): content for path, content in written.items()}}
+    assert {place for place, content in told.items() if leaks(content, PLANTED.encode())} == set()
 
 
 @pytest.mark.parametrize(
