@@ -398,6 +398,67 @@ async def test_an_open_session_does_not_outlive_the_right(place: Place) -> None:
     assert not any(one.records for topic in answer.responses for one in topic.partitions)
 
 
+MEMBER = {"group_id": "g", "member_id": "AAAAAAAAAAAAAAAAAAAAAQ"}
+SHARING = {**MEMBER, "min_bytes": 1, "max_bytes": 1000, "batch_size": 100}
+
+
+@pytest.mark.parametrize(
+    ("api", "of_group", "of_topic", "topic"),
+    [
+        ("AlterShareGroupOffsets", Operation.READ, Operation.READ, {"partitions": [{"partition_index": 0}]}),
+        ("DescribeShareGroupOffsets", Operation.DESCRIBE, Operation.DESCRIBE, {"partitions": [0]}),
+        ("DeleteShareGroupOffsets", Operation.DELETE, Operation.READ, {}),
+    ],
+)
+async def test_offsets_of_share_groups_take_a_right_to_the_topic(
+    place: Place, api: str, of_group: Operation, of_topic: Operation, topic: dict[str, Any]
+) -> None:
+    one: dict[str, Any] = {"group_id": "g", "topics": [{"topic_name": "t", **topic}]}
+    asked = row(api, "READ G", **({"groups": [one]} if api == "DescribeShareGroupOffsets" else one))
+    await place.grant((of_topic, T))
+    assert await place.ask(asked) & REFUSALS == {ErrorCode.GROUP_AUTHORIZATION_FAILED}
+    await place.grant((of_group, G))
+    assert await place.ask(asked) & REFUSALS == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    await place.grant((of_group, G), (of_topic, T))
+    assert not await place.ask(asked) & REFUSALS
+
+
+async def test_share_members_read_and_acknowledge_with_a_right_to_the_topic(place: Place) -> None:
+    known = (await place.admin.wait_for_topic("t")).topic_id
+    done = {"first_offset": 0, "last_offset": 0, "acknowledge_types": [1]}
+    fetched = [{"topic_id": known, "partitions": [{"partition_index": 0}]}]
+    acknowledged = [{"topic_id": known, "partitions": [{"partition_index": 0, "acknowledgement_batches": [done]}]}]
+
+    async def codes(api: str, **body: Any) -> set[int]:
+        return await place.ask(row(api, "READ G", **body)) & REFUSALS
+
+    await place.grant((Operation.READ, T))
+    for api, body in (("ShareFetch", SHARING), ("ShareAcknowledge", MEMBER)):
+        assert await codes(api, **body, topics=fetched) == {ErrorCode.GROUP_AUTHORIZATION_FAILED}
+    await place.grant((Operation.READ, G))
+    assert await codes("ShareFetch", **SHARING, topics=fetched) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    refused = await codes("ShareAcknowledge", **MEMBER, share_session_epoch=1, topics=acknowledged)
+    assert refused == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    await place.grant((Operation.READ, G), (Operation.READ, T))
+    assert not await codes("ShareAcknowledge", **MEMBER, share_session_epoch=2, topics=acknowledged)
+
+
+async def test_a_share_session_does_not_outlive_the_right(place: Place) -> None:
+    """An incremental ShareFetch names nothing, and is judged by all that its session has."""
+    known = (await place.admin.wait_for_topic("t")).topic_id
+    await place.grant((Operation.READ, G), (Operation.READ, T))
+    topics = [{"topic_id": known, "partitions": [{"partition_index": 0}]}]
+    request = BY_NAME["ShareFetch"].request
+    opened = await place.alice.call(built(request, {**SHARING, "topics": topics}))
+    assert not codes_in(opened) & REFUSALS
+    await place.grant((Operation.READ, G))
+    async with Producer(place.cluster.bootstrap_servers, **ADMIN) as producer:
+        await producer.send_and_wait("t", b"secret")
+    answer = await place.alice.call(built(request, {**SHARING, "share_session_epoch": 1}))
+    assert codes_in(answer) & REFUSALS == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    assert not any(one.records for topic in answer.responses for one in topic.partitions)
+
+
 async def test_one_refused_topic_does_not_spoil_another(place: Place) -> None:
     await place.grant((Operation.WRITE, T))
     data = [{"index": 0, "records": bytes(BATCH.build())}]
