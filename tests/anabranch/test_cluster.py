@@ -66,7 +66,8 @@ async def create(cluster: Cluster, name: str, partitions: int = 1, replicas: int
 async def describe(cluster: Cluster, name: str, node_id: int | None = None) -> MetadataResponseTopic:
     """What a broker says about a topic."""
     node_id = node_id or next(iter(cluster.nodes))
-    request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+    asked = [MetadataRequestTopic(name=name)]
+    request = MetadataRequest(topics=asked, allow_auto_topic_creation=False, generation_aware=True)
     response = await ask(cluster, node_id, request)
     topic: MetadataResponseTopic = response.topics[0]
     return topic
