@@ -361,6 +361,7 @@ def _response(answer: HeartbeatAnswer) -> ConsumerGroupHeartbeatResponse:
         member_id=answer.member_id,
         member_epoch=answer.epoch,
         heartbeat_interval_ms=answer.interval_ms,
+        session_timeout_ms=answer.session_timeout_ms,
         assignment=None
         if assigned is None
         else Assignment(

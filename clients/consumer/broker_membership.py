@@ -51,7 +51,7 @@ class BrokerMembership(Membership):
         group_instance_id: str | None = None,
         client_rack: str = "",
     ) -> None:
-        """`assignors` are asked for nothing here: the broker's assign."""
+        """`assignors` and `session_timeout_ms` are not used here: the broker has its own."""
         super().__init__(
             group_id,
             topics,
@@ -68,11 +68,11 @@ class BrokerMembership(Membership):
         self.member_id = self._new_id()
         self.former_id = ""
         """A fenced life of this member, of which the coordinator has to be told that it is over."""
-        self.lease = Lease(  # nobody takes the place of a static member that is there: here the newcomer loses
-            session_timeout_s=session_timeout_ms / 1000,
+        self.lease = Lease(  # a newcomer of the classic protocol takes the place of a static member at once
+            session_timeout_s=None,
             rebalance_timeout_s=rebalance_timeout_ms / 1000,
             heartbeat_interval_s=heartbeat_interval_ms / 1000,
-            static=False,
+            static=group_instance_id is not None,
         )
 
     def _new_id(self) -> str:
@@ -97,6 +97,7 @@ class BrokerMembership(Membership):
             subscribed_topic_names=list(self.topics),
             topic_partitions=[TopicPartitions(topic_id=one, partitions=owned[one]) for one in owned],
             holds_gates=self.holds_gates,
+            asks_session_timeout=True,
         )
 
     def beat_request(self) -> ConsumerGroupHeartbeatRequest:
@@ -114,6 +115,7 @@ class BrokerMembership(Membership):
             member_epoch=epoch,
             instance_id=self.instance_id,
             holds_gates=self.holds_gates,
+            asks_session_timeout=True,
         )
 
     # what is heard
@@ -125,6 +127,17 @@ class BrokerMembership(Membership):
             self.state = State.STABLE
             self.at_epoch(response.member_epoch)
         return fate
+
+    def renew_lease(
+        self, response: ConsumerGroupHeartbeatResponse, asked_at_s: float, *, rebalancing: bool = False
+    ) -> None:
+        """Renew the lease by an answer to what was sent at that time, with the timeouts that the answer tells."""
+        told_ms = response.session_timeout_ms
+        self.lease.agree(
+            session_timeout_s=None if told_ms < 0 else told_ms / 1000,
+            heartbeat_interval_s=response.heartbeat_interval_ms / 1000,
+        )
+        self.lease.renew(asked_at_s, rebalancing=rebalancing)
 
     def at_epoch(self, epoch: int) -> None:
         """The coordinator says how far this member is."""

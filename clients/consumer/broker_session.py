@@ -63,7 +63,7 @@ class BrokerSession(GroupSession):
             response = await self._ask(membership.full_request(self._ids()))
             if membership.answered(response) is not Fate.PROCEED:
                 return None
-            membership.lease.renew(asked_at_s)
+            membership.renew_lease(response, asked_at_s)
         partitions = await self._named(response)
         log.info("%s: %d partitions", membership.describe(), len(partitions))
         return Assigned(partitions, group_generation=membership.generation)
@@ -106,7 +106,7 @@ class BrokerSession(GroupSession):
             code = ErrorCode(response.error_code)
             if code is ErrorCode.NONE and asked_as == self._identity():
                 was_unsure = self.unsure
-                membership.lease.renew(asked_at_s, rebalancing=not settled)
+                membership.renew_lease(response, asked_at_s, rebalancing=not settled)
                 membership.at_epoch(response.member_epoch)
                 if response.assignment is not None:
                     membership.lapse()

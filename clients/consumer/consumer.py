@@ -102,7 +102,7 @@ class Consumer:
             of them are cooperative, partitions that stay are read on during a rebalance (KIP-429).
         group_protocol: "classic", where a member assigns, or "consumer", where the broker does (KIP-848): no member
             waits for all others then. A cluster without such groups is met with "classic". The broker has its own
-            session timeout (45 s) and interval of heartbeats then: let `session_timeout_ms` be no longer than that.
+            session timeout (45 s) and interval of heartbeats then, and `session_timeout_ms` is not used.
         max_poll_records: How many records `getmany` returns at most, if it is not told otherwise.
         fetch_max_wait_ms: How long a broker holds a request back while there is nothing new.
         request_timeout_ms: How long one request may take.

@@ -32,6 +32,8 @@ class ConsumerGroupHeartbeatRequest:
     """What the member owns."""
     holds_gates: Boolean = tagged(2547, since=0, absent=False)
     """Our own: the member holds its gates itself (KIP-253), so nothing has to be withheld from it."""
+    asks_session_timeout: Boolean = tagged(2553, since=0, absent=False)
+    """Our own: the response shall carry the session timeout that the coordinator enforces."""
 
 
 @message
@@ -49,3 +51,5 @@ class ConsumerGroupHeartbeatResponse:
     heartbeat_interval_ms: Int32
     assignment: Assignment | None = always(absent=None)
     """The whole of it, where the member does not know it yet."""
+    session_timeout_ms: Int32 = tagged(2553, since=0, absent=-1)
+    """Our own: after so much silence the member is out, counted from this request; only for members that ask."""

@@ -119,6 +119,15 @@ class Decision:
         due_ms = self.now_ms + after_ms
         self.then.append(lambda: self.group.timers.set(member_id, timer, due_ms))
 
+    def extend_timer(self, member_id: str, timer: Timer, after_ms: int) -> None:
+        """Let a timer run out no earlier than that long after now.
+
+        A timeout that was lowered meanwhile does not shorten a session that the member was told: the answer that
+        tells it the new timeout may be lost.
+        """
+        due_ms = self.now_ms + after_ms
+        self.then.append(lambda: self.group.timers.extend(member_id, timer, due_ms))
+
     def cancel_timer(self, member_id: str, timer: Timer) -> None:
         """Stop a timer."""
         self.then.append(lambda: self.group.timers.cancel(member_id, timer))

@@ -51,6 +51,8 @@ class HeartbeatAnswer:
     interval_ms: int = 0
     assignment: Assignment | None = None
     """None: as the member knows it."""
+    session_timeout_ms: int = -1
+    """The session timeout that this heartbeat was given; -1 for a member that did not ask."""
 
 
 def check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignors: tuple[str, ...]) -> None:
@@ -128,7 +130,7 @@ def _stay(decision: Decision, request: ConsumerGroupHeartbeatRequest, sender: Se
     epoch = decision.bump_if_needed(before, after, changed=changed)
     target_epoch, target = decision.retarget_if_needed(epoch, after, replaced)
     settled = decision.reconcile(after, target_epoch, target, owned)
-    decision.set_timer(member_id, Timer.SESSION, decision.limits.session_timeout_ms)
+    decision.extend_timer(member_id, Timer.SESSION, decision.limits.session_timeout_ms)
     in_full = joins or (
         request.rebalance_timeout_ms != -1
         and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
@@ -139,6 +141,7 @@ def _stay(decision: Decision, request: ConsumerGroupHeartbeatRequest, sender: Se
         epoch=settled.epoch,
         interval_ms=decision.limits.heartbeat_interval_ms,
         assignment=settled.assigned if in_full or settled.assigned != before.assigned else None,
+        session_timeout_ms=decision.limits.session_timeout_ms if request.asks_session_timeout else -1,
     )
 
 

@@ -34,6 +34,10 @@ class Timers:
         self._due[member_id, timer] = due_ms
         self._order.set((member_id, timer), due_ms)
 
+    def extend(self, member_id: str, timer: Timer, due_ms: int) -> None:
+        """Let a timer run out then, or later if that was said before."""
+        self.set(member_id, timer, max(due_ms, self._due.get((member_id, timer), due_ms)))
+
     def set_if_absent(self, member_id: str, timer: Timer, due_ms: int) -> None:
         """Let a timer run out then unless it runs already."""
         if (member_id, timer) not in self._due:

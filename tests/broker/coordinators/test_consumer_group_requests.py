@@ -392,3 +392,10 @@ async def test_a_dropped_expression_begins_an_epoch_where_kafka_4_2_is_shown(ver
                 epoch = told.member_epoch
         dropped = await connection.call(beat("a", told.member_epoch, subscribed_topic_regex="", owned={}))
         assert dropped.member_epoch == told.member_epoch + epochs
+
+
+async def test_session_timeout_is_told_only_to_members_that_ask() -> None:
+    async with wired(group_consumer_session_timeout_ms=50_000) as wire:
+        connection = await wire.connect()
+        assert (await connection.call(beat("stock"))).session_timeout_ms == -1
+        assert (await connection.call(beat("ours", asks_session_timeout=True))).session_timeout_ms == 50_000

@@ -67,3 +67,16 @@ def test_the_place_of_a_static_member_can_be_taken_without_its_session_running_o
     hasty = Lease(session_timeout_s=5, rebalance_timeout_s=30, heartbeat_interval_s=0.1, static=True)
     hasty.renew(100)
     assert hasty.until == 101
+
+
+def test_lease_follows_the_session_that_the_coordinator_tells() -> None:
+    one = lease()
+    one.agree(session_timeout_s=6, heartbeat_interval_s=3)
+    one.renew(100)
+    assert one.until == 106
+
+
+def test_lease_without_a_told_session_lasts_two_heartbeat_intervals() -> None:
+    one = Lease(session_timeout_s=None, rebalance_timeout_s=30, heartbeat_interval_s=3, static=False)
+    one.renew(100)
+    assert one.until == 106

@@ -13,16 +13,19 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from anabranch import Consumer, ConsumerRecord, Producer
+from anabranch import Admin, Consumer, ConsumerRecord, Producer
+from anabranch.clients.consumer import consumer as consumer_module
+from anabranch.clients.consumer.broker_membership import BrokerMembership
 from anabranch.cluster import Cluster
 from anabranch.faults.rule import Rule
+from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.clients.consumer.groups import GROUP, TOPIC, History, Reader, cluster_and_admin, make_topic, resize, send
 
@@ -254,3 +257,60 @@ async def test_who_looked_for_a_start_for_too_long_takes_no_commit_back(strategy
                 await reader.stop()
         assert len(history.deliveries) == 2 * RECORDS, "each record once"
         assert any(one.member == "slow" for one in history.deliveries)
+
+
+BROKER_SESSION_MS = 6000
+NEW_GROUPS = {
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": str(BROKER_SESSION_MS),
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "2000",
+    "offsets.commit.timeout.ms": "60000",
+}
+
+
+class SilentBroker(BrokerMembership):
+    """A member beside a broker that tells no session, such as a Kafka 4."""
+
+    def full_request(self, ids: Mapping[str, bytes]) -> ConsumerGroupHeartbeatRequest:
+        request = super().full_request(ids)
+        request.asks_session_timeout = False
+        return request
+
+    def beat_request(self) -> ConsumerGroupHeartbeatRequest:
+        request = super().beat_request()
+        request.asks_session_timeout = False
+        return request
+
+
+@pytest.mark.parametrize("ask", [by_polls, one_by_one])
+@pytest.mark.parametrize("told", [True, False], ids=["told", "not told"])
+async def test_consumer_group_member_frozen_past_the_brokers_session_hands_out_nothing_old(
+    told: bool, ask: Callable[[Consumer], Awaitable[list[ConsumerRecord]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the broker knows its session timeout: the member's own setting is longer, and its commits are manual."""
+    if not told:
+        monkeypatch.setattr(consumer_module, "BrokerMembership", SilentBroker)
+    async with (
+        asyncio.timeout(120),
+        Cluster(1, seed=1, kafka="4.1", properties=NEW_GROUPS) as cluster,
+        Admin(cluster.bootstrap_servers) as admin,
+        Producer(cluster.bootstrap_servers, audit=True) as producer,
+    ):
+        await make_topic(admin, 4)
+        history = History(cluster)
+        await send(producer, admin, RECORDS)
+        settings: dict[str, Any] = {"group_protocol": "consumer", "session_timeout_ms": 45_000}
+        sleeper = Sleeper(cluster, ask, enable_auto_commit=False, **settings)
+        sleeper.start()
+        try:
+            await sleeper.until(sleeper.asleep)
+            successor = await Reader("successor", history, **settings).start()
+            await history.until(lambda: len(successor.owned) == 4)
+            await send(producer, admin, RECORDS)
+            await history.until(lambda: len(history.distinct) == 2 * RECORDS)
+        finally:
+            await sleeper.end()
+        await successor.stop()
+    assert sleeper.before
+    assert sleeper.late == []

@@ -31,3 +31,12 @@ def test_cancelled_and_forgotten_ones_never_run_out() -> None:
     assert timers.due("a", Timer.SESSION) is None
     timers.forget("a")
     assert timers.pop_due(1000) == [("b", Timer.SESSION)]
+
+
+def test_an_extended_timer_never_runs_out_earlier_than_was_said_before() -> None:
+    timers = Timers()
+    timers.extend("a", Timer.SESSION, 100)
+    timers.extend("a", Timer.SESSION, 50)
+    assert timers.due("a", Timer.SESSION) == 100
+    timers.extend("a", Timer.SESSION, 150)
+    assert timers.due("a", Timer.SESSION) == 150
