@@ -116,3 +116,16 @@ def test_a_lapse_keeps_the_id_and_the_epoch() -> None:
     before = one.member_id
     one.lapse()
     assert (one.state, one.member_id, one.generation) == (State.UNJOINED, before, 4)
+
+
+@pytest.mark.parametrize(
+    ("told_ms", "instance_id", "until"), [(60_000, None, 160), (-1, None, 110), (60_000, "i", 110)]
+)
+def test_lease_of_a_static_or_untold_member_lasts_two_heartbeat_intervals(
+    told_ms: int, instance_id: str | None, until: int
+) -> None:
+    one = member(group_instance_id=instance_id)
+    response = answer()
+    response.session_timeout_ms = told_ms
+    one.renew_lease(response, 100)
+    assert one.lease.until == until
