@@ -5,7 +5,7 @@ and commits. It fetches again only when it has handed out what it fetched, as co
 head of a log at any moment. When the leader changes after that, it has forgotten the epochs of the deleted records and
 answers with its log start as the end of their segments.
 
-Two rules are tried that end the circle of waits which follows from that. `SKIP` is the product's: a reader drops fetched
+Two rules are tried that end the circle of waits. `SKIP` is the product's: a reader drops fetched
 records behind a closed gate that are deleted, and commits the log start. `OPEN` would open gates by the log start
 alone: it breaks the order, because another reader may still hand out what it fetched before the deletion.
 """
