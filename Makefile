@@ -59,7 +59,7 @@ model: $(READY)  ## explicit-state models of the resize: every state of small in
 docs: $(READY)  ## write what pages have of the code: the map, the reference, checkers, rules, state diagrams, SUPPORT.md
 	$(BIN)/python -m tests.documents
 	$(BIN)/python -m anabranch.controller.describe docs/controller.md
-	$(BIN)/python -m anabranch.broker.support SUPPORT.md
+	$(BIN)/python -m anabranch.broker.node.support SUPPORT.md
 
 screenshots: $(READY)  ## photograph the dashboard for docs/ and README.md (needs Chromium and its driver)
 	$(BIN)/python -m tests.dashboard.screenshots

@@ -22,17 +22,17 @@ import time
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
+from anabranch.cluster.zookeeper import LocalZooKeeper, why_unavailable
 from anabranch.controller import topic_admin
 from anabranch.controller.placement import assign_replicas
 from anabranch.controller.zk import paths
 from anabranch.controller.zk.session import Check, Set
-from anabranch.zookeeper import LocalZooKeeper, why_unavailable
 from benchmarks.report import Figure, console, median, summary, table, times, working
 
 if TYPE_CHECKING:
-    from anabranch.broker.app import Node
-    from anabranch.broker.metadata_cache import ClusterImage
+    from anabranch.broker.metadata.metadata_cache import ClusterImage
+    from anabranch.broker.node.app import Node
     from anabranch.controller.zk.session import ZkSession
 
 SIZES: Final = (100, 1000, 5000)

@@ -20,7 +20,7 @@ from unittest.mock import patch
 
 from anabranch.broker.handlers import produce
 from anabranch.broker.storage import validation
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from anabranch.protocol.records.batch import HEADER_BYTES, read_header
 from anabranch.protocol.records.batch_builder import BatchBuilder
@@ -61,7 +61,7 @@ def believing() -> Iterator[None]:
         latest: int = header.max_timestamp
         return latest
 
-    with patch.object(validation, "_check_records", believed), patch.object(produce, "is_long", lambda _: False):
+    with patch.object(validation, "_check_records", believed), patch.object(produce, "needs_yielding", lambda _: False):
         yield
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from anabranch import Consumer, ConsumerRecord, Producer
-from anabranch.demo.children import Child, Line
-from anabranch.waits import END
+from anabranch.demo.child_process import Child, Line
+from anabranch.runtime.task_dump import END
 
 READY_TIMEOUT_S = 60.0
 QUIET_S = 60.0
@@ -38,7 +38,7 @@ class Instance:
         self.status: Line = {}
         """What it said last of itself."""
         self.log_path = directory / f"{name}.log"
-        words = ["anabranch.main", "streams", topology, "--bootstrap-servers", bootstrap, "--log-level", log_level]
+        words = ["anabranch.cli.main", "streams", topology, "--bootstrap-servers", bootstrap, "--log-level", log_level]
         words += ["--application-id", application_id, "--state-dir", str(directory / name)]
         for setting, value in (settings or {}).items():
             words += ["--set", f"{setting}={value}"]

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from anabranch.broker.storage.cleaner import Cleaning, dirt_of
+from anabranch.broker.storage.cleaner import Cleaning, cleanable_part
 from anabranch.broker.storage.files import Files
-from anabranch.broker.storage.inspection import Inspected
+from anabranch.broker.storage.inspection import InspectedRecords
 from anabranch.broker.storage.log import LogSettings, PartitionLog
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.broker.storage.os_files import OsFiles
@@ -106,7 +106,7 @@ def log_table(batch: bytes, directory: Path) -> list[Figure]:
     for name, files, floor in kinds:
         log = PartitionLog.open(files, "t-0", LogSettings(), 0)
         floor_us = each_us(BATCHES, floor)
-        looked_at = Inspected(read_header(batch).max_timestamp)  # what that takes is `inspection`'s question
+        looked_at = InspectedRecords(read_header(batch).max_timestamp)  # what that takes is `inspection`'s question
         append_us = each_us(
             BATCHES,
             lambda log=log, found=looked_at: log.append_as_leader(batch, leader_epoch=1, now_ms=1, found=found),  # type: ignore[misc]
@@ -202,7 +202,7 @@ def opening_table(batch: bytes, directory: Path, log_bytes: int = LOG_BYTES) -> 
         rows=rows,
         note="after a crash, what was not flushed is read; without a checkpoint, everything is",
     )
-    steps_ms = sorted(step_times_ms(Cleaning(files, again, dirt_of(again, again.log_end_offset, 1), 1)))
+    steps_ms = sorted(step_times_ms(Cleaning(files, again, cleanable_part(again, again.log_end_offset, 1), 1)))
     reading = f"read it all, {took_ms['no checkpoint']:.0f} ms"
     mib_per_second = log_bytes / 2**20 / sum(steps_ms) * 1e3
     return [

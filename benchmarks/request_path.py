@@ -19,16 +19,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from anabranch.broker.connection import BrokerConnection
-from anabranch.broker.peer import Peer
+from anabranch.broker.authorization.peer import Peer
+from anabranch.broker.network.connection import BrokerConnection
 from anabranch.clients.admin import Admin, NewTopic
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol import codec
 from anabranch.protocol.acls import Acl, Operation, PatternType, Permission, ResourcePattern, ResourceType
 from anabranch.protocol.apis.fetch import FetchRequest
 from anabranch.protocol.apis.produce import ProduceRequest
 from anabranch.protocol.connection import ClientConnection, ServerConnection, decode_request, encode_response
-from anabranch.running import settle_memory
+from anabranch.runtime.runner import freeze_memory
 from benchmarks.latency import VERSIONS, small_fetch, small_produce
 from benchmarks.report import Figure, console, summary, table, times, working
 
@@ -211,7 +211,7 @@ async def opened(cluster: Cluster, messages: list[Any]) -> list[Path]:
         connection.connection_made(sink)
         paths.append(Path(node, connection, sink, message))
     await paths[0].whole_us(50)
-    settle_memory()
+    freeze_memory()
     return paths
 
 

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from anabranch import Admin, NewTopic, Producer
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
 from anabranch.controller.zk.session import Check, Op
 from anabranch.protocol import linear_hashing

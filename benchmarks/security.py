@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from anabranch import Admin
-from anabranch.clients.certificates import Authority
+from anabranch.clients.certificates import CertificateAuthority
 from anabranch.clients.connection import Connection
 from anabranch.clients.security_config import make_security
-from anabranch.processes import free_ports
+from anabranch.cluster.processes import free_ports
 from benchmarks.peers import running
 from benchmarks.report import Figure, median, summary, table, times, working
 from benchmarks.throughput import RECORD, RECORDS, consumed_per_s, create_topic, produced_per_s
@@ -82,7 +82,7 @@ class Cost:
 
 def properties_of(directory: Path) -> dict[str, str]:
     """What both brokers are given, in Kafka's names; the certificates are written."""
-    authority = Authority()
+    authority = CertificateAuthority()
     issued = authority.issue([("CN", "broker")], ["localhost", "127.0.0.1"])
     (directory / "ca.pem").write_bytes(authority.certificate)
     (directory / "broker.pem").write_bytes(issued.key + issued.certificate + issued.chain)

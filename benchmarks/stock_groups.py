@@ -280,7 +280,7 @@ def audit(folder: Path) -> int:
     words = ["--deliveries", str(folder / "handed.jsonl"), "--out", str(folder / "audited")]
     for file in sorted(folder.glob("sent-*.jsonl")):
         words += ["--sent", str(file)]
-    code = subprocess.run([sys.executable, "-m", "anabranch.main", "audit", *words]).returncode
+    code = subprocess.run([sys.executable, "-m", "anabranch.cli.main", "audit", *words]).returncode
     if not list(folder.glob("audited/**/report.html")):
         raise RuntimeError(f"the audit ended with {code} before it had judged")
     return code

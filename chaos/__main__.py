@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from anabranch.broker.personas.persona import VERSIONS
+from anabranch.broker.profiles.profile import VERSIONS
 from anabranch.chaos import disk, nodes
 from anabranch.chaos.audited import AuditCompanion, AuditFailed
 from anabranch.chaos.control import SOCKET_NAME
@@ -26,9 +26,9 @@ from anabranch.chaos.members import MemberFailed
 from anabranch.chaos.nodes import FoundNode, NotFound
 from anabranch.chaos.proxy import ANYBODY
 from anabranch.chaos.session import NoSession
+from anabranch.cluster.control_socket import OrderRefused, send_order
+from anabranch.cluster.process_registry import start_node
 from anabranch.controller.failpoints import STEPS
-from anabranch.door import Refused, order
-from anabranch.launched import start_node
 
 Command = Callable[[argparse.Namespace], Awaitable[int]]
 APIS: Final = {
@@ -143,31 +143,31 @@ async def break_link(options: argparse.Namespace) -> int:
         details["api_key"] = APIS[options.api]
     if options.direction != "both":
         details["direction"] = options.direction
-    begun = await order(options.at, "begin", **details)
+    begun = await send_order(options.at, "begin", **details)
     say(f"began: {begun['what']}")
     if options.seconds:
         await asyncio.sleep(options.seconds)
-        ended = await order(options.at, "end", fault=begun["fault"])
+        ended = await send_order(options.at, "end", fault=begun["fault"])
         say(f"ended: {ended['what']}, met {ended['hits']} times")
     return 0
 
 
 async def heal(options: argparse.Namespace) -> int:
     """End all link faults."""
-    say(f"ended {(await order(options.at, 'heal'))['count']} link faults")
+    say(f"ended {(await send_order(options.at, 'heal'))['count']} link faults")
     return 0
 
 
 async def reset(options: argparse.Namespace) -> int:
     """Reset the connections of a link once."""
-    answer = await order(options.at, "reset", source=options.source, target=options.target)
+    answer = await send_order(options.at, "reset", source=options.source, target=options.target)
     say(f"reset {answer['count']} connections {options.source} -> {options.target}")
     return 0
 
 
 async def links(options: argparse.Namespace) -> int:
     """List the links that pass the proxy, and the faults on them."""
-    answer = await order(options.at, "links")
+    answer = await send_order(options.at, "links")
     for source, target, count in answer["links"]:
         say(f"{source} -> {target}: {count} connections")
     for line in answer["faults"]:
@@ -264,9 +264,9 @@ async def run(options: argparse.Namespace) -> int:
 
 async def long_run(options: argparse.Namespace) -> int:
     """Run a marathon, and print its verdict."""
-    from anabranch.chaos.marathon import Course, marathon, report
+    from anabranch.chaos.marathon import MarathonPlan, marathon, report
 
-    course = Course(records=options.records, resizes=options.resizes, seed=options.seed, faults=options.faults)
+    course = MarathonPlan(records=options.records, resizes=options.resizes, seed=options.seed, faults=options.faults)
     async with audit_of(options.audit, "marathon") as companion:
         if companion is not None:
             course = replace(course, audit=companion.audit_topic)
@@ -434,7 +434,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = Commands().parser.parse_args(arguments)
     try:
         status: int = asyncio.run(options.function(options))
-    except (NotFound, NoSession, Refused, disk.TooLarge, AuditFailed, MemberFailed, OSError) as error:
+    except (NotFound, NoSession, OrderRefused, disk.TooLarge, AuditFailed, MemberFailed, OSError) as error:
         sys.stderr.write(f"chaos: {error}\n")
         return 2
     except KeyboardInterrupt:

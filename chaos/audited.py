@@ -133,7 +133,7 @@ class AuditCompanion:
         out = ["--out", str(self._directory / name)]
         with self._log(name).open("ab") as log_file:
             return await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "anabranch.main", "audit", *common, *out, *words),
+                *(sys.executable, "-m", "anabranch.cli.main", "audit", *common, *out, *words),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log_file,
                 stderr=log_file,
@@ -157,10 +157,10 @@ class AuditCompanion:
         return self._directory / f"{name}.log"
 
     def _compare(self) -> Comparison:
-        from anabranch.audit import gather
+        from anabranch.audit import results
         from anabranch.spark_jobs import violations
 
-        told = [json.loads((self._of(name) / gather.VERDICT).read_text()) for name in (STREAM, BATCH)]
+        told = [json.loads((self._of(name) / results.VERDICT).read_text()) for name in (STREAM, BATCH)]
         lines = [
             sorted(json.dumps(story, sort_keys=True) for story in violations.read(self._of(name) / "violations"))
             for name in (STREAM, BATCH)
@@ -169,7 +169,7 @@ class AuditCompanion:
 
     def _report(self) -> None:
         """Write the report of the stream, with how it kept up and whether the batch job agrees."""
-        from anabranch.audit import gather, report
+        from anabranch.audit import report, results
         from anabranch.audit.findings import read_events
         from anabranch.spark_jobs.audit import Target
         from anabranch.spark_jobs.scope import Scope
@@ -177,7 +177,7 @@ class AuditCompanion:
         assert self.comparison is not None
         target = Target(self._servers, self.audit_topic, self._of(STREAM), Scope(self._topic))
         moments = read_events(self._directory / EVENTS)
-        findings = gather.of_stream(target, self.comparison.stream["verdict"], moments)
+        findings = results.of_stream(target, self.comparison.stream["verdict"], moments)
         agree = "with the same result" if self.comparison.equal else "with ANOTHER result"
         findings.how = f"while it happened, and once more as a batch job {agree}"
         report.write(self._directory / REPORT, findings)

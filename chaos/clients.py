@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from anabranch import Admin, Consumer, PartitionKeyRebalanceListener, Producer
 from anabranch.chaos.history import Begun, Callback, Commit, Delivery, Died, History, Place, Send
-from anabranch.clients.consumer.group_session import GroupSession
+from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
 from anabranch.clients.consumer.progress import PartitionProgress
 from anabranch.clients.producer.queues import RecordMetadata
 from anabranch.clients.security import SecurityArguments
@@ -299,7 +299,7 @@ class Reader(PartitionKeyRebalanceListener):
 @contextlib.contextmanager
 def watching() -> Iterator[None]:
     """Let readers see where their consumers begin and what they commit, which the public interface does not tell."""
-    seek, commit = PartitionProgress.seek, GroupSession.commit
+    seek, commit = PartitionProgress.seek, ClassicGroupSession.commit
 
     def seen_seek(progress: PartitionProgress, offset: int) -> None:
         seek(progress, offset)
@@ -307,7 +307,7 @@ def watching() -> Iterator[None]:
         if reader is not None:
             reader.begin((progress.partition.topic, progress.partition.partition), offset)
 
-    async def seen_commit(session: GroupSession, offsets: Mapping[TopicPartition, int]) -> None:
+    async def seen_commit(session: ClassicGroupSession, offsets: Mapping[TopicPartition, int]) -> None:
         reader = _reader.get()
         if reader is None or not offsets:
             await commit(session, offsets)
@@ -317,12 +317,12 @@ def watching() -> Iterator[None]:
             await commit(session, offsets)
 
     PartitionProgress.seek = seen_seek  # type: ignore[method-assign,assignment]
-    GroupSession.commit = seen_commit  # type: ignore[method-assign,assignment]
+    ClassicGroupSession.commit = seen_commit  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:
         PartitionProgress.seek = seek  # type: ignore[method-assign]
-        GroupSession.commit = commit  # type: ignore[method-assign]
+        ClassicGroupSession.commit = commit  # type: ignore[method-assign]
 
 
 class Operator:

@@ -16,17 +16,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from anabranch.broker.listeners import Listener
+from anabranch.broker.config.listeners import Listener
 from anabranch.chaos import session
 from anabranch.chaos.control import SOCKET_NAME, Control
 from anabranch.chaos.proxy import Proxy
 from anabranch.clients.security import SecurityArguments
 from anabranch.clients.security_config import make_security
-from anabranch.ensemble import LocalEnsemble
-from anabranch.launched import LauncherDoor
-from anabranch.lifetime import Startable
-from anabranch.processes import FIRST_CONTROLLER_ID, SMALL_CLUSTER, NodeProcess, free_ports, known_brokers
-from anabranch.running import StopSignal
+from anabranch.cluster.ensemble import LocalEnsemble
+from anabranch.cluster.process_registry import LauncherSocket
+from anabranch.cluster.processes import FIRST_CONTROLLER_ID, SMALL_CLUSTER, NodeProcess, free_ports, known_brokers
+from anabranch.runtime.runner import StopSignal
+from anabranch.runtime.startable import Startable
 
 HOST: Final = "127.0.0.1"
 CONVERGE_TIMEOUT_S: Final = 60.0
@@ -63,7 +63,7 @@ class ChaosCluster(Startable):
     controller_count: int = 0
     zookeeper_count: int = 3
     properties: Mapping[str, str] = field(default_factory=dict)
-    module: str = "anabranch.main"
+    module: str = "anabranch.cli.main"
     log_level: str = "info"
     access: SecurityArguments = field(default_factory=SecurityArguments)
     """How clients are let in, and nodes by each other: `LOGIN`, or as anybody."""
@@ -195,7 +195,7 @@ async def serve(directory: Path, *, brokers: int, controllers: int, zookeepers: 
     stop = StopSignal()
     async with ChaosCluster(directory, brokers, controllers, zookeepers) as cluster:
         control = Control(cluster.proxy)
-        door = LauncherDoor(cluster, say)
+        door = LauncherSocket(cluster, say)
         await control.listen(directory / SOCKET_NAME)
         await door.open()
         say(f"ready bootstrap={cluster.bootstrap_servers} zookeeper={cluster.zookeeper} at={directory}")

@@ -12,12 +12,12 @@ from collections import Counter
 from typing import Any, Final
 
 from anabranch.chaos.proxy import ANYBODY, KINDS, LinkFault, Proxy
-from anabranch.door import Door, Refused
+from anabranch.cluster.control_socket import ControlSocket, OrderRefused
 
 SOCKET_NAME: Final = "proxy.control"
 
 
-class Control(Door):
+class Control(ControlSocket):
     """The listening side, next to a proxy."""
 
     def __init__(self, proxy: Proxy) -> None:
@@ -62,4 +62,6 @@ class Control(Door):
         """Raise ValueError for a fault on a link that cannot exist."""
         for end, known in ((source, self._proxy.sources), (target, self._proxy.targets)):
             if end not in known:
-                raise Refused(f"no link passes here of which an end is called {end!r}; there are {', '.join(known)}")
+                raise OrderRefused(
+                    f"no link passes here of which an end is called {end!r}; there are {', '.join(known)}"
+                )

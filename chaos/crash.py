@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from anabranch.chaos.session import active_controller, resign_active_controller
-from anabranch.processes import SMALL_CLUSTER, NodeProcess, free_ports
+from anabranch.cluster.processes import SMALL_CLUSTER, NodeProcess, free_ports
 
 HOST: Final = "127.0.0.1"
 FIRST_ID: Final = 900

@@ -17,9 +17,9 @@ from anabranch.chaos import disk
 from anabranch.chaos.proxy import CLIENT, LinkFault
 from anabranch.chaos.scene import LOOKING_FAILED, Scene, hands_on
 from anabranch.chaos.session import NoSession, active_controller, resign_active_controller
+from anabranch.cluster.processes import FIRST_CONTROLLER_ID, NodeFailed
+from anabranch.cluster.zookeeper import ZooKeeperUnavailable
 from anabranch.controller.failpoints import STEPS
-from anabranch.processes import FIRST_CONTROLLER_ID, NodeFailed
-from anabranch.zookeeper import ZooKeeperUnavailable
 
 ALTER_PARTITION: Final = 56
 ELECTION_TRIES: Final = 8
@@ -278,7 +278,7 @@ async def reset(scene: Scene) -> str | None:
 
 
 @fault("lose ZooKeeper")
-async def lose_zookeeper(scene: Scene) -> str | None:
+async def lose_zookeeper_connection(scene: Scene) -> str | None:
     """Cut a node off from ZooKeeper, for shorter or longer than its session lasts."""
     victim = await scene.victim()
     if victim is None:

@@ -23,12 +23,12 @@ from typing import Final
 
 from anabranch import Admin, Consumer, NewTopic, Producer
 from anabranch.chaos import session
-from anabranch.chaos.companion import Companion, forget_audit, partitions
+from anabranch.chaos.audit_companion import AuditCompanionProcess, forget_audit, partitions
 from anabranch.chaos.ledger import Ledger
 from anabranch.chaos.session import NoSession
 from anabranch.clients.clock import wall_clock_ms
-from anabranch.ensemble import LocalEnsemble
-from anabranch.processes import ProcessCluster
+from anabranch.cluster.ensemble import LocalEnsemble
+from anabranch.cluster.processes import ProcessCluster
 from anabranch.protocol.errors import KafkaError
 from anabranch.report.timeline import Moment
 
@@ -56,7 +56,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class MarathonPlan:
     """The parameters of a marathon."""
 
     records: int = 10_000_000
@@ -77,7 +77,7 @@ class Course:
 class Outcome:
     """The outcome of a marathon."""
 
-    course: Course
+    course: MarathonPlan
     ledger: Ledger
     acknowledged: int
     missing: int
@@ -97,10 +97,10 @@ class Outcome:
 class Runner:
     """The state that writers, readers and faults share."""
 
-    course: Course
+    course: MarathonPlan
     cluster: ProcessCluster
     say: Say
-    companion: Companion | None = None
+    companion: AuditCompanionProcess | None = None
     ledger: Ledger = field(default_factory=Ledger)
     sent: int = 0
     acknowledged: dict[bytes, int] = field(default_factory=dict)
@@ -397,7 +397,7 @@ def report(outcome: Outcome) -> Iterator[str]:
 
 
 async def marathon(
-    course: Course, *, say: Say, companion: Companion | None = None, directory: Path | None = None
+    course: MarathonPlan, *, say: Say, companion: AuditCompanionProcess | None = None, directory: Path | None = None
 ) -> Outcome:
     """Start the cluster, run, end it. `directory` keeps what the nodes wrote and logged; without one it is removed."""
     with contextlib.ExitStack() as stack:

@@ -28,7 +28,7 @@ from anabranch.chaos.checkers.order import b1_key_order
 from anabranch.chaos.checkers.shared import at
 from anabranch.chaos.clients import TOPIC
 from anabranch.chaos.history import Delivery, History, Place, Send
-from anabranch.zookeeper import dying_with_us
+from anabranch.cluster.zookeeper import die_with_parent
 
 SIZE: Final = 2
 AGAIN_S: Final = 0.5
@@ -91,7 +91,7 @@ class MemberGroup:
         with self.log.open("ab") as log_file:
             try:
                 return await asyncio.create_subprocess_exec(
-                    *dying_with_us(), *self._words, stdin=asyncio.subprocess.DEVNULL, stdout=log_file, stderr=log_file
+                    *die_with_parent(), *self._words, stdin=asyncio.subprocess.DEVNULL, stdout=log_file, stderr=log_file
                 )
             except OSError as error:
                 raise MemberFailed(f"{self._words[0]} cannot be run: {error}") from None
@@ -189,7 +189,7 @@ class MemberGroup:
         if lost:
             yield f"{self.name}: {len(lost)} acknowledged records were handed to nobody, such as {lost[:3]}"
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """One line about the group."""
         again = len(self.deliveries) - len(self._handed)
         return (

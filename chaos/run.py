@@ -22,22 +22,23 @@ from pathlib import Path
 from typing import Final
 
 from anabranch import Admin, NewTopic
-from anabranch.chaos import archive, checkers, sharers
+from anabranch.chaos import archive, checkers
+from anabranch.chaos import share_readers as sharers
 from anabranch.chaos.archive import ClusterHistory
+from anabranch.chaos.audit_companion import AuditCompanionProcess, moments
 from anabranch.chaos.clients import CLIENT_FAILURES, GROUP, TOPIC, Operator, Reader, Record, Writer, watching
 from anabranch.chaos.cluster import LOGIN, ChaosCluster
-from anabranch.chaos.companion import Companion, moments
 from anabranch.chaos.faults import FAULTS, Fired
 from anabranch.chaos.history import Place
 from anabranch.chaos.members import MemberGroup, write_sent
 from anabranch.chaos.scene import Scene
-from anabranch.chaos.sharers import SharedTopic
+from anabranch.chaos.share_readers import SharedTopic
 from anabranch.clients.group_admin import committed_offsets, describe_group
 from anabranch.clients.security import SecurityArguments
+from anabranch.cluster.processes import NodeFailed
 from anabranch.controller.model import LeaderAndIsr
 from anabranch.controller.zk.kazoo_session import open_kazoo
 from anabranch.controller.zk.session import ZkError
-from anabranch.processes import NodeFailed
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +120,9 @@ class Verdict:
 class ChaosRun:
     """One run on one cluster."""
 
-    def __init__(self, plan: Plan, cluster: ChaosCluster, *, say: Say, companion: Companion | None = None) -> None:
+    def __init__(
+        self, plan: Plan, cluster: ChaosCluster, *, say: Say, companion: AuditCompanionProcess | None = None
+    ) -> None:
         self.plan = plan
         self.cluster = cluster
         self.history = ClusterHistory(complete=False)
@@ -439,7 +442,7 @@ def report(verdict: Verdict) -> Iterator[str]:
         f"{len(history.sends)} records sent, {acked} acknowledged, {len(history.deliveries)} deliveries, "
         f"{len(record.resizes)} resizes, {verdict.restarts} restarts of readers, {verdict.elapsed_s:.0f} s"
     )
-    yield from (one.told() for one in verdict.members)
+    yield from (one.summary() for one in verdict.members)
     if verdict.shared is not None:
         yield verdict.shared.told()
     if lags:
@@ -454,8 +457,8 @@ async def chaos(
     *,
     say: Say,
     directory: Path | None = None,
-    module: str = "anabranch.main",
-    companion: Companion | None = None,
+    module: str = "anabranch.cli.main",
+    companion: AuditCompanionProcess | None = None,
     login: bool = False,
     kafka: str | None = None,
 ) -> Verdict:

@@ -18,9 +18,9 @@ from anabranch.chaos.clients import CLIENT_FAILURES, TOPIC, Reader
 from anabranch.chaos.cluster import ChaosCluster
 from anabranch.chaos.members import MemberGroup
 from anabranch.chaos.session import active_controller
-from anabranch.chaos.sharers import SHARED, SharedTopic
+from anabranch.chaos.share_readers import SHARED, SharedTopic
+from anabranch.cluster.processes import NodeFailed
 from anabranch.controller.zk.session import ZkError
-from anabranch.processes import NodeFailed
 
 RESTART_S: Final = 60.0
 LOOKING_FAILED: Final = (ZkError, OSError, TimeoutError)

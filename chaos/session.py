@@ -41,7 +41,7 @@ def password_of(session_id: int) -> bytes:
     return found
 
 
-class _TakenBack(Exception):
+class _SessionReclaimed(Exception):
     """The victim had reconnected, and so owned its session again, before it was closed."""
 
 
@@ -55,7 +55,7 @@ async def expire(hosts: str, session_id: int) -> None:
                 if await _take_over_and_close(host, int(port), session_id) or told:
                     return
             problem = "it is over, or has another password"
-        except _TakenBack:
+        except _SessionReclaimed:
             problem, told = "it was taken back each time", True  # unless only the answer was lost
         except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
             problem = f"{server}: {error!r}"
@@ -79,7 +79,7 @@ async def _take_over_and_close(host: str, port: int, session_id: int) -> bool:
         try:
             await _read_message(reader)
         except (OSError, asyncio.IncompleteReadError):
-            raise _TakenBack from None
+            raise _SessionReclaimed from None
         return True
     finally:
         writer.close()

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from anabranch.chaos.share_session import PartitionId, Saying, SharedRecord, ShareSession, Verdict, check
+from anabranch.chaos.share_session import Acknowledgement, PartitionId, SharedRecord, ShareSession, Verdict, check
 from anabranch.clients.connection import Connection
 from anabranch.clients.security import Security
 from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
@@ -160,9 +160,9 @@ class ShareMember:
             await asyncio.sleep(self._heartbeat_s)
         return got
 
-    async def say(self, sayings: Iterable[Saying], *, later: bool = False) -> None:
+    async def acknowledge(self, sayings: Iterable[Acknowledgement], *, later: bool = False) -> None:
         """Say what becomes of records; `later` with the next fetch. Raises what went wrong, once all were told."""
-        by_session: dict[ShareSession, list[Saying]] = defaultdict(list)
+        by_session: dict[ShareSession, list[Acknowledgement]] = defaultdict(list)
         for one in sayings:
             if one.record.session.lives:
                 by_session[one.record.session].append(one)
@@ -171,10 +171,10 @@ class ShareMember:
         failed: BaseException | None = None
         for session, ones in by_session.items():
             if later and Verdict.RENEW not in {one.verdict for one in ones}:
-                session.say_later(ones)
+                session.acknowledge_later(ones)
                 continue
             try:
-                await session.say(ones)
+                await session.acknowledge(ones)
             except FAILURES as error:
                 failed = error
         if failed is not None:

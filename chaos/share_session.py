@@ -51,7 +51,7 @@ class SharedRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Saying:
+class Acknowledgement:
     """What is said of a record, and who wants to hear whether that holds: True, False, or None if nobody knows."""
 
     record: SharedRecord
@@ -73,7 +73,7 @@ class ShareSession:
         self._topic = topic
         self._epoch = 0
         self._partitions: set[PartitionId] = set()
-        self._to_say: list[Saying] = []
+        self._to_say: list[Acknowledgement] = []
 
     @property
     def lives(self) -> bool:
@@ -103,11 +103,11 @@ class ShareSession:
         self._to_say = []
         await self._connection.close()
 
-    def say_later(self, sayings: Iterable[Saying]) -> None:
+    def acknowledge_later(self, sayings: Iterable[Acknowledgement]) -> None:
         """Say this with the next fetch."""
         self._to_say += sayings
 
-    async def say(self, sayings: list[Saying]) -> None:
+    async def acknowledge(self, sayings: list[Acknowledgement]) -> None:
         """Say this now. Raises what goes wrong."""
         said = _by_partition(sayings)
         request = share_acknowledge.ShareAcknowledgeRequest(
@@ -165,7 +165,7 @@ class ShareSession:
         _settle(sayings, {where: row.acknowledge_error_code for where, row in _rows(response).items()})
         return response
 
-    async def _ask(self, request: Any, sayings: list[Saying]) -> Any:
+    async def _ask(self, request: Any, sayings: list[Acknowledgement]) -> Any:
         """The answer to a request, which ends the session where it is refused. Raises what went wrong."""
         try:
             response = await self._connection.call(request)
@@ -209,14 +209,14 @@ def _by_topic(partitions: Iterable[PartitionId]) -> list[tuple[bytes, list[int]]
     return list(found.items())
 
 
-def _by_partition(sayings: Iterable[Saying]) -> dict[PartitionId, list[Saying]]:
-    found: dict[PartitionId, list[Saying]] = defaultdict(list)
+def _by_partition(sayings: Iterable[Acknowledgement]) -> dict[PartitionId, list[Acknowledgement]]:
+    found: dict[PartitionId, list[Acknowledgement]] = defaultdict(list)
     for one in sayings:
         found[one.record.where].append(one)
     return found
 
 
-def _batches(sayings: Iterable[Saying], api: Any) -> list[Any]:
+def _batches(sayings: Iterable[Acknowledgement], api: Any) -> list[Any]:
     """Neighbours in one batch, with a type for each."""
     batches: list[Any] = []
     for one in sorted(sayings, key=lambda saying: saying.record.offset):
@@ -231,7 +231,7 @@ def _batches(sayings: Iterable[Saying], api: Any) -> list[Any]:
     return batches
 
 
-def _settle(sayings: Iterable[Saying], codes: dict[PartitionId, int], otherwise: bool | None = None) -> None:
+def _settle(sayings: Iterable[Acknowledgement], codes: dict[PartitionId, int], otherwise: bool | None = None) -> None:
     for one in sayings:
         code = codes.get(one.record.where)
         if code is None:

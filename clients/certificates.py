@@ -92,7 +92,7 @@ def _der_length(length: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Issued:
+class IssuedCertificate:
     """A certificate and its key, as PEM; `chain` has the authority's behind it."""
 
     certificate: bytes
@@ -108,7 +108,7 @@ class Issued:
         return pkcs12.serialize_key_and_certificates(name.encode(), key, own, others, sealing)
 
 
-class Authority:
+class CertificateAuthority:
     """A certificate authority for a local cluster."""
 
     def __init__(self, name: str = "Anabranch local authority", *, now: datetime.datetime | None = None) -> None:
@@ -136,7 +136,7 @@ class Authority:
         """What clients and brokers are given to trust, as PEM."""
         return pem([self._own])
 
-    def issue(self, names: Sequence[tuple[str, str]], hosts: Sequence[str] = ()) -> Issued:
+    def issue(self, names: Sequence[tuple[str, str]], hosts: Sequence[str] = ()) -> IssuedCertificate:
         """A certificate for a broker, with its hosts, or a user.
 
         Args:
@@ -154,7 +154,7 @@ class Authority:
             builder = builder.add_extension(x509.SubjectAlternativeName([_general(one) for one in hosts]), False)
         certificate = builder.sign(self._key, hashes.SHA256())
         raw = key.private_bytes(serialization.Encoding.PEM, _PRIVATE, serialization.NoEncryption())
-        return Issued(pem([certificate]), raw, self.certificate)
+        return IssuedCertificate(pem([certificate]), raw, self.certificate)
 
     def _builder(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
         return (

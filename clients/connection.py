@@ -25,8 +25,8 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from anabranch.clients.authentication import NotAuthenticated, log_in
-from anabranch.clients.landing import landing_here
+from anabranch.clients.authentication import AuthenticationFailed, log_in
+from anabranch.clients.receive_buffer import thread_receive_buffer
 from anabranch.clients.timer import Timer
 from anabranch.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from anabranch.protocol.connection import CLIENT_SOFTWARE, ClientConnection
@@ -68,7 +68,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, *, client_id: str | None, request_timeout_ms: int, software_name: str = CLIENT_SOFTWARE) -> None:
         self._loop = asyncio.get_running_loop()
-        self._core = ClientConnection(client_id, landing=landing_here())
+        self._core = ClientConnection(client_id, landing=thread_receive_buffer())
         self._request_timeout_s = request_timeout_ms / 1000
         self._software_name = software_name
         self._transport: asyncio.Transport | None = None
@@ -100,7 +100,7 @@ class Connection(asyncio.BufferedProtocol):
         A node that is connected to by NODE_SOFTWARE serves what is for nodes, whatever it shows to clients.
 
         Raises ConnectionError if no process listens there, TimeoutError if it does not answer within the two times,
-        NotAuthenticated if it does not let us in, or is not who it should be.
+        AuthenticationFailed if it does not let us in, or is not who it should be.
         """
         loop = asyncio.get_running_loop()
         connection: Connection | None = None
@@ -121,10 +121,10 @@ class Connection(asyncio.BufferedProtocol):
         except TimeoutError as late:
             _abort(connection)
             raise TimeoutError(f"{host}:{port} did not answer within {connect_timeout_ms} ms") from late
-        except (NotAuthenticated, ssl.SSLError) as refused:
+        except (AuthenticationFailed, ssl.SSLError) as refused:
             _abort(connection)
             what = getattr(refused, "verify_message", "") or getattr(refused, "reason", "") or refused
-            raise NotAuthenticated(f"{host}:{port}: {what}") from refused
+            raise AuthenticationFailed(f"{host}:{port}: {what}") from refused
         except OSError as error:
             _abort(connection)
             hint = _hint(connection, security)
@@ -237,7 +237,7 @@ class Connection(asyncio.BufferedProtocol):
         self._write(chunks)
 
     async def _log_in(self, security: Security) -> None:
-        """Log in, and see to it that this is done again in time. Raises NotAuthenticated, ConnectionError."""
+        """Log in, and see to it that this is done again in time. Raises AuthenticationFailed, ConnectionError."""
         again_s = await log_in(security, self._call_at_once)
         if again_s is not None and self._lost is None:
             self._login = self._loop.call_later(again_s, self._begin_login, security)

@@ -38,11 +38,20 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
-from anabranch.clients.authentication import NotAuthenticated
+from anabranch.clients.authentication import AuthenticationFailed
 from anabranch.clients.config import NetworkConfig
 from anabranch.clients.connection import Connection
+from anabranch.clients.connection_pool import (
+    DATA,
+    GROUP,
+    JOIN,
+    MORE_DATA,
+    POSITION_CHANNELS,
+    POSITIONS,
+    Address,
+    ConnectionPool,
+)
 from anabranch.clients.coordinators import Coordinators
-from anabranch.clients.links import DATA, GROUP, JOIN, MORE_DATA, POSITION_CHANNELS, POSITIONS, Address, Links
 from anabranch.clients.metadata import NO_LEADER, REFUSED_FOR_GOOD, ClusterMetadata
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -66,7 +75,7 @@ class Network:
         self.metadata = ClusterMetadata()
         self._rng = rng
         self._loop = asyncio.get_running_loop()
-        self._links = Links(config, rng, address_of=self._address_of, on_failure=self.request_refresh)
+        self._links = ConnectionPool(config, rng, address_of=self._address_of, on_failure=self.request_refresh)
         self._coordinators = Coordinators(self)
         self._topics: dict[str, None] = {}
         self._all_topics = False
@@ -83,17 +92,17 @@ class Network:
     async def start(self) -> None:
         """Find a node that answers and learn the cluster from it.
 
-        Raises ConnectionError if no node answers in time, and NotAuthenticated at once if one does not let us in.
+        Raises ConnectionError if no node answers in time, and AuthenticationFailed at once if one does not let us in.
         Logs that it waits, once, if that takes longer than a moment.
         """
-        patience = self._loop.call_later(QUIET_S, self._tell_of_waiting)
+        patience = self._loop.call_later(QUIET_S, self._log_waiting)
         try:
             await self._find_cluster()
         finally:
             patience.cancel()
         self._plan_refresh(self.config.metadata_max_age_ms)
 
-    def _tell_of_waiting(self) -> None:
+    def _log_waiting(self) -> None:
         names = ", ".join(f"{host}:{port}" for host, port in self.config.bootstrap_servers)
         log.warning("waiting for an answer from %s, up to %g s", names, self.config.bootstrap_timeout_ms / 1000)
 
@@ -104,7 +113,7 @@ class Network:
             error = await self._bootstrap()
             if error is None:
                 break
-            if isinstance(error, NotAuthenticated):
+            if isinstance(error, AuthenticationFailed):
                 raise error  # another attempt would be refused as this one
             failures += 1
             wait_s = self.config.retry_backoff.wait_ms(failures, self._rng) / 1000
@@ -224,10 +233,10 @@ class Network:
         """The open connection to a node. None if there is none yet: then an attempt is under way, or waits its time."""
         return self._links.ready(node_id, channel)
 
-    def obstacle(self, topic: str, index: int) -> str:
+    def error_for(self, topic: str, index: int) -> str:
         """What keeps a partition's leader from being asked, in words; empty if nothing is known of it."""
         known = self.metadata.obstacle(topic, index)
-        return known or self._links.trouble(self.metadata.leader(topic, index), DATA)
+        return known or self._links.last_error(self.metadata.leader(topic, index), DATA)
 
     async def connection(self, node_id: int, *, channel: int = DATA) -> Connection:
         """The connection to a node; `ConnectionError` when it cannot be reached now."""
@@ -392,7 +401,7 @@ class Network:
     def _nodes_by_preference(self) -> list[int]:
         nodes = list(self.metadata.nodes)
         self._rng.shuffle(nodes)
-        return sorted(nodes, key=self._links.reluctance)
+        return sorted(nodes, key=self._links.backoff_ms)
 
     def _metadata_request(self) -> MetadataRequest:
         asked = None if self._all_topics else [MetadataRequestTopic(name=topic) for topic in self._topics]

@@ -88,22 +88,22 @@ class ScramLogin:
         if self._verifier is None:
             return self._proof(answer.decode(errors="replace"))
         if not hmac.compare_digest(answer.partition(b",")[0], b"v=" + base64.b64encode(self._verifier)):
-            raise _not_believed("its signature is wrong: it does not know the password")
+            raise _server_not_verified("its signature is wrong: it does not know the password")
         return None
 
     def _proof(self, challenge: str) -> bytes:
         asked = _CHALLENGE.fullmatch(challenge)
         if asked is None:
-            raise _not_believed("its first message is not one of SCRAM")
+            raise _server_not_verified("its first message is not one of SCRAM")
         nonce, iterations = asked["nonce"], int(asked["iterations"])
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
-            raise _not_believed("its nonce does not go on from the client's")
+            raise _server_not_verified("its nonce does not go on from the client's")
         if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
-            raise _not_believed(f"it asks for {iterations} iterations, not {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+            raise _server_not_verified(f"it asks for {iterations} iterations, not {ITERATIONS_MIN} to {ITERATIONS_MAX}")
         try:
             salt = base64.b64decode(asked["salt"], validate=True)
         except ValueError:
-            raise _not_believed("its salt is not base64") from None
+            raise _server_not_verified("its salt is not base64") from None
         salted = hashlib.pbkdf2_hmac(self._digest, self._password, salt, iterations)
         client_key = hmac.digest(salted, b"Client Key", self._digest)
         server_key = hmac.digest(salted, b"Server Key", self._digest)
@@ -115,5 +115,5 @@ class ScramLogin:
         return f"{unproved},p={base64.b64encode(proof).decode()}".encode()
 
 
-def _not_believed(why: str) -> KafkaError:
+def _server_not_verified(why: str) -> KafkaError:
     return KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, f"the broker is not believed: {why}")

@@ -17,7 +17,7 @@ import urllib.parse
 import urllib.request
 from typing import Final
 
-from anabranch.clients.authentication import NotAuthenticated
+from anabranch.clients.authentication import AuthenticationFailed
 
 ANSWER_S: Final = 10.0
 BYTES_MAX: Final = 1 << 20
@@ -43,7 +43,7 @@ class TokenEndpoint:
         self._until_s = 0.0
 
     def __call__(self) -> str:
-        """A token that is good for a while. Raises NotAuthenticated, OSError."""
+        """A token that is good for a while. Raises AuthenticationFailed, OSError."""
         with self._lock:
             if not self._token or time.monotonic() >= self._until_s:
                 self._token, lifetime_s = self._fetched()
@@ -58,12 +58,12 @@ class TokenEndpoint:
             with error:
                 if error.code >= 500:
                     raise ConnectionError(f"{self._url} answers {error.code}") from None
-                raise NotAuthenticated(f"{self._url} gives no token: {error.code} {error.reason}") from None
+                raise AuthenticationFailed(f"{self._url} gives no token: {error.code} {error.reason}") from None
         try:
             told = json.loads(content[:BYTES_MAX])
             token, lifetime_s = told["access_token"], float(told.get("expires_in", 0))
         except (ValueError, TypeError, KeyError, RecursionError):
-            raise NotAuthenticated(f"{self._url} answers without an access_token") from None
+            raise AuthenticationFailed(f"{self._url} answers without an access_token") from None
         if not isinstance(token, str) or not _TOKEN.fullmatch(token):
-            raise NotAuthenticated(f"{self._url} answers with an access_token that is none")
+            raise AuthenticationFailed(f"{self._url} answers with an access_token that is none")
         return token, lifetime_s

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from anabranch.controller import effects, partitions, stamps
+from anabranch.controller import effects, partitions, stamped_topics
 from anabranch.controller.effects import Effect, PartitionWrite
-from anabranch.controller.events import AlterPartitionAsked
+from anabranch.controller.events import AlterPartitionRequested
 from anabranch.controller.follow_ups import IsrChange
 from anabranch.controller.model import Partition, TopicPartition
 from anabranch.controller.requests import RequestBatch
@@ -35,12 +35,14 @@ from anabranch.protocol.wire import ZERO_UUID
 RECOVERING = 1
 
 
-def ask(state: ClusterState, event: AlterPartitionAsked) -> list[Effect]:
+def ask(state: ClusterState, event: AlterPartitionRequested) -> list[Effect]:
     """Write what may be written; the answer follows from the outcome."""
     request = event.request
     broker = state.brokers.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:
-        return [effects.Reply(event.token, AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, topics=[]))]
+        return [
+            effects.SendReply(event.token, AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, topics=[]))
+        ]
     writes: list[PartitionWrite] = []
     refusals: dict[TopicPartition, int] = {}
     asked: list[tuple[bytes, str, tuple[TopicPartition, ...]]] = []
@@ -58,7 +60,7 @@ def ask(state: ClusterState, event: AlterPartitionAsked) -> list[Effect]:
                 writes.append(write)
     change = IsrChange(event.token, refusals, tuple(asked))
     first = [topic_name(state, topic) for topic in request.topics if topic.stamped]
-    return [*stamps.write(state, first), effects.WritePartitions(tuple(writes), "isr", then=change)]
+    return [*stamped_topics.write(state, first), effects.WritePartitions(tuple(writes), "isr", then=change)]
 
 
 def topic_name(state: ClusterState, topic: TopicData) -> str:
@@ -91,7 +93,7 @@ def decide(
     if not eligible(state, isr, row):
         raise KafkaError(ErrorCode.INELIGIBLE_REPLICA if by_id else ErrorCode.OPERATION_NOT_ATTEMPTED)
     if asker == current.leader and set(isr) == set(current.isr) - {asker}:
-        write = partitions.take_out(state, partition, asker)
+        write = partitions.remove_from_isr(state, partition, asker)
         if write is None:
             raise KafkaError(ErrorCode.INELIGIBLE_REPLICA if by_id else ErrorCode.OPERATION_NOT_ATTEMPTED)
         return write
@@ -128,19 +130,19 @@ def written(
     for _, _, named in change.asked:
         for partition in named:
             if partition in state.partitions and partition not in done:
-                batch.tell(partition)
+                batch.add_metadata(partition)
     codes = {**change.refusals, **dict.fromkeys(lost, int(ErrorCode.INVALID_UPDATE_VERSION))}
     topics = [
         TopicDataResult(
             topic_name=name,
             topic_id=topic_id,
             partitions=[_row(state, partition, codes.get(partition, int(ErrorCode.NONE))) for partition in named],
-            stamped=stamps.stands(state, name, topic_id),
+            stamped=stamped_topics.stands(state, name, topic_id),
         )
         for topic_id, name, named in change.asked
     ]
     answer = AlterPartitionResponse(error_code=ErrorCode.NONE, topics=topics)
-    return [*effects_of_write, *batch.flush(), effects.Reply(change.token, answer)]
+    return [*effects_of_write, *batch.flush(), effects.SendReply(change.token, answer)]
 
 
 def has_new_epoch(state: ClusterState, partition: TopicPartition, written: Partition) -> bool:

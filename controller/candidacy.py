@@ -40,12 +40,12 @@ SUSPECT_BYTES: Final = 64 * 1024
 LOSSES_MAX: Final = 5
 
 
-class Deposed(Exception):
+class NoLongerController(Exception):
     """Another controller was elected: this term is over, and nothing of it may be written any more."""
 
 
 @value
-class Term:
+class ControllerTenure:
     """One period in office: its epoch, and the version of /controller_epoch that fences its writes."""
 
     epoch: int
@@ -60,7 +60,7 @@ class Candidacy:
         self._settings = settings
         self._now_ms = now_ms
 
-    async def elect(self) -> Term | None:
+    async def elect(self) -> ControllerTenure | None:
         """Try once to be elected. Returns the term, or None when another node holds office."""
         epoch, version = await self._newest_epoch()
         settings = self._settings
@@ -76,7 +76,7 @@ class Candidacy:
             # The reply to an attempt that succeeded may have been lost: what counts is whose session holds the node.
             if not await self.holds_office() or (await self._newest_epoch())[0] != epoch + 1:
                 return None
-        return Term(epoch + 1, version + 1)
+        return ControllerTenure(epoch + 1, version + 1)
 
     async def holds_office(self, watch: WatchCallback | None = None) -> bool:
         """Whether /controller is this session's."""
@@ -85,9 +85,9 @@ class Candidacy:
 
     async def holder(self, watch: WatchCallback | None = None) -> Stat | None:
         """The stat of /controller, None while there is none; the watch fires when that changes."""
-        return await persistently(lambda: self._session.exists(paths.CONTROLLER, watch))
+        return await retry_connection_loss(lambda: self._session.exists(paths.CONTROLLER, watch))
 
-    async def resign(self, term: Term) -> None:
+    async def resign(self, term: ControllerTenure) -> None:
         """Leave office, so that the next controller need not wait for the session to expire; nothing if it is lost."""
         with contextlib.suppress(ZkError):
             await self._session.multi([Check(paths.CONTROLLER_EPOCH, term.fence), Delete(paths.CONTROLLER)])
@@ -109,14 +109,14 @@ class Candidacy:
     async def _newest_epoch(self) -> tuple[int, int]:
         while True:
             try:
-                data, stat = await persistently(lambda: self._session.get(paths.CONTROLLER_EPOCH))
+                data, stat = await retry_connection_loss(lambda: self._session.get(paths.CONTROLLER_EPOCH))
                 return znodes.decode_controller_epoch(paths.CONTROLLER_EPOCH, data), stat.version
             except NoNode:
                 with contextlib.suppress(NodeExists, ConnectionLoss):
                     await self._session.create(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))
 
 
-async def persistently(ask: Callable[[], Awaitable[T]], *, size_bytes: int = 0) -> T:
+async def retry_connection_loss(ask: Callable[[], Awaitable[T]], *, size_bytes: int = 0) -> T:
     """Ask again after each lost connection, until there is an answer; the session lets each attempt wait for one.
 
     For what may be carried out twice. Raises TooLarge when a request of this size was lost again and again, each time
@@ -132,16 +132,16 @@ async def persistently(ask: Callable[[], Awaitable[T]], *, size_bytes: int = 0) 
                 raise TooLarge(size_bytes=size_bytes) from None
 
 
-async def fenced(session: ZkSession, term: Term, ops: Sequence[Op]) -> list[str | Stat | None]:
+async def fenced(session: ZkSession, term: ControllerTenure, ops: Sequence[Op]) -> list[str | Stat | None]:
     """A transaction of this term. Deposed if the term is over; otherwise the error of the first operation that failed.
 
     After a lost connection it is tried again: the caller finds out from the znode whether the first attempt succeeded.
     """
     guarded = [Check(paths.CONTROLLER_EPOCH, term.fence), *ops]
     try:
-        answers = await persistently(lambda: session.multi(guarded), size_bytes=multi_bytes(guarded))
+        answers = await retry_connection_loss(lambda: session.multi(guarded), size_bytes=multi_bytes(guarded))
     except ZkError as error:
         if error.index == 0:
-            raise Deposed(f"controller epoch {term.epoch} is over") from error
+            raise NoLongerController(f"controller epoch {term.epoch} is over") from error
         raise
     return answers[1:]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from anabranch.clients.connection import Connection
-from anabranch.controller.events import Answered
+from anabranch.controller.events import ResponseReceived
 from anabranch.controller.model import Broker
 from anabranch.controller.settings import ControllerSettings
 from anabranch.protocol.connection import NODE_SOFTWARE
@@ -22,20 +22,20 @@ from anabranch.protocol.errors import KafkaError
 log = logging.getLogger(__name__)
 
 
-class Channels:
+class ControllerChannelManager:
     """The queues to all brokers."""
 
-    def __init__(self, settings: ControllerSettings, answered: Callable[[Answered], None]) -> None:
+    def __init__(self, settings: ControllerSettings, answered: Callable[[ResponseReceived], None]) -> None:
         self._settings = settings
         self._answered = answered
-        self._channels: dict[int, Channel] = {}
+        self._channels: dict[int, ControllerChannel] = {}
         self._closing: set[asyncio.Task[None]] = set()
         """Tasks that were cancelled and have not yet ended."""
 
     def open(self, broker: Broker) -> None:
         """A queue to this incarnation of a broker, in place of that to an earlier one."""
         self.close(broker.id)
-        self._channels[broker.id] = Channel(broker, self._settings, self._answered)
+        self._channels[broker.id] = ControllerChannel(broker, self._settings, self._answered)
 
     def close(self, broker_id: int) -> None:
         """Drop a broker's queue."""
@@ -58,10 +58,12 @@ class Channels:
         await asyncio.gather(*self._closing, return_exceptions=True)
 
 
-class Channel:
+class ControllerChannel:
     """The queue to one incarnation of one broker, and the task that empties it."""
 
-    def __init__(self, broker: Broker, settings: ControllerSettings, answered: Callable[[Answered], None]) -> None:
+    def __init__(
+        self, broker: Broker, settings: ControllerSettings, answered: Callable[[ResponseReceived], None]
+    ) -> None:
         self.broker = broker
         self._settings = settings
         self._answered = answered
@@ -83,7 +85,7 @@ class Channel:
             while True:
                 request = await self._queue.get()
                 response = await self._call(request)
-                self._answered(Answered(self.broker.id, self.broker.epoch, request, response))
+                self._answered(ResponseReceived(self.broker.id, self.broker.epoch, request, response))
         finally:
             if self._connection is not None:
                 self._connection.abort("the controller has closed this queue")

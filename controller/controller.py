@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from anabranch.controller import describe, events
-from anabranch.controller.candidacy import Candidacy, Deposed, Term, persistently
+from anabranch.controller.candidacy import Candidacy, ControllerTenure, NoLongerController, retry_connection_loss
 from anabranch.controller.runner import ControllerEvent, Runner
 from anabranch.controller.settings import ControllerSettings
 from anabranch.controller.zk import paths
@@ -85,7 +85,7 @@ class Controller:
         self._failpoint = failpoint or (self._crash if settings.crash_at else None)
         self._in_turn = in_turn or (lambda: self._failpoint is not None)
         self._runner: Runner | None = None
-        self._term: Term | None = None
+        self._term: ControllerTenure | None = None
         self._task: asyncio.Task[None] | None = None
         self._expired = False
         self._in_touch = asyncio.Event()
@@ -110,7 +110,7 @@ class Controller:
         """Become a candidate; returns before any election."""
         for path in (paths.BROKER_IDS, paths.TOPICS, paths.TOPIC_CONFIGS, paths.DELETE_TOPICS):
             with contextlib.suppress(NodeExists):
-                await persistently(lambda path=path: self._session.create(path, make_parents=True))  # type: ignore[misc]
+                await retry_connection_loss(lambda path=path: self._session.create(path, make_parents=True))  # type: ignore[misc]
         self._session.on_session(self._on_session)
         self._task = asyncio.ensure_future(self._run())
 
@@ -130,12 +130,12 @@ class Controller:
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         """Carry out the ISR changes that a leader asks for (KIP-497). Like all requests here, raises NOT_CONTROLLER."""
-        answer = await self._ask(lambda token: events.AlterPartitionAsked(token, request))
+        answer = await self._ask(lambda token: events.AlterPartitionRequested(token, request))
         return answer or AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER, topics=[])
 
     async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
         """Move the leaderships of a broker that wants to stop; the answer names those that remain."""
-        answer = await self._ask(lambda token: events.ShutdownAsked(token, request))
+        answer = await self._ask(lambda token: events.ShutdownRequested(token, request))
         return answer or ControlledShutdownResponse(error_code=ErrorCode.NOT_CONTROLLER, remaining_partitions=[])
 
     async def create_partitions(
@@ -145,7 +145,7 @@ class Controller:
 
         Answers when the resizes are published or the request's time is up.
         """
-        answer = await self._ask(lambda token: events.PartitionsAsked(token, request, barred or {}))
+        answer = await self._ask(lambda token: events.PartitionsRequested(token, request, barred or {}))
         return answer or CreatePartitionsResponse(
             results=[
                 CreatePartitionsTopicResult(
@@ -159,7 +159,7 @@ class Controller:
 
     async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
         """Preferred leaders back, or leaders at any price; answers when the elections are written."""
-        answer: ElectLeadersResponse | None = await self._ask(lambda token: events.ElectionAsked(token, request))
+        answer: ElectLeadersResponse | None = await self._ask(lambda token: events.ElectionRequested(token, request))
         return in_office(answer)
 
     async def alter_partition_reassignments(
@@ -167,7 +167,7 @@ class Controller:
     ) -> AlterPartitionReassignmentsResponse:
         """Move replicas, or call moves off; answers when they have begun."""
         answer: AlterPartitionReassignmentsResponse | None = await self._ask(
-            lambda token: events.ReassignmentAsked(token, request)
+            lambda token: events.ReassignmentRequested(token, request)
         )
         return in_office(answer)
 
@@ -188,7 +188,7 @@ class Controller:
         With `together` it is done for all of them or, with a KafkaError, for none.
         """
         outcome: dict[str, tuple[ErrorCode, str]] | KafkaError | None = await self._ask(
-            lambda token: events.FeaturesAsked(token, request, together)
+            lambda token: events.FeaturesRequested(token, request, together)
         )
         if isinstance(outcome, KafkaError):
             raise outcome
@@ -216,7 +216,7 @@ class Controller:
             return await claim_block(
                 self._session, request.broker_id, lambda ops: writes.commit("allocate-producer-ids", ops)
             )
-        except Deposed as error:
+        except NoLongerController as error:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from None
         except ZkError as error:
             # Kafka says UNKNOWN_SERVER_ERROR; but this is no bug, and the broker that asks may find another controller.
@@ -256,7 +256,7 @@ class Controller:
                 elif (term := await candidacy.elect()) is not None:
                     await self._lead(candidacy, term)
 
-    async def _lead(self, candidacy: Candidacy, term: Term) -> None:
+    async def _lead(self, candidacy: Candidacy, term: ControllerTenure) -> None:
         self._term = term
         self._reached("elect-controller")
         runner = Runner(
@@ -273,7 +273,7 @@ class Controller:
         self._runner = runner
         try:
             await runner.run()
-        except Deposed as error:
+        except NoLongerController as error:
             log.info("controller %d: %s", self._settings.node_id, error)
         except (SessionExpired, asyncio.CancelledError):
             raise

@@ -16,7 +16,7 @@ from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
     from anabranch.controller.events import Event
-    from anabranch.controller.follow_ups import Then
+    from anabranch.controller.follow_ups import FollowUp
     from anabranch.protocol.errors import ErrorCode
 
 
@@ -36,7 +36,7 @@ class WritePartitions:
     writes: tuple[PartitionWrite, ...]
     label: str
     is_new: bool = False
-    then: Then | None = None
+    then: FollowUp | None = None
     quiet: bool = False
 
 
@@ -124,7 +124,7 @@ class SetReplyTimer:
 
 
 @value
-class Reply:
+class SendReply:
     """Answer the call of this token."""
 
     token: int
@@ -139,7 +139,7 @@ class Post:
 
 
 @value
-class Announce:
+class PublishEvent:
     """Add a line to the timeline and the log: `kind` in words, and what it is about."""
 
     kind: str
@@ -157,7 +157,7 @@ Effect = (
     | SendToBroker
     | SetTimer
     | SetReplyTimer
-    | Reply
+    | SendReply
     | Post
-    | Announce
+    | PublishEvent
 )

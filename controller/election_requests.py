@@ -11,7 +11,7 @@ from typing import Final
 
 from anabranch.controller import effects, elections, partitions
 from anabranch.controller.effects import Effect, PartitionWrite
-from anabranch.controller.events import ElectionAsked, PartitionsWritten
+from anabranch.controller.events import ElectionRequested, PartitionsWritten
 from anabranch.controller.follow_ups import Election
 from anabranch.controller.model import TopicPartition
 from anabranch.controller.state import ClusterState
@@ -27,12 +27,12 @@ PREFERRED: Final = 0
 UNCLEAN: Final = 1
 
 
-def ask(state: ClusterState, event: ElectionAsked) -> list[Effect]:
+def ask(state: ClusterState, event: ElectionRequested) -> list[Effect]:
     """Write the elections that are needed and possible; the answer follows from the outcome."""
     request = event.request
     if request.election_type not in (PREFERRED, UNCLEAN):
         refused = ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST, replica_election_results=[])
-        return [effects.Reply(event.token, refused)]
+        return [effects.SendReply(event.token, refused)]
     writes: list[PartitionWrite] = []
     results: dict[TopicPartition, tuple[int, str]] = {}
     asked = named(state, request)
@@ -67,12 +67,14 @@ def write(state: ClusterState, partition: TopicPartition, election_type: int) ->
         raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"The partition is led by {led_by} already.")
     elected = None
     if committed is not None and election_type == PREFERRED:
-        elected = elections.preferred(assignment, committed.state.isr, state.live)
+        elected = elections.elect_preferred_leader(assignment, committed.state.isr, state.live)
     elif committed is not None:
-        elected = elections.offline(assignment, committed.state.isr, state.live, unclean=True)
+        elected = elections.elect_offline_leader(assignment, committed.state.isr, state.live, unclean=True)
     if elected is None or committed is None:
         raise no_candidate(assignment, election_type)
-    return PartitionWrite(partition, partitions.led(committed, elected, state.controller_epoch), committed.epoch)
+    return PartitionWrite(
+        partition, partitions.with_leader(committed, elected, state.controller_epoch), committed.epoch
+    )
 
 
 def no_candidate(assignment: tuple[int, ...], election_type: int) -> KafkaError:
@@ -97,4 +99,4 @@ def reply(then: Election, event: PartitionsWritten) -> Effect:
             PartitionResult(partition_id=partition.partition, error_code=code, error_message=message or None)
         )
     response = ElectLeadersResponse(error_code=ErrorCode.NONE, replica_election_results=list(topics.values()))
-    return effects.Reply(then.token, response)
+    return effects.SendReply(then.token, response)

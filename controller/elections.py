@@ -33,7 +33,9 @@ def first_leader(assignment: Sequence[int], live: Collection[int]) -> Elected | 
     return Elected(alive[0], alive) if alive else None
 
 
-def offline(assignment: Sequence[int], isr: Sequence[int], live: Collection[int], *, unclean: bool) -> Elected | None:
+def elect_offline_leader(
+    assignment: Sequence[int], isr: Sequence[int], live: Collection[int], *, unclean: bool
+) -> Elected | None:
     """The leader is gone: the first live replica in sync; if `unclean` is allowed and there is none, any live one."""
     in_sync = tuple(replica for replica in isr if replica in live)
     for replica in assignment:
@@ -46,13 +48,15 @@ def offline(assignment: Sequence[int], isr: Sequence[int], live: Collection[int]
     return None
 
 
-def preferred(assignment: Sequence[int], isr: Sequence[int], live: Collection[int]) -> Elected | None:
+def elect_preferred_leader(assignment: Sequence[int], isr: Sequence[int], live: Collection[int]) -> Elected | None:
     """Hand leadership back to the first replica of the assignment, if it is alive and in sync."""
     first = assignment[0] if assignment else NO_LEADER
     return Elected(first, tuple(isr)) if first in live and first in isr else None
 
 
-def reassigned(target: Sequence[int], leader: int, isr: Sequence[int], live: Collection[int]) -> Elected | None:
+def elect_reassigned_leader(
+    target: Sequence[int], leader: int, isr: Sequence[int], live: Collection[int]
+) -> Elected | None:
     """The replicas that are to stay take over, in sync all of them: the leader remains if it is one and alive.
 
     Those that leave are out of the ISR in the same write: they may delete their logs from then on.
@@ -64,7 +68,7 @@ def reassigned(target: Sequence[int], leader: int, isr: Sequence[int], live: Col
     return None
 
 
-def controlled_shutdown(
+def elect_for_shutdown(
     assignment: Sequence[int], isr: Sequence[int], live: Collection[int], leaving: Collection[int]
 ) -> Elected | None:
     """Move leadership off the brokers that are about to stop, and them out of the ISR, while they still serve."""
@@ -75,7 +79,7 @@ def controlled_shutdown(
     return None
 
 
-def without(leader: int, isr: Sequence[int], gone: Collection[int]) -> Elected:
+def without_replica(leader: int, isr: Sequence[int], gone: Collection[int]) -> Elected:
     """Leader and ISR after these brokers vanished and before any election."""
     remaining = tuple(replica for replica in isr if replica not in gone)
     return Elected(NO_LEADER if leader in gone else leader, remaining or tuple(isr))

@@ -16,7 +16,7 @@ from anabranch.protocol.values import value
 from anabranch.protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
-    from anabranch.controller.follow_ups import Then
+    from anabranch.controller.follow_ups import FollowUp
     from anabranch.controller.settings import ControllerSettings
     from anabranch.protocol.apis.alter_partition import AlterPartitionRequest
     from anabranch.protocol.apis.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -39,7 +39,7 @@ class TopicSnapshot:
 
 
 @value
-class TakenOver:
+class ControllerFailover:
     """This node won the election and has read everything there is."""
 
     brokers: Mapping[int, Broker]
@@ -50,7 +50,7 @@ class TakenOver:
 
 
 @value
-class Introduce:
+class SendInitialState:
     """Posted by a new controller behind its first elections: tell all brokers everything, then go on deleting."""
 
     deletions: frozenset[str]
@@ -108,7 +108,7 @@ class TopicWriteRefused:
 
 
 @value
-class Settle:
+class Reconcile:
     """Elect, create, advance and delete whatever can be, now that something has changed."""
 
 
@@ -126,7 +126,7 @@ class PartitionsWritten:
     written: Mapping[TopicPartition, Partition]
     lost: Mapping[TopicPartition, Partition | None]
     is_new: bool
-    then: Then | None
+    then: FollowUp | None
     quiet: bool = False
 
 
@@ -150,7 +150,7 @@ class TopicRemoved:
 
 
 @value
-class Answered:
+class ResponseReceived:
     """A broker answered a request that was sent to this incarnation of it."""
 
     broker_id: int
@@ -175,7 +175,7 @@ class TimerFired:
 
 
 @value
-class FeaturesAsked:
+class FeaturesRequested:
     """An admin wants levels of features finalized, or withdrawn."""
 
     token: int
@@ -202,7 +202,7 @@ class SettingsChanged:
 
 
 @value
-class AlterPartitionAsked:
+class AlterPartitionRequested:
     """A leader proposes ISR changes."""
 
     token: int
@@ -210,7 +210,7 @@ class AlterPartitionAsked:
 
 
 @value
-class ShutdownAsked:
+class ShutdownRequested:
     """A broker wants to stop and asks for its leaderships to be moved."""
 
     token: int
@@ -218,7 +218,7 @@ class ShutdownAsked:
 
 
 @value
-class PartitionsAsked:
+class PartitionsRequested:
     """An admin asks for more, or fewer, partitions."""
 
     token: int
@@ -228,7 +228,7 @@ class PartitionsAsked:
 
 
 @value
-class ElectionAsked:
+class ElectionRequested:
     """An admin wants preferred leaders back, or leaders at any price."""
 
     token: int
@@ -236,7 +236,7 @@ class ElectionAsked:
 
 
 @value
-class ReassignmentAsked:
+class ReassignmentRequested:
     """An admin wants replicas elsewhere, or back where they were."""
 
     token: int
@@ -244,8 +244,8 @@ class ReassignmentAsked:
 
 
 @value
-class ReassignmentBegun:
-    """The znodes of a `ReassignmentAsked` are written, or lost: posted behind their outcomes."""
+class ReassignmentStarted:
+    """The znodes of a `ReassignmentRequested` are written, or lost: posted behind their outcomes."""
 
     token: int
     targets: Mapping[TopicPartition, tuple[int, ...]]
@@ -264,36 +264,36 @@ class ReassignmentsListed:
 
 @value
 class ReplyDue:
-    """The time that a `PartitionsAsked` may wait is up."""
+    """The time that a `PartitionsRequested` may wait is up."""
 
     token: int
 
 
 Event = (
-    TakenOver
-    | Introduce
+    ControllerFailover
+    | SendInitialState
     | BrokersRead
     | BrokersJoined
     | TopicsRead
     | TopicRead
     | TopicWriteLost
     | TopicWriteRefused
-    | Settle
+    | Reconcile
     | DeletionsRead
     | PartitionsWritten
     | TopicWritten
     | TopicRemoved
-    | Answered
+    | ResponseReceived
     | TimerFired
     | SettingsChanged
-    | FeaturesAsked
+    | FeaturesRequested
     | FeaturesWritten
-    | AlterPartitionAsked
-    | ShutdownAsked
-    | PartitionsAsked
-    | ElectionAsked
-    | ReassignmentAsked
-    | ReassignmentBegun
+    | AlterPartitionRequested
+    | ShutdownRequested
+    | PartitionsRequested
+    | ElectionRequested
+    | ReassignmentRequested
+    | ReassignmentStarted
     | ReassignmentsListed
     | ReplyDue
 )

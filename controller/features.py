@@ -15,7 +15,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from anabranch.controller.effects import Effect
-    from anabranch.controller.events import FeaturesAsked, FeaturesWritten
+    from anabranch.controller.events import FeaturesRequested, FeaturesWritten
     from anabranch.controller.model import Broker
     from anabranch.controller.state import ClusterState
     from anabranch.protocol.apis.update_features import FeatureUpdateKey
@@ -64,7 +64,7 @@ def bootstrap(state: ClusterState) -> list[Effect]:
     return [effects.WriteFeatures(levels, -1, configs=enough)]
 
 
-def ask(state: ClusterState, event: FeaturesAsked) -> list[Effect]:
+def ask(state: ClusterState, event: FeaturesRequested) -> list[Effect]:
     """Judge each update on its own, and write all that are allowed at once."""
     if event.together:
         return ask_together(state, event)
@@ -81,24 +81,24 @@ def ask(state: ClusterState, event: FeaturesAsked) -> list[Effect]:
         if level is not None:
             levels[update.feature] = level
     if event.request.validate_only or levels == state.features.levels:
-        return [effects.Reply(event.token, results)]
+        return [effects.SendReply(event.token, results)]
     return [effects.WriteFeatures(levels, state.features.epoch, event.token, results)]
 
 
-def ask_together(state: ClusterState, event: FeaturesAsked) -> list[Effect]:
+def ask_together(state: ClusterState, event: FeaturesRequested) -> list[Effect]:
     """Judge all updates by the rules of Kafka's KRaft controllers, and write all of them or none (KIP-1022)."""
     levels = dict(state.features.levels)
     for update in event.request.feature_updates:
         reason = objection(state, update)
         if reason:
             said = f"Invalid update version {update.max_version_level} for feature {update.feature}. {reason}"
-            return [effects.Reply(event.token, KafkaError(ErrorCode.INVALID_UPDATE_VERSION, ALL_FAILED + said))]
+            return [effects.SendReply(event.token, KafkaError(ErrorCode.INVALID_UPDATE_VERSION, ALL_FAILED + said))]
         levels.pop(update.feature, None)
         if update.max_version_level > 0:
             levels[update.feature] = update.max_version_level
     results = {update.feature: (ErrorCode.NONE, "") for update in event.request.feature_updates}
     if event.request.validate_only or levels == state.features.levels:
-        return [effects.Reply(event.token, results)]
+        return [effects.SendReply(event.token, results)]
     return [effects.WriteFeatures(levels, state.features.epoch, event.token, results)]
 
 
@@ -142,7 +142,7 @@ def written(state: ClusterState, event: FeaturesWritten) -> list[Effect]:
     if event.features.levels != event.wanted:
         failed = (ErrorCode.FEATURE_UPDATE_FAILED, "")
         results = {name: failed if known[0] == ErrorCode.NONE else known for name, known in results.items()}
-    return [effects.Reply(event.token, results)]
+    return [effects.SendReply(event.token, results)]
 
 
 def judged(state: ClusterState, update: FeatureUpdateKey) -> int | None:

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from anabranch.controller import failpoints
-from anabranch.controller.candidacy import Term, fenced
+from anabranch.controller.candidacy import ControllerTenure, fenced
 from anabranch.controller.zk.session import Op, Stat, ZkSession
 
 
 class FencedWrites:
     """The writes of one term. `acted` is told of each step that was taken."""
 
-    def __init__(self, session: ZkSession, term: Term, acted: Callable[[str], None] | None) -> None:
+    def __init__(self, session: ZkSession, term: ControllerTenure, acted: Callable[[str], None] | None) -> None:
         self._session = session
         self._term = term
         self._acted = acted

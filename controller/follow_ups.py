@@ -42,4 +42,4 @@ class Election:
     """The partitions in the order of the request."""
 
 
-Then = IsrChange | Shutdown | Election
+FollowUp = IsrChange | Shutdown | Election

@@ -26,26 +26,26 @@ from anabranch.controller import (
 )
 from anabranch.controller.effects import Effect
 from anabranch.controller.events import (
-    AlterPartitionAsked,
-    Answered,
+    AlterPartitionRequested,
     BrokersJoined,
     BrokersRead,
+    ControllerFailover,
     DeletionsRead,
-    ElectionAsked,
+    ElectionRequested,
     Event,
-    FeaturesAsked,
+    FeaturesRequested,
     FeaturesWritten,
-    Introduce,
-    PartitionsAsked,
+    PartitionsRequested,
     PartitionsWritten,
-    ReassignmentAsked,
-    ReassignmentBegun,
+    ReassignmentRequested,
     ReassignmentsListed,
+    ReassignmentStarted,
+    Reconcile,
     ReplyDue,
+    ResponseReceived,
+    SendInitialState,
     SettingsChanged,
-    Settle,
-    ShutdownAsked,
-    TakenOver,
+    ShutdownRequested,
     TimerFired,
     TopicRead,
     TopicRemoved,
@@ -66,10 +66,10 @@ from anabranch.protocol.errors import ErrorCode
 def step(state: ClusterState, event: Event) -> list[Effect]:
     """Change the state as the event demands, and say what has to be done."""
     match event:
-        case TakenOver():
-            return on_taken_over(state, event)
-        case Introduce():
-            return on_introduce(state, event)
+        case ControllerFailover():
+            return on_controller_failover(state, event)
+        case SendInitialState():
+            return on_send_initial_state(state, event)
         case BrokersRead():
             return on_brokers_read(state, event)
         case BrokersJoined():
@@ -77,13 +77,13 @@ def step(state: ClusterState, event: Event) -> list[Effect]:
         case TopicsRead():
             return on_topics_read(state, event)
         case TopicRead():
-            return [*topics.changed(state, event.topic), effects.Post(Settle())]
+            return [*topics.changed(state, event.topic), effects.Post(Reconcile())]
         case TopicWriteLost():
             return outcomes.topic_write_lost(state, event)
         case TopicWriteRefused():
             return outcomes.topic_write_refused(state, event)
-        case Settle():
-            return on_settle(state)
+        case Reconcile():
+            return on_reconcile(state)
         case DeletionsRead():
             return topics.mark_for_deletion(state, event.names)
         case PartitionsWritten():
@@ -92,27 +92,27 @@ def step(state: ClusterState, event: Event) -> list[Effect]:
             return outcomes.topic_written(state, event)
         case TopicRemoved():
             return outcomes.topic_removed(state, event)
-        case Answered():
-            return on_answered(state, event)
+        case ResponseReceived():
+            return on_response(state, event)
         case TimerFired():
             return on_timer(state, event)
-        case FeaturesAsked():
+        case FeaturesRequested():
             return features.ask(state, event)
         case FeaturesWritten():
             return features.written(state, event)
         case SettingsChanged():
             return on_settings_changed(state, event)
-        case AlterPartitionAsked():
+        case AlterPartitionRequested():
             return alter_partition.ask(state, event)
-        case ShutdownAsked():
+        case ShutdownRequested():
             return shutdown.ask(state, event)
-        case PartitionsAsked():
+        case PartitionsRequested():
             return resize_requests.ask(state, event)
-        case ElectionAsked():
+        case ElectionRequested():
             return election_requests.ask(state, event)
-        case ReassignmentAsked():
+        case ReassignmentRequested():
             return reassignment.ask(state, event)
-        case ReassignmentBegun():
+        case ReassignmentStarted():
             return reassignment.answer(state, event)
         case ReassignmentsListed():
             return reassignment.listed(state, event)
@@ -122,13 +122,13 @@ def step(state: ClusterState, event: Event) -> list[Effect]:
             assert_never(event)
 
 
-def on_taken_over(state: ClusterState, event: TakenOver) -> list[Effect]:
+def on_controller_failover(state: ClusterState, event: ControllerFailover) -> list[Effect]:
     """Begin a term: tell all brokers who is alive and who leads what, and continue what the last controller began."""
     state.brokers = dict(event.brokers)
-    decided: list[Effect] = [effects.Announce("elected")]
+    decided: list[Effect] = [effects.PublishEvent("elected")]
     decided += [effects.Connect(broker) for broker in event.brokers.values()]
     first = RequestBatch(state)
-    first.tell_brokers()  # brokers must know which others are alive before they are told to follow one
+    first.add_brokers()  # brokers must know which others are alive before they are told to follow one
     decided += first.flush()
     for snapshot in event.topics:
         topics.load(state, snapshot)
@@ -138,31 +138,31 @@ def on_taken_over(state: ClusterState, event: TakenOver) -> list[Effect]:
         decided += features.bootstrap(state)
     state.deleting |= event.deletions & state.topics.keys()
     gone = {replica for partition in state.all_partitions() for replica in state.assignment(partition)}
-    decided += partitions.lose(state, frozenset(gone - state.brokers.keys()), quiet=True)
+    decided += partitions.on_replicas_lost(state, frozenset(gone - state.brokers.keys()), quiet=True)
     settings = state.settings
     if settings.auto_leader_rebalance_enable:
         decided.append(effects.SetTimer(events.REBALANCE_TIMER, settings.leader_imbalance_first_check_ms))
     decided.append(effects.SetTimer(events.DRAINED_TIMER, settings.drained_check_interval_ms))
-    return [*decided, effects.Post(Introduce(event.deletions)), effects.Post(Settle())]
+    return [*decided, effects.Post(SendInitialState(event.deletions)), effects.Post(Reconcile())]
 
 
-def on_introduce(state: ClusterState, event: Introduce) -> list[Effect]:
+def on_send_initial_state(state: ClusterState, event: SendInitialState) -> list[Effect]:
     """The first elections are written: all brokers learn everything at once, with their outcome."""
     everything = RequestBatch(state)
     for partition in state.all_partitions():
         if partition in state.partitions:
-            everything.lead(partition)
-    everything.tell_everything()
+            everything.add_leadership(partition)
+    everything.add_everything()
     decided = everything.flush()
     pending, state.deleting = state.deleting, set()
     return [*decided, *topics.mark_for_deletion(state, event.deletions | pending)]
 
 
-def on_settle(state: ClusterState) -> list[Effect]:
+def on_reconcile(state: ClusterState) -> list[Effect]:
     """Elections come first; resizes, deletions and queued requests go by their outcome."""
     decided = partitions.elect_offline(state)
     if decided:
-        return [*decided, effects.Post(Settle())]
+        return [*decided, effects.Post(Reconcile())]
     for name in sorted(state.deletable):
         decided += topics.continue_deletion(state, name)
     for name in sorted(state.at_work - state.deleting):
@@ -183,34 +183,34 @@ def on_brokers_read(state: ClusterState, event: BrokersRead) -> list[Effect]:
     if any(one in known and one not in gone and now[one] != known[one] for one in now):
         known.update({one: now[one] for one in now if one in known and one not in gone})
         moved = RequestBatch(state)
-        moved.tell_brokers()
+        moved.add_brokers()
         decided += moved.flush()
     if gone:
-        decided += lose_brokers(state, gone, bounced=frozenset(broker.id for broker in joined))
+        decided += on_broker_failure(state, gone, bounced=frozenset(broker.id for broker in joined))
     if joined:
         decided.append(effects.Post(BrokersJoined(joined)))
     return decided
 
 
-def lose_brokers(state: ClusterState, gone: frozenset[int], bounced: frozenset[int]) -> list[Effect]:
+def on_broker_failure(state: ClusterState, gone: frozenset[int], bounced: frozenset[int]) -> list[Effect]:
     """Elect where they led, shrink the ISRs they were in, and stop waiting for them."""
     decided: list[Effect] = []
     for broker in sorted(gone):
         del state.brokers[broker]
         state.shutting_down.discard(broker)
         decided.append(effects.Disconnect(broker))
-        decided.append(effects.Announce("broker lost", {"broker": broker, "restarted": broker in bounced}))
+        decided.append(effects.PublishEvent("broker lost", {"broker": broker, "restarted": broker in bounced}))
     topics.lose_replicas(state, gone)
-    writes = partitions.lose(state, gone)
+    writes = partitions.on_replicas_lost(state, gone)
     if not writes:
         batch = RequestBatch(state)
-        batch.tell_brokers()
+        batch.add_brokers()
         decided += batch.flush()
     decided += writes
     for partition in list(state.removals):
         for broker in gone:
             decided += resize.replica_dropped(state, partition, broker)
-    return [*decided, effects.Post(Settle())]
+    return [*decided, effects.Post(Reconcile())]
 
 
 def on_brokers_joined(state: ClusterState, event: BrokersJoined) -> list[Effect]:
@@ -222,17 +222,17 @@ def on_brokers_joined(state: ClusterState, event: BrokersJoined) -> list[Effect]
     for broker in event.brokers:
         state.brokers[broker.id] = broker
         decided.append(effects.Connect(broker))
-        decided.append(effects.Announce("broker joined", {"broker": broker.id, "epoch": broker.epoch}))
+        decided.append(effects.PublishEvent("broker joined", {"broker": broker.id, "epoch": broker.epoch}))
     metadata, leadership = RequestBatch(state), RequestBatch(state)
-    metadata.tell_brokers(existing)
-    metadata.tell_everything(joined)
+    metadata.add_brokers(existing)
+    metadata.add_everything(joined)
     for partition in state.hosted_by(joined):
         state.removals.pop(partition, None)  # a broker that returns during a removal is told to delete its replica, too
         for replica in state.assignment(partition):
             if replica in joined and partition in state.partitions:
                 replicas.seen(state, partition, replica)
                 leadership.remind(partition, replica)
-    return [*decided, *metadata.flush(), *leadership.flush(), effects.Post(Settle())]
+    return [*decided, *metadata.flush(), *leadership.flush(), effects.Post(Reconcile())]
 
 
 def on_settings_changed(state: ClusterState, event: SettingsChanged) -> list[Effect]:
@@ -243,18 +243,18 @@ def on_settings_changed(state: ClusterState, event: SettingsChanged) -> list[Eff
         batch = RequestBatch(state)
         for partition in state.all_partitions():
             if "min.insync.replicas" not in state.topics[partition.topic].config:
-                batch.tell(partition)
+                batch.add_metadata(partition)
         decided = batch.flush()
-    return [*decided, effects.Post(Settle())]
+    return [*decided, effects.Post(Reconcile())]
 
 
 def on_topics_read(state: ClusterState, event: TopicsRead) -> list[Effect]:
     """Topics appeared, or some were removed by hand."""
     missing = state.topics.keys() - event.names
-    return [*topics.vanished(state, missing), *topics.discovered(state, event.found), effects.Post(Settle())]
+    return [*topics.vanished(state, missing), *topics.discovered(state, event.found), effects.Post(Reconcile())]
 
 
-def on_answered(state: ClusterState, event: Answered) -> list[Effect]:
+def on_response(state: ClusterState, event: ResponseReceived) -> list[Effect]:
     """A broker answered; one that has since restarted answered for a life that is over."""
     broker = state.brokers.get(event.broker_id)
     if broker is None or broker.epoch != event.broker_epoch:
@@ -270,7 +270,7 @@ def on_answered(state: ClusterState, event: Answered) -> list[Effect]:
 
 
 def on_leadership_confirmed(
-    state: ClusterState, event: Answered, request: LeaderAndIsrRequest, response: LeaderAndIsrResponse
+    state: ClusterState, event: ResponseReceived, request: LeaderAndIsrRequest, response: LeaderAndIsrResponse
 ) -> list[Effect]:
     """Leaders that have their new state let resizes go on.
 
@@ -305,7 +305,7 @@ def on_leadership_confirmed(
                 state.to_remind.add((event.broker_id, partition))
                 committed = state.partitions.get(partition) if current else None
                 if committed is not None and committed.state.leader_epoch == row.leader_epoch:
-                    write = partitions.take_out(state, partition, event.broker_id)
+                    write = partitions.remove_from_isr(state, partition, event.broker_id)
                     unfit += [] if write is None else [write]
             elif error == ErrorCode.INCONSISTENT_TOPIC_ID and current and partition in state.partitions:
                 strays.stop(partition, (event.broker_id,), delete=True)
@@ -313,7 +313,7 @@ def on_leadership_confirmed(
         decided += resize.advance(state, topic.topic_name)
         if topic.topic_name in state.held_back and partitions.room(state, topic.topic_name):
             state.held_back.discard(topic.topic_name)
-            decided.append(effects.Post(Settle()))
+            decided.append(effects.Post(Reconcile()))
     decided += strays.flush()
     if unfit:
         decided.append(effects.WritePartitions(tuple(unfit), "lose"))
@@ -322,7 +322,7 @@ def on_leadership_confirmed(
     return decided
 
 
-def remind(state: ClusterState) -> list[Effect]:
+def on_remind(state: ClusterState) -> list[Effect]:
     """Repeat the committed state to brokers that could not take it up: a disk that was full may have room by now.
 
     Not of replicas that were told to go meanwhile: that would bring them back behind the controller's back.
@@ -389,7 +389,7 @@ def on_timer(state: ClusterState, event: TimerFired) -> list[Effect]:
             again = effects.SetTimer(events.DRAINED_TIMER, settings.drained_check_interval_ms)
             return [*resize.check_drained(state), again]
         case events.REMIND_TIMER:
-            return remind(state)
+            return on_remind(state)
         case events.RETRY_TIMER | events.NEXT_TIMER:
-            return [effects.Post(Settle())]
+            return [effects.Post(Reconcile())]
     raise AssertionError(f"no timer is called {event.timer!r}")

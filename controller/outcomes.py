@@ -20,13 +20,13 @@ from anabranch.controller import (
     resize,
     resize_requests,
     shutdown,
-    stamps,
+    stamped_topics,
     topics,
 )
 from anabranch.controller.effects import Effect
 from anabranch.controller.events import (
     PartitionsWritten,
-    Settle,
+    Reconcile,
     TopicRemoved,
     TopicWriteLost,
     TopicWriteRefused,
@@ -53,7 +53,7 @@ def partitions_written(state: ClusterState, event: PartitionsWritten) -> list[Ef
     elif isinstance(event.then, Election):
         decided.append(election_requests.reply(event.then, event))
     if event.lost:
-        return [*decided, effects.Post(Settle())]
+        return [*decided, effects.Post(Reconcile())]
     if len(event.written) >= partitions.PARTITIONS_AT_ONCE:  # the rest of a large step, after the events that wait
         return [*decided, effects.SetTimer(events.NEXT_TIMER, 0)]
     for name in sorted({partition.topic for partition in event.written}):
@@ -98,17 +98,17 @@ def topic_written(state: ClusterState, event: TopicWritten) -> list[Effect]:
             assert plan is not None, "that is what this step writes"
             detail = {"topic": name, "generation": plan.generation, "from": plan.before, "to": plan.after}
             partitions.add_new(state, name)
-            return [effects.Announce("resize planned", detail), *resize.advance(state, name)]
+            return [effects.PublishEvent("resize planned", detail), *resize.advance(state, name)]
         case resize_requests.GROW_PLAIN:
             return resize_requests.after_plain_growth(state, name)
         case resize.PUBLISH:
             plan = before.plan
             assert plan is not None, "only a plan is published"
             detail = {"topic": name, "generation": plan.generation, "from": plan.before, "to": plan.after}
-            told = resize.tell_published(state, name)
-            return [*told, effects.Announce("resize published", detail), *resize_requests.proceed(state, name)]
-        case stamps.STAMP:
-            return stamps.written(state, name)
+            told = resize.announce_published(state, name)
+            return [*told, effects.PublishEvent("resize published", detail), *resize_requests.proceed(state, name)]
+        case stamped_topics.STAMP:
+            return stamped_topics.written(state, name)
         case resize.RETIRE:
             return resize.resume_removal(state, state.topics[name])
         case reassignment.BEGIN | reassignment.COMPLETE:
@@ -116,7 +116,7 @@ def topic_written(state: ClusterState, event: TopicWritten) -> list[Effect]:
         case resize.REMOVE:
             for index in event.removed:
                 state.forget_partition(TopicPartition(name, index))
-            removed = effects.Announce("partition removed", {"topic": name, "partitions": list(event.removed)})
+            removed = effects.PublishEvent("partition removed", {"topic": name, "partitions": list(event.removed)})
             return [removed, *resize_requests.proceed(state, name), *resize.check_drained(state)]
     return []
 
@@ -128,8 +128,8 @@ def topic_write_lost(state: ClusterState, event: TopicWriteLost) -> list[Effect]
     if queue and event.label in (resize_requests.PLAN, resize_requests.GROW_PLAIN):
         queue[0].begun = False
     if event.topic is None:
-        return [*topics.vanished(state, [event.name]), effects.Post(Settle())]
-    return [*topics.changed(state, event.topic), effects.Post(Settle())]
+        return [*topics.vanished(state, [event.name]), effects.Post(Reconcile())]
+    return [*topics.changed(state, event.topic), effects.Post(Reconcile())]
 
 
 def topic_write_refused(state: ClusterState, event: TopicWriteRefused) -> list[Effect]:
@@ -138,7 +138,7 @@ def topic_write_refused(state: ClusterState, event: TopicWriteRefused) -> list[E
     What is asked for is measured before it is begun, so this is met where a server has a smaller limit than ours.
     """
     detail = {"topic": event.name, "step": event.label, "bytes": event.size_bytes}
-    decided: list[Effect] = [effects.Announce("topic too large for ZooKeeper", detail)]
+    decided: list[Effect] = [effects.PublishEvent("topic too large for ZooKeeper", detail)]
     queue = state.waiting.get(event.name)
     if queue and event.label in (resize_requests.PLAN, resize_requests.GROW_PLAIN):
         refused = (ErrorCode.POLICY_VIOLATION, too_large(event.name, event.size_bytes))
@@ -150,4 +150,4 @@ def topic_write_refused(state: ClusterState, event: TopicWriteRefused) -> list[E
 def topic_removed(state: ClusterState, event: TopicRemoved) -> list[Effect]:
     """Nothing is left of a topic, so nothing is known of it."""
     state.forget_topic(event.name)
-    return [effects.Announce("topic deleted", {"topic": event.name}), *resize_requests.proceed(state, event.name)]
+    return [effects.PublishEvent("topic deleted", {"topic": event.name}), *resize_requests.proceed(state, event.name)]

@@ -67,7 +67,7 @@ def adopt(state: ClusterState, partition: TopicPartition, committed: Partition) 
     move(state, partition, ONLINE if committed.state.leader in state.brokers else OFFLINE)
 
 
-def birth(topic: Topic, index: int, elected: elections.Elected, controller_epoch: int) -> LeaderAndIsr:
+def initial_state(topic: Topic, index: int, elected: elections.Elected, controller_epoch: int) -> LeaderAndIsr:
     """The first state of a partition: it accepts the newest generation that its index is part of, planned or published.
 
     An index that existed before continues its leader epochs (R13), so that no log or offset of that time can be
@@ -108,12 +108,12 @@ def create(state: ClusterState, partitions: Iterable[TopicPartition], label: str
             continue
         left[partition.topic] -= 1
         topic = state.topics[partition.topic]
-        first = birth(topic, partition.partition, elected, state.controller_epoch)
+        first = initial_state(topic, partition.partition, elected, state.controller_epoch)
         writes.append(PartitionWrite(partition, first, None))
     return [effects.WritePartitions(tuple(writes), label, is_new=True)] if writes else []
 
 
-def led(committed: Partition, elected: elections.Elected, controller_epoch: int) -> LeaderAndIsr:
+def with_leader(committed: Partition, elected: elections.Elected, controller_epoch: int) -> LeaderAndIsr:
     """The state after an election: a new epoch of the same generation.
 
     Once records may have been lost, that stands until a leader says that it has dealt with it (KIP-704).
@@ -138,7 +138,7 @@ def elect_offline(state: ClusterState) -> list[Effect]:
                 new.append(partition)
         elif not removed_soon(state, partition):
             committed = state.partitions[partition]
-            elected = elections.offline(
+            elected = elections.elect_offline_leader(
                 state.assignment(partition),
                 committed.state.isr,
                 state.live,
@@ -146,7 +146,7 @@ def elect_offline(state: ClusterState) -> list[Effect]:
             )
             if elected is not None:
                 writes.append(
-                    PartitionWrite(partition, led(committed, elected, state.controller_epoch), committed.epoch)
+                    PartitionWrite(partition, with_leader(committed, elected, state.controller_epoch), committed.epoch)
                 )
     elect = [effects.WritePartitions(tuple(writes), "elect")] if writes else []
     return [*elect, *create(state, new)]
@@ -159,9 +159,11 @@ def elect_preferred(state: ClusterState, partitions: Iterable[TopicPartition]) -
         committed, assignment = state.partitions.get(partition), state.assignment(partition)
         if committed is None or not assignment or committed.state.leader == assignment[0]:
             continue
-        elected = elections.preferred(assignment, committed.state.isr, state.live)
+        elected = elections.elect_preferred_leader(assignment, committed.state.isr, state.live)
         if elected is not None and not removed_soon(state, partition):
-            writes.append(PartitionWrite(partition, led(committed, elected, state.controller_epoch), committed.epoch))
+            writes.append(
+                PartitionWrite(partition, with_leader(committed, elected, state.controller_epoch), committed.epoch)
+            )
     return [effects.WritePartitions(tuple(writes), "elect-preferred")] if writes else []
 
 
@@ -180,7 +182,7 @@ def imbalanced(state: ClusterState, percentage: int) -> list[TopicPartition]:
     return found
 
 
-def lose(state: ClusterState, gone: frozenset[int], *, quiet: bool = False) -> list[Effect]:
+def on_replicas_lost(state: ClusterState, gone: frozenset[int], *, quiet: bool = False) -> list[Effect]:
     """These brokers vanished: elect where they led, and take them out of every ISR, in one write per partition.
 
     `quiet`: no broker is told of the outcome, because the caller is about to tell all brokers everything.
@@ -194,10 +196,10 @@ def lose(state: ClusterState, gone: frozenset[int], *, quiet: bool = False) -> l
         committed = state.partitions.get(partition)
         if committed is None or removed_soon(state, partition):
             continue
-        left = elections.without(committed.state.leader, committed.state.isr, gone)
+        left = elections.without_replica(committed.state.leader, committed.state.isr, gone)
         if left.leader == elections.NO_LEADER:
             move(state, partition, OFFLINE)
-            elected = elections.offline(
+            elected = elections.elect_offline_leader(
                 state.assignment(partition),
                 committed.state.isr,
                 state.live,
@@ -205,11 +207,13 @@ def lose(state: ClusterState, gone: frozenset[int], *, quiet: bool = False) -> l
             )
             left = elected or left
         if (left.leader, left.isr) != (committed.state.leader, committed.state.isr):
-            writes.append(PartitionWrite(partition, led(committed, left, state.controller_epoch), committed.epoch))
+            writes.append(
+                PartitionWrite(partition, with_leader(committed, left, state.controller_epoch), committed.epoch)
+            )
     return [effects.WritePartitions(tuple(writes), "lose", quiet=quiet)] if writes else []
 
 
-def take_out(state: ClusterState, partition: TopicPartition, replica: int) -> PartitionWrite | None:
+def remove_from_isr(state: ClusterState, partition: TopicPartition, replica: int) -> PartitionWrite | None:
     """The write that drops a live replica from the ISR, and elects another leader if it led.
 
     For a replica that does not have what the ISR promises, or whose disk takes no more. None if it is not in the ISR,
@@ -222,10 +226,10 @@ def take_out(state: ClusterState, partition: TopicPartition, replica: int) -> Pa
     if leader in rest and leader in state.brokers:
         elected: elections.Elected | None = elections.Elected(leader, rest)
     else:
-        elected = elections.offline(state.assignment(partition), rest, state.live, unclean=False)
+        elected = elections.elect_offline_leader(state.assignment(partition), rest, state.live, unclean=False)
     if elected is None:
         return None
-    return PartitionWrite(partition, led(committed, elected, state.controller_epoch), committed.epoch)
+    return PartitionWrite(partition, with_leader(committed, elected, state.controller_epoch), committed.epoch)
 
 
 def shut_down(state: ClusterState, broker: int, token: int) -> list[Effect]:
@@ -239,14 +243,16 @@ def shut_down(state: ClusterState, broker: int, token: int) -> list[Effect]:
         if committed is None or len(assignment) < 2 or removed_soon(state, partition):
             continue
         if committed.state.leader == broker:
-            elected = elections.controlled_shutdown(
+            elected = elections.elect_for_shutdown(
                 assignment, committed.state.isr, frozenset(state.brokers), state.shutting_down
             )
         else:
-            elected = elections.without(committed.state.leader, committed.state.isr, {broker})
+            elected = elections.without_replica(committed.state.leader, committed.state.isr, {broker})
             batch.stop(partition, [broker], delete=False)
         if elected is not None and (elected.leader, elected.isr) != (committed.state.leader, committed.state.isr):
-            writes.append(PartitionWrite(partition, led(committed, elected, state.controller_epoch), committed.epoch))
+            writes.append(
+                PartitionWrite(partition, with_leader(committed, elected, state.controller_epoch), committed.epoch)
+            )
     write = effects.WritePartitions(tuple(writes), "shut-down", then=Shutdown(token, broker))
     return [*batch.flush(), write]
 
@@ -274,11 +280,11 @@ def after_write(
         if quiet:
             continue
         if led_anew:
-            batch.lead(partition, is_new=is_new)
+            batch.add_leadership(partition, is_new=is_new)
             if phase is ONLINE:
                 state.unanswered[partition.topic].add(partition.partition)
         else:
-            batch.tell(partition)
+            batch.add_metadata(partition)
     return batch.flush()
 
 

@@ -23,7 +23,7 @@ from typing import Final
 
 from anabranch.controller import effects, elections, partitions, replicas, topic_size
 from anabranch.controller.effects import Effect, PartitionWrite, WriteTopic
-from anabranch.controller.events import ReassignmentAsked, ReassignmentBegun, ReassignmentsListed, TopicWritten
+from anabranch.controller.events import ReassignmentRequested, ReassignmentsListed, ReassignmentStarted, TopicWritten
 from anabranch.controller.model import LeaderAndIsr, Partition, Topic, TopicBody, TopicPartition
 from anabranch.controller.requests import RequestBatch
 from anabranch.controller.state import ClusterState
@@ -51,7 +51,7 @@ MOVES_BYTES: Final = REQUEST_BYTES_MAX - ZNODE_BYTES_MAX - 4096
 """Of their states: what the topic's own znode, at its largest, leaves of a request to ZooKeeper."""
 
 
-def ask(state: ClusterState, event: ReassignmentAsked) -> list[Effect]:
+def ask(state: ClusterState, event: ReassignmentRequested) -> list[Effect]:
     """Begin what may begin; the answer follows the writes."""
     targets: dict[TopicPartition, tuple[int, ...]] = {}
     refused: dict[TopicPartition, tuple[int, str]] = {}
@@ -76,7 +76,7 @@ def ask(state: ClusterState, event: ReassignmentAsked) -> list[Effect]:
     asked = tuple(
         (topic.name, tuple(row.partition_index for row in topic.partitions)) for topic in event.request.topics
     )
-    return [*decided, effects.Post(ReassignmentBegun(event.token, targets, refused, asked))]
+    return [*decided, effects.Post(ReassignmentStarted(event.token, targets, refused, asked))]
 
 
 def check_size(state: ClusterState, partition: TopicPartition, target: Sequence[int]) -> None:
@@ -206,14 +206,14 @@ def settled(state: ClusterState, committed: Partition, staying: Sequence[int]) -
     elected = elected_among(state, committed, staying)
     if elected is None:
         elected = elections.Elected(before.leader, tuple(one for one in before.isr if one in staying))
-    return partitions.led(committed, elected, state.controller_epoch)
+    return partitions.with_leader(committed, elected, state.controller_epoch)
 
 
 def elected_among(state: ClusterState, committed: Partition, staying: Sequence[int]) -> elections.Elected | None:
     """The leader and ISR when only these are replicas; a leader that is about to stop may go on until it does."""
     before = committed.state
     live = state.live | ({before.leader} & state.brokers.keys())
-    return elections.reassigned(staying, before.leader, before.isr, live)
+    return elections.elect_reassigned_leader(staying, before.leader, before.isr, live)
 
 
 def advance(state: ClusterState, name: str) -> list[Effect]:
@@ -251,18 +251,18 @@ def written(state: ClusterState, event: TopicWritten, before: TopicBody) -> list
         gone = [replica for replica in old if replica not in staying]
         if partition in event.states:
             partitions.adopt(state, partition, event.states[partition])
-            batch.lead(partition, new_on=set(staying).difference(old))
+            batch.add_leadership(partition, new_on=set(staying).difference(old))
         for replica in staying:
             replicas.seen(state, partition, replica)
         for replica in gone:
             replicas.forget(state, partition, replica)
         batch.stop(partition, gone, delete=True)
     kind = "reassignment begun" if event.label == BEGIN else "reassignment completed"
-    told = effects.Announce(kind, {"topic": event.name, "partitions": moved})
+    told = effects.PublishEvent(kind, {"topic": event.name, "partitions": moved})
     return [told, *batch.flush(), *advance(state, event.name)]
 
 
-def answer(state: ClusterState, event: ReassignmentBegun) -> list[Effect]:
+def answer(state: ClusterState, event: ReassignmentStarted) -> list[Effect]:
     """Answer a reassignment request by what the znodes hold once its writes have their outcomes."""
 
     def row(partition: TopicPartition) -> ReassignablePartitionResponse:
@@ -282,7 +282,7 @@ def answer(state: ClusterState, event: ReassignmentBegun) -> list[Effect]:
         for name, indices in event.asked
     ]
     answered = AlterPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, responses=responses)
-    return [effects.Reply(event.token, answered)]
+    return [effects.SendReply(event.token, answered)]
 
 
 def listed(state: ClusterState, event: ReassignmentsListed) -> list[Effect]:
@@ -302,7 +302,7 @@ def listed(state: ClusterState, event: ReassignmentsListed) -> list[Effect]:
             rows = [ongoing(topic.body, index) for index in wanted]
             topics.append(OngoingTopicReassignment(name=name, partitions=rows))
     response = ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, topics=topics)
-    return [effects.Reply(event.token, response)]
+    return [effects.SendReply(event.token, response)]
 
 
 def ongoing(body: TopicBody, index: int) -> OngoingPartitionReassignment:

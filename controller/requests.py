@@ -37,30 +37,30 @@ class RequestBatch:
         self._told: dict[int, dict[TopicPartition, None]] = {}
         self._full: set[int] = set()
 
-    def lead(self, partition: TopicPartition, *, is_new: bool = False, new_on: Collection[int] = ()) -> None:
+    def add_leadership(self, partition: TopicPartition, *, is_new: bool = False, new_on: Collection[int] = ()) -> None:
         """LeaderAndIsr with the committed state to all replicas that are reachable; everybody is told.
 
         `new_on` are replicas that are new although the partition is not.
         """
         for broker in self._state.online_replicas(partition):
             self._leads.setdefault(broker, {})[partition] = is_new or broker in new_on
-        self.tell(partition)
+        self.add_metadata(partition)
 
     def remind(self, partition: TopicPartition, broker: int) -> None:
         """LeaderAndIsr with the committed state to one replica that may have missed it."""
         self._leads.setdefault(broker, {})[partition] = False
 
-    def tell(self, partition: TopicPartition, brokers: Iterable[int] | None = None) -> None:
+    def add_metadata(self, partition: TopicPartition, brokers: Iterable[int] | None = None) -> None:
         """UpdateMetadata with the committed state, to these brokers (all if None)."""
         for broker in self._state.brokers if brokers is None else brokers:
             self._told.setdefault(broker, {})[partition] = None
 
-    def tell_brokers(self, brokers: Iterable[int] | None = None) -> None:
+    def add_brokers(self, brokers: Iterable[int] | None = None) -> None:
         """UpdateMetadata with the list of live brokers, whatever else it carries."""
         for broker in self._state.brokers if brokers is None else brokers:
             self._told.setdefault(broker, {})
 
-    def tell_everything(self, brokers: Iterable[int] | None = None) -> None:
+    def add_everything(self, brokers: Iterable[int] | None = None) -> None:
         """UpdateMetadata with all partitions, as a full update: the receiver forgets topics that it does not list."""
         for broker in list(self._state.brokers) if brokers is None else brokers:
             self._full.add(broker)

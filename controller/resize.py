@@ -91,13 +91,13 @@ def advance(state: ClusterState, name: str) -> list[Effect]:
     for phase in phases(topic.body):
         behind = (index for index in phase.indices if not serves(state, TopicPartition(name, index), plan.generation))
         if (first := next(behind, None)) is not None:
-            return bring_up(state, topic, phase, itertools.chain([first], behind))
+            return advance_phase(state, topic, phase, itertools.chain([first], behind))
         if phase.barrier and not all_adopted(state, topic, phase.indices):
             return []
     if not all_adopted(state, topic, [index for phase in phases(topic.body) for index in phase.indices]):
         return []
     return [
-        effects.Announce("resize fenced", {"topic": name, "generation": plan.generation}),
+        effects.PublishEvent("resize fenced", {"topic": name, "generation": plan.generation}),
         effects.WriteTopic(name, published(topic.body), topic.version, PUBLISH),
     ]
 
@@ -135,7 +135,7 @@ def adopted(state: ClusterState, partition: TopicPartition, generation: int) -> 
     )
 
 
-def bring_up(state: ClusterState, topic: Topic, phase: Phase, behind: Iterable[int]) -> list[Effect]:
+def advance_phase(state: ClusterState, topic: Topic, phase: Phase, behind: Iterable[int]) -> list[Effect]:
     """Write the new generation into the states of these partitions; those without a state are created.
 
     So many at a time as there is room for: the next ones follow when the leaders have answered about these.
@@ -155,7 +155,7 @@ def bring_up(state: ClusterState, topic: Topic, phase: Phase, behind: Iterable[i
             continue
         elected = elections.first_leader(state.assignment(partition), state.live)
         if elected is not None:
-            first = partitions.birth(topic, index, elected, state.controller_epoch)
+            first = partitions.initial_state(topic, index, elected, state.controller_epoch)
             writes.append(PartitionWrite(partition, with_kip_maps(state, topic, index, first), None))
     return [effects.WritePartitions(tuple(writes), f"resize:after-{phase.label}")] if writes else []
 
@@ -190,18 +190,18 @@ def with_kip_maps(state: ClusterState, topic: Topic, index: int, after: LeaderAn
     return replace(after, leader_epoch_before_deletion=epochs)
 
 
-def tell_published(state: ClusterState, name: str) -> list[Effect]:
+def announce_published(state: ClusterState, name: str) -> list[Effect]:
     """All brokers learn the new generation and, in the same request, the leader epochs that belong to it (R12)."""
     batch = RequestBatch(state)
     for partition in state.partitions_of(name):
-        batch.tell(partition)
+        batch.add_metadata(partition)
     return batch.flush()
 
 
 # Removal of drained partitions
 
 
-def victims(state: ClusterState, topic: Topic) -> list[TopicPartition]:
+def retiring_partitions(state: ClusterState, topic: Topic) -> list[TopicPartition]:
     """The partitions marked for deletion, highest index first: removed in that order, they leave no gap."""
     if topic.body.plan is not None or topic.name in state.deleting:
         return []
@@ -214,7 +214,7 @@ def check_drained(state: ClusterState) -> list[Effect]:
     decided: list[Effect] = []
     for name in sorted(state.at_work):
         topic = state.topics[name]
-        marked = victims(state, topic)
+        marked = retiring_partitions(state, topic)
         committed = state.partitions.get(marked[0]) if marked else None
         if committed is None:
             continue
@@ -239,7 +239,7 @@ def check_drained(state: ClusterState) -> list[Effect]:
 
 def resume_removal(state: ClusterState, topic: Topic) -> list[Effect]:
     """Go on with a removal whose stub is written, by this controller or by one before it."""
-    for partition in victims(state, topic)[:1]:
+    for partition in retiring_partitions(state, topic)[:1]:
         committed = state.partitions.get(partition)
         if committed is not None and being_removed(topic, partition.partition, committed):
             return drop_replicas(state, partition)
@@ -253,7 +253,11 @@ def offset_reported(
     topic, committed = state.topics.get(partition.topic), state.partitions.get(partition)
     if topic is None or committed is None or committed.state.leader_epoch != leader_epoch:
         return []
-    if partition not in victims(state, topic)[:1] or not committed.state.sealed or partitions.moving(state, partition):
+    if (
+        partition not in retiring_partitions(state, topic)[:1]
+        or not committed.state.sealed
+        or partitions.moving(state, partition)
+    ):
         return []
     if being_removed(topic, partition.partition, committed):
         return []  # asked twice, and the first answers were enough
@@ -262,10 +266,10 @@ def offset_reported(
         return []
     if state.log_starts.pop(partition, None) != (leader_epoch, offset):
         return []
-    return [effects.WriteTopic(topic.name, retiring(topic.body, partition, committed, offset), topic.version, RETIRE)]
+    return [effects.WriteTopic(topic.name, retire(topic.body, partition, committed, offset), topic.version, RETIRE)]
 
 
-def retiring(body: TopicBody, partition: TopicPartition, committed: Partition, end_offset: int) -> TopicBody:
+def retire(body: TopicBody, partition: TopicPartition, committed: Partition, end_offset: int) -> TopicBody:
     """The znode with the stub of a drained partition, which from now on is only to be removed."""
     stub = Retired(committed.state.leader_epoch, end_offset, committed.state.gen_start)
     return replace(body, retired={**body.retired, partition.partition: stub})
@@ -282,7 +286,7 @@ def drop_replicas(state: ClusterState, partition: TopicPartition) -> list[Effect
     replicas = state.online_replicas(partition)
     state.removals[partition] = set(replicas)
     batch = RequestBatch(state)
-    batch.tell(partition)
+    batch.add_metadata(partition)
     batch.stop(partition, replicas, delete=True)
     return [*batch.flush(), *removed_when_dropped(state, partition)]
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from anabranch.controller import effects, features, partitions, resize, topic_size
 from anabranch.controller.effects import Effect
-from anabranch.controller.events import PartitionsAsked
+from anabranch.controller.events import PartitionsRequested
 from anabranch.controller.model import Topic, TopicBody, TopicPartition
 from anabranch.controller.placement import assign_replicas
 from anabranch.controller.requests import being_removed
@@ -30,7 +30,7 @@ PLAN: Final = "resize:after-plan"
 GROW_PLAIN: Final = "grow"
 
 
-def ask(state: ClusterState, event: PartitionsAsked) -> list[Effect]:
+def ask(state: ClusterState, event: PartitionsRequested) -> list[Effect]:
     """Queue each topic's request behind those that came before."""
     request, token = event.request, event.token
     names = Counter(topic.name for topic in request.topics)
@@ -101,7 +101,7 @@ def busy(state: ClusterState, topic: Topic) -> bool:
     """Whether a resize or the removal of a drained partition has to be finished first."""
     if topic.body.plan is not None:
         return True
-    for partition in resize.victims(state, topic):
+    for partition in resize.retiring_partitions(state, topic):
         committed = state.partitions.get(partition)
         if committed is not None and being_removed(topic, partition.partition, committed):
             return True
@@ -140,7 +140,7 @@ def checked(state: ClusterState, topic: Topic, waiting: WaitingResize) -> Mappin
 
 def check_room(topic: Topic, count: int, added: Mapping[int, tuple[int, ...]]) -> None:
     """What the topic's znode is to hold must fit, or its plan could be neither written nor published."""
-    body = resize.planned(topic.body, count, added) if topic.ordered else grown_plainly(topic.body, count, added)
+    body = resize.planned(topic.body, count, added) if topic.ordered else grow_plainly(topic.body, count, added)
     topic_size.check(topic.name, body)
 
 
@@ -179,7 +179,7 @@ def check_replicas(state: ClusterState, body: TopicBody, rows: list[tuple[int, .
             )
 
 
-def may_be_shrink(state: ClusterState, asked: CreatePartitionsTopic) -> bool:
+def is_shrink_request(state: ClusterState, asked: CreatePartitionsTopic) -> bool:
     """Whether this may turn out to be a shrink when its turn comes."""
     topic = state.topics.get(asked.name)
     if topic is None or not asked.allow_shrink:
@@ -233,12 +233,12 @@ def placed(state: ClusterState, body: TopicBody, added: list[int]) -> Mapping[in
 def begin(state: ClusterState, topic: Topic, count: int, added: Mapping[int, tuple[int, ...]]) -> list[Effect]:
     """Write the plan; a topic without ordered delivery grows at once, as in Kafka."""
     if not topic.ordered:
-        body = grown_plainly(topic.body, count, added)
+        body = grow_plainly(topic.body, count, added)
         return [effects.WriteTopic(topic.name, body, topic.version, GROW_PLAIN)]
     return [effects.WriteTopic(topic.name, resize.planned(topic.body, count, added), topic.version, PLAN)]
 
 
-def grown_plainly(body: TopicBody, count: int, added: Mapping[int, tuple[int, ...]]) -> TopicBody:
+def grow_plainly(body: TopicBody, count: int, added: Mapping[int, tuple[int, ...]]) -> TopicBody:
     """The znode of an unordered topic with more partitions: no generation, no fence."""
     return replace(
         body,
@@ -280,7 +280,7 @@ def answer_if_complete(state: ClusterState, token: int) -> list[Effect]:
         return []
     del state.replies[token]
     results = [known for known in pending.results.values() if known is not None]
-    return [effects.Reply(token, CreatePartitionsResponse(results=results))]
+    return [effects.SendReply(token, CreatePartitionsResponse(results=results))]
 
 
 def result(name: str, code: ErrorCode, message: str) -> CreatePartitionsTopicResult:

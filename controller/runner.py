@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, assert_never
 
 from anabranch.controller import effects, events, machine
-from anabranch.controller.candidacy import Candidacy, Deposed, Term
-from anabranch.controller.channels import Channels
+from anabranch.controller.candidacy import Candidacy, ControllerTenure, NoLongerController
+from anabranch.controller.channels import ControllerChannelManager
 from anabranch.controller.effects import Effect
 from anabranch.controller.fenced_writes import FencedWrites
 from anabranch.controller.settings import ControllerSettings
@@ -53,7 +53,7 @@ class Runner:
         self,
         session: ZkSession,
         settings: ControllerSettings,
-        term: Term,
+        term: ControllerTenure,
         candidacy: Candidacy,
         rng: random.Random,
         listener: Callable[[ControllerEvent], None] | None = None,
@@ -78,7 +78,7 @@ class Runner:
         self._reader = ZnodeReader(session, rng, self._read_again)
         self.writes = FencedWrites(session, term, acted)
         self._writer = ZnodeWriter(self.writes, self._reader, in_turn=in_turn)
-        self._channels = Channels(settings, self._queue.put_nowait)
+        self._channels = ControllerChannelManager(settings, self._queue.put_nowait)
         self._in_touch = in_touch
         self._timers: dict[str | int, asyncio.TimerHandle] = {}
         self._callers: dict[int, asyncio.Future[Any]] = {}
@@ -88,9 +88,9 @@ class Runner:
         """The whole term. Raises Deposed, SessionExpired, or whatever bug of ours ended it."""
         try:
             if not await self._candidacy.holds_office(lambda _: self._read_again(Read("controller"))):
-                raise Deposed("/controller was lost before the term began")
+                raise NoLongerController("/controller was lost before the term began")
             names = await self._reader.topic_names()
-            taken_over = events.TakenOver(
+            taken_over = events.ControllerFailover(
                 await self._reader.brokers(),
                 await self._snapshots(names),
                 await self._reader.deletions(),
@@ -157,11 +157,11 @@ class Runner:
                 self._set_timer(effect.timer, effect.delay_ms, events.TimerFired(effect.timer))
             case effects.SetReplyTimer():
                 self._set_timer(effect.token, effect.delay_ms, events.ReplyDue(effect.token))
-            case effects.Reply():
+            case effects.SendReply():
                 self._reply(effect.token, effect.response)
             case effects.Post():
                 return effect.event
-            case effects.Announce():
+            case effects.PublishEvent():
                 self._announce(effect)
             case _:
                 assert_never(effect)
@@ -175,7 +175,7 @@ class Runner:
         if caller is not None and not caller.done():
             caller.set_result(response)
 
-    def _announce(self, effect: effects.Announce) -> None:
+    def _announce(self, effect: effects.PublishEvent) -> None:
         settings = self._settings
         event = ControllerEvent(effect.kind, self._loop.time(), settings.node_id, self._term.epoch, effect.detail)
         log.info("%s", event)
@@ -213,7 +213,7 @@ class Runner:
                 return events.DeletionsRead(await self._reader.deletions())
             case "controller":
                 if not await self._candidacy.holds_office(lambda _: self._read_again(Read("controller"))):
-                    raise Deposed("/controller belongs to another node now")
+                    raise NoLongerController("/controller belongs to another node now")
                 return None
         assert_never(read.what)
 
@@ -223,7 +223,7 @@ class Runner:
         for snapshot in snapshots:
             for partition in snapshot.partitions.values():
                 if partition.state.controller_epoch > self._term.epoch:
-                    raise Deposed(f"a controller of epoch {partition.state.controller_epoch} is at work")
+                    raise NoLongerController(f"a controller of epoch {partition.state.controller_epoch} is at work")
         return snapshots
 
     async def _end(self) -> None:

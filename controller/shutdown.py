@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from anabranch.controller import effects, partitions
 from anabranch.controller.effects import Effect
-from anabranch.controller.events import ShutdownAsked
+from anabranch.controller.events import ShutdownRequested
 from anabranch.controller.follow_ups import Shutdown
 from anabranch.controller.state import ClusterState
 from anabranch.protocol.apis.controlled_shutdown import ControlledShutdownResponse, RemainingPartition
 from anabranch.protocol.errors import ErrorCode
 
 
-def ask(state: ClusterState, event: ShutdownAsked) -> list[Effect]:
+def ask(state: ClusterState, event: ShutdownRequested) -> list[Effect]:
     """A broker wants to stop: move its leaderships first. It asks again while some remain."""
     broker_id, epoch = event.request.broker_id, event.request.broker_epoch
     broker = state.brokers.get(broker_id)
@@ -26,10 +26,10 @@ def ask(state: ClusterState, event: ShutdownAsked) -> list[Effect]:
         error = ErrorCode.STALE_BROKER_EPOCH
     if error is not ErrorCode.NONE:
         refused = ControlledShutdownResponse(error_code=error, remaining_partitions=[])
-        return [effects.Reply(event.token, refused)]
+        return [effects.SendReply(event.token, refused)]
     first = broker_id not in state.shutting_down
     state.shutting_down.add(broker_id)
-    announced = [effects.Announce("broker stopping", {"broker": broker_id})] if first else []
+    announced = [effects.PublishEvent("broker stopping", {"broker": broker_id})] if first else []
     return [*announced, *partitions.shut_down(state, broker_id, event.token)]
 
 
@@ -42,6 +42,6 @@ def reply(state: ClusterState, then: Shutdown) -> Effect:
         and partition in state.partitions
         and state.partitions[partition].state.leader == then.broker_id
     ]
-    return effects.Reply(
+    return effects.SendReply(
         then.token, ControlledShutdownResponse(error_code=ErrorCode.NONE, remaining_partitions=remaining)
     )

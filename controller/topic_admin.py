@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from anabranch.controller import topic_size
-from anabranch.controller.candidacy import persistently
+from anabranch.controller.candidacy import retry_connection_loss
 from anabranch.controller.model import TopicBody
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.session import NodeExists, NoNode, SessionExpired, TooLarge, ZkSession
@@ -40,20 +40,20 @@ async def _create_topic(
 ) -> None:
     if sorted(assignment) != list(range(len(assignment))) or not assignment:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Partitions must be numbered from 0 without gaps.")
-    if await persistently(lambda: session.exists(paths.delete_topic(name))) is not None:
+    if await retry_connection_loss(lambda: session.exists(paths.delete_topic(name))) is not None:
         raise KafkaError(
             ErrorCode.TOPIC_ALREADY_EXISTS,
             f"Topic '{name}' is marked for deletion. It goes when every broker that holds its logs has deleted them.",
         )
     body = new_topic(topic_id, assignment)
     topic_size.check(name, body)
-    if await persistently(lambda: session.exists(paths.topic(name))) is not None:
+    if await retry_connection_loss(lambda: session.exists(paths.topic(name))) is not None:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     await _write_config(session, name, configs)
     path, data = paths.topic(name), znodes.encode_topic(body)
     while True:
         with contextlib.suppress(NodeExists):
-            await persistently(lambda: session.create(path, data, make_parents=True), size_bytes=len(data))
+            await retry_connection_loss(lambda: session.create(path, data, make_parents=True), size_bytes=len(data))
             return
         # The reply to a create that succeeded may have been lost; the id tells whose topic it is.
         found = await _topic_id(session, name)
@@ -80,16 +80,16 @@ def new_topic(topic_id: bytes, assignment: Mapping[int, Sequence[int]]) -> Topic
 async def is_going(session: ZkSession, name: str) -> bool:
     """Whether a topic is being deleted."""
     with _in_a_session():
-        return await persistently(lambda: session.exists(paths.delete_topic(name))) is not None
+        return await retry_connection_loss(lambda: session.exists(paths.delete_topic(name))) is not None
 
 
 async def delete_topic(session: ZkSession, name: str) -> None:
     """Ask for a topic to be deleted. KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if there is none."""
     with _in_a_session():
-        if await persistently(lambda: session.exists(paths.topic(name))) is None:
+        if await retry_connection_loss(lambda: session.exists(paths.topic(name))) is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
         with contextlib.suppress(NodeExists):
-            await persistently(lambda: session.create(paths.delete_topic(name), make_parents=True))
+            await retry_connection_loss(lambda: session.create(paths.delete_topic(name), make_parents=True))
 
 
 @contextlib.contextmanager
@@ -110,16 +110,16 @@ def _in_a_session() -> Iterator[None]:
 async def _write_config(session: ZkSession, name: str, configs: Mapping[str, str]) -> None:
     path, data = paths.topic_config(name), znodes.encode_config(configs)
     try:
-        await persistently(lambda: session.create(path, data, make_parents=True), size_bytes=len(data))
+        await retry_connection_loss(lambda: session.create(path, data, make_parents=True), size_bytes=len(data))
     except NodeExists:
         with contextlib.suppress(NoNode):
-            await persistently(lambda: session.set(path, data), size_bytes=len(data))
+            await retry_connection_loss(lambda: session.set(path, data), size_bytes=len(data))
 
 
 async def _topic_id(session: ZkSession, name: str) -> bytes | None:
     path = paths.topic(name)
     try:
-        data, _ = await persistently(lambda: session.get(path))
+        data, _ = await retry_connection_loss(lambda: session.get(path))
     except NoNode:
         return None
     return znodes.decode_topic(path, data).topic_id

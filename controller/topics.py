@@ -65,7 +65,7 @@ def discovered(state: ClusterState, found: Iterable[TopicSnapshot]) -> list[Effe
         load(state, snapshot)
         name, count = snapshot.topic.name, len(snapshot.topic.body.assignment)
         decided += complete(snapshot)
-        decided.append(effects.Announce("topic created", {"topic": name, "partitions": count}))
+        decided.append(effects.PublishEvent("topic created", {"topic": name, "partitions": count}))
     return decided
 
 
@@ -89,8 +89,8 @@ def begin_deletion(state: ClusterState, name: str) -> list[Effect]:
             if state.phase(partition) is PartitionPhase.NON_EXISTENT:
                 partitions.move(state, partition, PartitionPhase.NEW)
             partitions.move(state, partition, PartitionPhase.OFFLINE)
-        batch.tell(partition)
-    return [*batch.flush(), *continue_deletion(state, name), effects.Announce("topic deletion", {"topic": name})]
+        batch.add_metadata(partition)
+    return [*batch.flush(), *continue_deletion(state, name), effects.PublishEvent("topic deletion", {"topic": name})]
 
 
 def continue_deletion(state: ClusterState, name: str) -> list[Effect]:
@@ -147,7 +147,7 @@ def vanished(state: ClusterState, names: Iterable[str]) -> list[Effect]:
         state.delete_from_now_on(name)
         batch = RequestBatch(state)
         for partition in state.partitions_of(name):
-            batch.tell(partition)
+            batch.add_metadata(partition)
             batch.stop(partition, state.online_replicas(partition), delete=True)
         decided += batch.flush()
         state.forget_topic(name)
@@ -177,7 +177,7 @@ def changed(state: ClusterState, topic: Topic) -> list[Effect]:
     if (before.config, before.body) != (newer.config, newer.body):
         batch = RequestBatch(state)
         for partition in state.partitions_of(topic.name):
-            batch.tell(partition)
+            batch.add_metadata(partition)
         decided += batch.flush()
     return decided
 

@@ -12,7 +12,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Literal, TypeVar
 
-from anabranch.controller.candidacy import persistently
+from anabranch.controller.candidacy import retry_connection_loss
 from anabranch.controller.events import TopicSnapshot
 from anabranch.controller.model import Broker, Features, Partition, Topic
 from anabranch.controller.zk import paths, znodes
@@ -48,24 +48,24 @@ class ZnodeReader:
     async def brokers(self) -> dict[int, Broker]:
         """/brokers/ids: the registered brokers, with the epochs of their registrations."""
         watch = self._watch(Read("brokers"))
-        names = await persistently(lambda: self._session.children(paths.BROKER_IDS, watch))
+        names = await retry_connection_loss(lambda: self._session.children(paths.BROKER_IDS, watch))
         found = await gathered(self._broker(f"{paths.BROKER_IDS}/{name}", watch) for name in names)
         return {broker.id: broker for broker in found if broker is not None}
 
     async def topic_names(self) -> list[str]:
         """The children of /brokers/topics."""
         watch = self._watch(Read("topics"))
-        return await persistently(lambda: self._session.children(paths.TOPICS, watch))
+        return await retry_connection_loss(lambda: self._session.children(paths.TOPICS, watch))
 
     async def deletions(self) -> frozenset[str]:
         """The children of /admin/delete_topics."""
         watch = self._watch(Read("deletions"))
-        return frozenset(await persistently(lambda: self._session.children(paths.DELETE_TOPICS, watch)))
+        return frozenset(await retry_connection_loss(lambda: self._session.children(paths.DELETE_TOPICS, watch)))
 
     async def features(self) -> Features | None:
         """The finalized features; None if none ever were."""
         try:
-            data, stat = await persistently(lambda: self._session.get(paths.FEATURE))
+            data, stat = await retry_connection_loss(lambda: self._session.get(paths.FEATURE))
             return Features(znodes.decode_feature(paths.FEATURE, data), stat.version)
         except NoNode:
             return None
@@ -82,7 +82,7 @@ class ZnodeReader:
         """One topic's znode and configuration."""
         path, watch = paths.topic(name), self._watch(Read("topic", name))
         try:
-            data, stat = await persistently(lambda: self._session.get(path, watch))
+            data, stat = await retry_connection_loss(lambda: self._session.get(path, watch))
             body = znodes.decode_topic(path, data)
             return Topic(name, body, stat.version, await self._config(name, watch))
         except NoNode:
@@ -96,7 +96,7 @@ class ZnodeReader:
         known: dict[int, Partition] = {}
         for some in chunks(sorted(indices), STATES_AT_ONCE):
             names = [paths.partition_state(name, index) for index in some]
-            found = await persistently(lambda names=names: self._session.get_many(names))  # type: ignore[misc]
+            found = await retry_connection_loss(lambda names=names: self._session.get_many(names))  # type: ignore[misc]
             for index, path, one in zip(some, names, found, strict=True):
                 if one is not None:
                     known[index] = Partition(znodes.decode_partition_state(path, one[0]), one[1].version)
@@ -106,7 +106,7 @@ class ZnodeReader:
         """One partition's state, None if it has none."""
         path = paths.partition_state(name, index)
         try:
-            data, stat = await persistently(lambda: self._session.get(path))
+            data, stat = await retry_connection_loss(lambda: self._session.get(path))
             return Partition(znodes.decode_partition_state(path, data), stat.version)
         except NoNode:
             return None
@@ -114,7 +114,7 @@ class ZnodeReader:
     async def children(self, path: str) -> list[str]:
         """The names of a znode's children; empty if there is no such znode."""
         try:
-            return await persistently(lambda: self._session.children(path))
+            return await retry_connection_loss(lambda: self._session.children(path))
         except NoNode:
             return []
 
@@ -126,13 +126,13 @@ class ZnodeReader:
         found: dict[str, list[str]] = {}
         for some in chunks(above, STATES_AT_ONCE):
             states = [paths.state_below(path) for path in some]
-            read = await persistently(lambda states=states: self._session.get_many(states))  # type: ignore[misc]
+            read = await retry_connection_loss(lambda states=states: self._session.get_many(states))  # type: ignore[misc]
             found |= {path: [] if one is None else [state] for path, state, one in zip(some, states, read, strict=True)}
         return found
 
     async def exists(self, path: str) -> bool:
         """Whether there is such a znode."""
-        return await persistently(lambda: self._session.exists(path)) is not None
+        return await retry_connection_loss(lambda: self._session.exists(path)) is not None
 
     async def _snapshot(self, name: str) -> TopicSnapshot | None:
         topic = await self.topic(name)
@@ -146,7 +146,7 @@ class ZnodeReader:
 
     async def _broker(self, path: str, watch: WatchCallback) -> Broker | None:
         try:
-            data, stat = await persistently(lambda: self._session.get(path, watch))
+            data, stat = await retry_connection_loss(lambda: self._session.get(path, watch))
             return znodes.decode_broker(path, data, czxid=stat.czxid)
         except NoNode:
             return None
@@ -158,10 +158,10 @@ class ZnodeReader:
         path = paths.topic_config(name)
         while True:
             try:
-                data, _ = await persistently(lambda: self._session.get(path, watch))
+                data, _ = await retry_connection_loss(lambda: self._session.get(path, watch))
                 return znodes.decode_config(path, data)
             except NoNode:
-                if await persistently(lambda: self._session.exists(path, watch)) is None:
+                if await retry_connection_loss(lambda: self._session.exists(path, watch)) is None:
                     return {}
 
     def _watch(self, read: Read) -> WatchCallback:

@@ -16,7 +16,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from anabranch.protocol.compiler import UNDECODABLE, CompiledEncoder, Decoder, compile_decoder, compile_encoder, explain
+from anabranch.protocol.compiler import (
+    DECODE_ERRORS,
+    CompiledEncoder,
+    Decoder,
+    compile_decoder,
+    compile_encoder,
+    explain,
+)
 from anabranch.protocol.decoder_source import ENDLESS
 from anabranch.protocol.registry import Api
 from anabranch.protocol.varint import Buffer
@@ -28,7 +35,7 @@ _encoders: dict[tuple[type[Any], int], CompiledEncoder] = {}
 
 
 @dataclass(slots=True)
-class Request:
+class DecodedRequest:
     """One request as it came in: header fields and the decoded body."""
 
     api: Api
@@ -51,7 +58,7 @@ def decode(
         buffer = bytes(buffer)
     try:
         return decoder(buffer, position, entries)
-    except UNDECODABLE as error:
+    except DECODE_ERRORS as error:
         raise explain(error, buffer) from None
 
 

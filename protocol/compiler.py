@@ -27,7 +27,7 @@ Decoder = Callable[[bytes | bytearray, int, int], tuple[Any, int]]
 Encoder = Callable[[Any], Any]
 """Returns bytes, or a list of chunks where `chunked` says so."""
 
-UNDECODABLE: Final = (struct.error, IndexError, UnicodeDecodeError, DecodeError)
+DECODE_ERRORS: Final = (struct.error, IndexError, UnicodeDecodeError, DecodeError)
 """What generated decoders raise over bytes that make no sense."""
 
 _places: dict[str, dict[int, Place]] = {}

@@ -27,10 +27,10 @@ from typing import Any, Final
 
 from anabranch.protocol import codec
 from anabranch.protocol.apis.api_versions import ApiVersion, ApiVersionsResponse
-from anabranch.protocol.codec import Request
+from anabranch.protocol.codec import DecodedRequest
 from anabranch.protocol.decoder_source import skip_tags
 from anabranch.protocol.errors import DecodeError, ErrorCode
-from anabranch.protocol.framing import FRAME_BYTES_MAX, FrameReader, Landing
+from anabranch.protocol.framing import FRAME_BYTES_MAX, FrameReader, ReceiveBuffer
 from anabranch.protocol.registry import BY_KEY, Api, api_of
 from anabranch.protocol.varint import Buffer
 
@@ -80,7 +80,7 @@ class ServerConnection:
         frame_bytes_max: int = FRAME_BYTES_MAX,
         entries_max: int = ENTRIES_MAX,
         served_to: Callable[[str, str], Mapping[int, tuple[int, int]]] | None = None,
-        landing: Landing | None = None,
+        landing: ReceiveBuffer | None = None,
     ) -> None:
         """`served_to` tells what is served to the software that introduces itself by this name and version.
 
@@ -90,11 +90,11 @@ class ServerConnection:
         self._served_to = served_to
         self._entries_max = entries_max
         self._frames = FrameReader(frame_bytes_max, landing)
-        self._open: Request | None = None
+        self._open: DecodedRequest | None = None
         self._open_bytes = 0
-        self._behind: list[tuple[Request, int]] = []
+        self._behind: list[tuple[DecodedRequest, int]] = []
         self._behind_bytes = 0
-        self._decode: Callable[[bytes, Mapping[int, tuple[int, int]], int], Request] = decode_request
+        self._decode: Callable[[bytes, Mapping[int, tuple[int, int]], int], DecodedRequest] = decode_request
 
     def restrict(self, frame_bytes_max: int) -> None:
         """Decode only what a peer may ask before it has logged in, of frames that are no larger than this."""
@@ -126,7 +126,7 @@ class ServerConnection:
         return self._frames.missing
 
     @property
-    def open(self) -> Request | None:
+    def open(self) -> DecodedRequest | None:
         """The request that waits for its answer."""
         return self._open
 
@@ -146,7 +146,7 @@ class ServerConnection:
         """All that was received and not handed out."""
         return self._frames.give_back()
 
-    def next_request(self) -> Request | None:
+    def next_request(self) -> DecodedRequest | None:
         """The next request; None while one is open or bytes are missing. Raises DecodeError.
 
         An ApiVersions request of an unknown version comes with `body` None and `version` 0: answer it with None.
@@ -160,7 +160,7 @@ class ServerConnection:
         self._open = self._decode(frame, self._served, self._entries_max)
         return self._open
 
-    def next_produce(self) -> Request | None:
+    def next_produce(self) -> DecodedRequest | None:
         """The next request, if it is a Produce, behind the open one: it is open when that is answered.
 
         None if it is another one, or bytes are missing. Raises DecodeError.
@@ -187,7 +187,7 @@ class ServerConnection:
             return [] if response is None else [_pack_length(len(response)) + response]
         return [] if response is None else encode_response(request, response)
 
-    def _introduced(self, request: Request, response: Any) -> Any:
+    def _introduced(self, request: DecodedRequest, response: Any) -> Any:
         """From here on, what is served to who has told its name; nothing changes for one that is refused."""
         if request.body is None:
             return self._unsupported_version()
@@ -203,17 +203,17 @@ class ServerConnection:
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
 
 
-def is_token(request: Request) -> bool:
+def is_token(request: DecodedRequest) -> bool:
     """Whether a frame was a bare token of SASL, which is the body then."""
     return request.version == BARE_TOKEN
 
 
-def bare_token(frame: bytes, _served: Mapping[int, tuple[int, int]], _entries_max: int) -> Request:
+def bare_token(frame: bytes, _served: Mapping[int, tuple[int, int]], _entries_max: int) -> DecodedRequest:
     """A frame without a header; its answer has none either."""
-    return Request(BY_KEY[SASL_AUTHENTICATE], BARE_TOKEN, 0, None, frame)
+    return DecodedRequest(BY_KEY[SASL_AUTHENTICATE], BARE_TOKEN, 0, None, frame)
 
 
-def decode_before_login(frame: bytes, served: Mapping[int, tuple[int, int]], entries_max: int) -> Request:
+def decode_before_login(frame: bytes, served: Mapping[int, tuple[int, int]], entries_max: int) -> DecodedRequest:
     """A request of a peer that has not logged in: of others than the three that it may send, only the header is read.
 
     The body of those is UNREAD.
@@ -224,7 +224,7 @@ def decode_before_login(frame: bytes, served: Mapping[int, tuple[int, int]], ent
     api = BY_KEY[key]
     header_version = api.request_header_version(version)
     client_id = _read_client_id(frame, api, version, flexible=header_version == 2)[0] if header_version else None
-    return Request(api, version, correlation_id, client_id, UNREAD)
+    return DecodedRequest(api, version, correlation_id, client_id, UNREAD)
 
 
 class ClientConnection:
@@ -233,7 +233,7 @@ class ClientConnection:
     __slots__ = ("_client_id", "_frames", "_next_id", "_waiting")
 
     def __init__(
-        self, client_id: str | None, frame_bytes_max: int = FRAME_BYTES_MAX, landing: Landing | None = None
+        self, client_id: str | None, frame_bytes_max: int = FRAME_BYTES_MAX, landing: ReceiveBuffer | None = None
     ) -> None:
         """`landing`: see `FrameReader`."""
         raw = None if client_id is None else client_id.encode()
@@ -298,7 +298,9 @@ class ClientConnection:
         return correlation_id, decode_response(frame, api, version)
 
 
-def decode_request(frame: bytes, served: Mapping[int, tuple[int, int]], entries_max: int = ENTRIES_MAX) -> Request:
+def decode_request(
+    frame: bytes, served: Mapping[int, tuple[int, int]], entries_max: int = ENTRIES_MAX
+) -> DecodedRequest:
     """A request frame: header and body, which names no more than so many topics, partitions and the like."""
     if len(frame) < 8:
         raise DecodeError("a request shorter than its header", buffer=frame, part="header")
@@ -313,7 +315,7 @@ def decode_request(frame: bytes, served: Mapping[int, tuple[int, int]], entries_
             served_are = f"{api.name} v{version}, served are v{versions[0]} to v{versions[1]}"
             raise DecodeError(served_are, buffer=frame, part="body" if key in BEFORE_HANDSHAKE else "header")
         client_id, _ = _read_client_id(frame, api, version, flexible=version >= FIRST_FLEXIBLE_API_VERSIONS)
-        return Request(api, 0, correlation_id, client_id, None)
+        return DecodedRequest(api, 0, correlation_id, client_id, None)
     entries = max(entries_max, len(frame) // ORDERED_ENTRY_BYTES) if key in ORDERS else entries_max
     header_version = api.request_header_version(version)
     client_id, position = None, 8
@@ -323,7 +325,7 @@ def decode_request(frame: bytes, served: Mapping[int, tuple[int, int]], entries_
         body, _ = codec.decode(api.request, version, frame, position, entries)
     except DecodeError as error:
         raise _named(f"{api.name} v{version}", error, frame) from None
-    return Request(api, version, correlation_id, client_id, body)
+    return DecodedRequest(api, version, correlation_id, client_id, body)
 
 
 def _read_client_id(frame: bytes, api: Api, version: int, *, flexible: bool) -> tuple[str | None, int]:
@@ -362,7 +364,7 @@ def decode_response(frame: bytes, api: Api, version: int) -> Any:
     return body
 
 
-def encode_response(request: Request, response: Any) -> list[Buffer]:
+def encode_response(request: DecodedRequest, response: Any) -> list[Buffer]:
     """The frame of a response, in pieces."""
     body = codec.encode_chunks(response, request.version)
     length = sum(map(len, body))

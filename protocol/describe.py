@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from anabranch.protocol.codec import Request
+from anabranch.protocol.codec import DecodedRequest
 from anabranch.protocol.connection import decode_request, decode_response
 from anabranch.protocol.errors import DecodeError, ErrorCode
 from anabranch.protocol.records.batch import check_crc, iter_batches
@@ -34,12 +34,12 @@ EVERY_VERSION: Final = {api.key: (0, api.last_version) for api in APIS}
 
 def describe_request(frame: bytes) -> str:
     """A request frame without its length, as a tree. Raises `DecodeError`."""
-    return request_tree(decode_request(without_length(frame), EVERY_VERSION))
+    return request_tree(decode_request(strip_length(frame), EVERY_VERSION))
 
 
 def describe_response(frame: bytes, api: Api, version: int) -> str:
     """A response frame without its length, as a tree, given what was asked. Raises `DecodeError`."""
-    frame = without_length(frame)
+    frame = strip_length(frame)
     if len(frame) < 4:
         raise DecodeError("a response without a correlation id", buffer=frame)
     correlation_id = int.from_bytes(frame[:4], "big", signed=True)
@@ -47,12 +47,12 @@ def describe_response(frame: bytes, api: Api, version: int) -> str:
     return "\n".join([head, *_tree(decode_response(frame, api, version), version, 1)])
 
 
-def without_length(frame: bytes) -> bytes:
+def strip_length(frame: bytes) -> bytes:
     """The frame alone, when it was captured together with the four bytes that say how long it is."""
     return frame[4:] if len(frame) >= 4 and int.from_bytes(frame[:4], "big") == len(frame) - 4 else frame
 
 
-def request_line(request: Request) -> str:
+def request_line(request: DecodedRequest) -> str:
     """A request for the log: `Fetch v12 #7 "rdkafka" max_wait_ms=500 topics=[...]`."""
     head = f"{request.api.name} v{request.version} #{request.correlation_id} {_text(request.client_id)}"
     if request.body is None:
@@ -65,7 +65,7 @@ def message_line(message: Any) -> str:
     return _short(f"{type(message).__name__}({_fields_line(message)})")
 
 
-def request_tree(request: Request) -> str:
+def request_tree(request: DecodedRequest) -> str:
     """A request, field by field."""
     head = (
         f"{request.api.name} v{request.version} request, correlation id {request.correlation_id}, "

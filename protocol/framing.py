@@ -31,7 +31,7 @@ ROOM_BYTES: Final = 4_096
 READ_BYTES_MAX: Final = 1 << 20
 """What one read from the socket may bring: between two of them an owner can decide to read no more."""
 LENGTH_BYTES: Final = 4
-LANDING_FRAME_BYTES_MAX: Final = BUFFER_BYTES - LENGTH_BYTES - ROOM_BYTES
+RECEIVE_BUFFER_FRAME_BYTES_MAX: Final = BUFFER_BYTES - LENGTH_BYTES - ROOM_BYTES
 """A larger frame is gathered in a buffer of its own, and so is what comes behind a length that is refused."""
 FOREIGN: Final = {
     b"\x16\x03": "a TLS handshake; this port speaks plain text (security.protocol=PLAINTEXT or SASL_PLAINTEXT)",
@@ -42,7 +42,7 @@ FOREIGN: Final = {
 _read_length = struct.Struct(">i").unpack_from
 
 
-class Landing:
+class ReceiveBuffer:
     """Where bytes land: a buffer for all readers that are read into one after another, as those of one thread are."""
 
     __slots__ = ("view",)
@@ -56,7 +56,7 @@ class FrameReader:
 
     __slots__ = ("_before", "_gathers", "_landing", "_part", "_part_bytes", "_whole", "buffered", "frame_bytes_max")
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, landing: Landing | None = None) -> None:
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, landing: ReceiveBuffer | None = None) -> None:
         """`landing` may be shared with others; without one it makes one of its own when bytes come."""
         self.frame_bytes_max = frame_bytes_max
         self._landing = landing
@@ -84,7 +84,7 @@ class FrameReader:
         """Where the next bytes may be written; never empty, as `asyncio.BufferedProtocol` wants it."""
         if not self._gathers:
             if self._landing is None:
-                self._landing = Landing()
+                self._landing = ReceiveBuffer()
             view = self._landing.view
             if not self._part_bytes:
                 return view
@@ -160,7 +160,7 @@ class FrameReader:
         """Keep the beginning of a frame, with room for what is missing if where bytes land is too little for it."""
         self._part_bytes = len(rest)
         length: int = _read_length(rest)[0] if len(rest) >= LENGTH_BYTES else 0
-        self._gathers = not 0 <= length <= min(LANDING_FRAME_BYTES_MAX, self.frame_bytes_max)
+        self._gathers = not 0 <= length <= min(RECEIVE_BUFFER_FRAME_BYTES_MAX, self.frame_bytes_max)
         if self._gathers:
             self._gather(rest)
         else:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from math import inf
 from typing import Any, Final, TypeVar
 
-from anabranch.clients.authentication import NotAuthenticated, log_in
+from anabranch.clients.authentication import AuthenticationFailed, log_in
 from anabranch.clients.security import Security
 from anabranch.protocol.apis.api_versions import ApiVersionsRequest
 from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -61,7 +61,9 @@ class _Link:
                 _at_once(log_in(security, self._answer))
         except ssl.SSLCertVerificationError as error:
             self.close()
-            raise NotAuthenticated(f"{address[0]}:{address[1]} is not to be believed: {error.verify_message}") from None
+            raise AuthenticationFailed(
+                f"{address[0]}:{address[1]} is not to be believed: {error.verify_message}"
+            ) from None
         except BaseException:
             self.close()
             raise
@@ -184,7 +186,7 @@ class TopicReader:
         for address in sorted(self._known, key=lambda one: one not in self._links):
             try:
                 return self._link(address).call(request)
-            except NotAuthenticated:
+            except AuthenticationFailed:
                 raise
             except OSError as error:
                 self._drop(address)
@@ -195,7 +197,7 @@ class TopicReader:
     def _ask(self, address: Address, request: Any) -> Any:
         try:
             return self._link(address).call(request)
-        except NotAuthenticated:
+        except AuthenticationFailed:
             raise
         except OSError as error:
             raise ConnectionError(f"{address[0]}:{address[1]} does not answer: {error}") from error
@@ -218,7 +220,7 @@ class TopicReader:
             try:
                 return operation()
             except (OSError, KafkaError) as error:
-                final = isinstance(error, NotAuthenticated) or (
+                final = isinstance(error, AuthenticationFailed) or (
                     isinstance(error, KafkaError) and not error.code.retriable
                 )
                 patience_s = min(GONE_PATIENCE_S if isinstance(error, PartitionGone) else inf, self._patience_s)

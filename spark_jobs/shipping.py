@@ -19,7 +19,7 @@ JOB_NAME: Final = "anabranch-audit.py"
 JOB: Final = '''\
 """The order audit, for spark-submit: takes what `anabranch audit` takes."""
 
-from anabranch.commands.audit import command
+from anabranch.cli.audit import command
 
 command(prog_name="anabranch audit")
 '''

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from anabranch.cluster.zookeeper import LocalZooKeeper, why_unavailable
 from anabranch.spark_jobs import java
-from anabranch.zookeeper import LocalZooKeeper, why_unavailable
 from tests.compiled_parts import heeding_compiled_parts, is_compiled
 from tests.loops import LOOPS, collect_garbage
 

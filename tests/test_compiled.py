@@ -109,9 +109,17 @@ SCHEDULES = {"resize": 12, "everything": 8}
 """How many are compared."""
 SUITES = (
     *("tests/protocol/records", "tests/protocol/test_connection.py", "tests/protocol/test_framing.py"),
-    *("tests/broker/storage", "tests/broker/replication/test_replica_fetcher.py", "tests/anabranch/test_cluster.py"),
+    *(
+        "tests/broker/storage",
+        "tests/broker/replication/test_replica_fetcher.py",
+        "tests/anabranch/cluster/test_in_process.py",
+    ),
     *("tests/broker/handlers/test_produce.py", "tests/broker/handlers/test_fetch.py"),
-    *("tests/broker/test_begun.py", "tests/broker/test_work.py", "tests/broker/test_server.py"),
+    *(
+        "tests/broker/network/test_eager_coroutine.py",
+        "tests/broker/network/test_request_pipeline.py",
+        "tests/broker/network/test_server.py",
+    ),
     *("tests/clients/consumer/test_progress.py", "tests/clients/consumer/test_read_committed.py"),
 )
 PATCHES = ("test_only_changes_are_written", "test_a_new_partition_costs_the_others_nothing")

@@ -1,7 +1,7 @@
 """A module's tests are where its name says: those of `anabranch/clients/consumer/lease.py` are in
 `tests/clients/consumer/test_lease.py`.
 
-What belongs to no layer of the package (`anabranch/cluster.py`, `anabranch/report/`) has its tests in
+What belongs to no layer of the package (`anabranch/cluster/in_process.py`, `anabranch/report/`) has its tests in
 `tests/anabranch/`. Three kinds of modules need no file of their own: handlers, which are asked over the wire by the
 tests of what they answer for; declarations of messages, which `tests/protocol` goes through as a whole; and modules
 that decide nothing, neither by a branch nor by a loop. For some others `ELSEWHERE` says where they are tested, and why
@@ -28,14 +28,14 @@ DECISIONS: Final = (
 )
 
 ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
-    "broker/coordinators/test_group_machine.py": (
+    "broker/coordinators/classic_groups/test_group_machine.py": (
         "one machine in several modules: an event of a group goes through most of them",
-        "broker/coordinators/: group_table rebalance",
+        "broker/coordinators/groups/: group_table\nbroker/coordinators/classic_groups/: rebalance",
     ),
     "broker/coordinators/consumer_groups/test_heartbeat.py": (
         "a heartbeat goes through most of what is decided about a group whose broker assigns",
-        "broker/coordinators/consumer_groups/: administration admission decision departure expressions member "
-        "subscribed_topics target_assignment",
+        "broker/coordinators/consumer_groups/: administration admission decision departure expressions "
+        "member subscribed_topics target_assignment",
     ),
     "broker/coordinators/consumer_groups/test_classic_members.py": (
         "what classic members are told is in the bytes of their assignors",
@@ -45,13 +45,13 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "what an assignor works from shows in what it assigns",
         "broker/coordinators/consumer_groups/: group_spec",
     ),
-    "broker/coordinators/test_group_gates.py": (
+    "broker/coordinators/groups/test_group_gates.py": (
         "what is kept of a group decides nothing without the gates",
-        "broker/coordinators/: slot_gates",
+        "broker/coordinators/gates/: group_gate_state",
     ),
     "clients/test_group_kinds.py": (
         "where groups stand is shown by the control plane and the dashboard, of every kind of groups",
-        "dashboard/sights/: shared_standings",
+        "dashboard/collectors/: shared_standings",
     ),
     "broker/coordinators/share_groups/test_share_heartbeat.py": (
         "a group and how it is described are what heartbeats make of them",
@@ -59,16 +59,16 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "broker/coordinators/streams_groups/test_streams_heartbeat.py": (
         "a group, what its members may do and how it is described are what heartbeats make of them",
-        "broker/coordinators/streams_groups/: streams_administration streams_admission streams_decision streams_group "
-        "streams_member tasks",
+        "broker/coordinators/streams_groups/: streams_administration streams_admission streams_decision "
+        "streams_group streams_member tasks",
     ),
-    "broker/coordinators/shares/test_shared_partitions.py": (
+    "broker/coordinators/share_partitions/test_shared_partitions.py": (
         "what the parts do together shows in what members are answered",
-        "broker/coordinators/shares/: shares",
+        "broker/coordinators/share_partitions/: share_services",
     ),
-    "broker/coordinators/shares/test_share_coordinator.py": (
+    "broker/coordinators/share_partitions/test_share_coordinator.py": (
         "who asks and who is asked are two ends of one exchange",
-        "broker/coordinators/shares/: share_persister",
+        "broker/coordinators/share_partitions/: share_persister",
     ),
     "protocol/test_consumer_group_records.py": (
         "how all records stand in the topic shows in those of one kind",
@@ -76,11 +76,11 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "broker/coordinators/test_transaction_failover.py": (
         "what follows when leadership comes and goes needs brokers between which it does",
-        "broker/coordinators/: marker_sender",
+        "broker/coordinators/transactions/: marker_sender",
     ),
     "broker/handlers/test_fetch.py": (
         "how a Fetch is read is told by what it answers",
-        "broker/replication/: isr_change reading",
+        "broker/replication/: isr_change fetch_reader",
     ),
     "broker/replication/test_replica_manager.py": (
         "replicas are copied between brokers, not within one module",
@@ -88,19 +88,20 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "broker/handlers/test_alter_configs.py": (
         "settings are tried from the request to the log that obeys them",
-        "broker/: config_requests described_configs dynamic_config properties",
+        "broker/administration/: config_alterations config_entries\n"
+        "broker/config/: dynamic_config property_declaration",
     ),
-    "broker/test_assembly.py": (
+    "broker/node/test_assembly.py": (
         "the parts of a broker are handed to each other as parts of a node",
-        "broker/: broker_assembly",
+        "broker/node/: broker_assembly",
     ),
-    "broker/test_server.py": (
+    "broker/network/test_server.py": (
         "what a server is put together of: a socket is needed to see any of it",
-        "broker/: app connection services broker_properties",
+        "broker/node/: app\nbroker/network/: connection\nbroker/dispatch/: services\nbroker/config/: broker_properties",
     ),
     "broker/storage/test_log.py": (
         "parts of a log that nothing else uses",
-        "broker/storage/: incoming log_directory memory_files os_files segments",
+        "broker/storage/: record_rewriting log_directory memory_files os_files segments",
     ),
     "controller/test_machine.py": (
         "parts of the controller's machine: an event goes through most of them, and its world plays them as one",
@@ -120,7 +121,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "clients/producer/test_sender.py": (
         "what a producer does when a broker refuses, is silent or goes away shows in what it sends",
-        "clients/producer/: transaction_task transaction_verdicts",
+        "clients/producer/: transaction_task transaction_errors",
     ),
     "clients/streams/test_task_assignor.py": (
         "every assignor is held to the same promises",
@@ -148,43 +149,43 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "chaos/test_run.py": (
         "what a run consists of needs processes to be seen at work",
-        "chaos/: archive clients cluster companion crash history scene",
+        "chaos/: archive clients cluster audit_companion crash history scene",
     ),
     "spark_jobs/test_work.py": (
         "they need a Spark, and the tests of `tests/spark_jobs` share one",
-        "audit/: findings gather metrics sight work",
+        "audit/: findings results metrics audit_snapshot jobs",
     ),
     "spark_jobs/test_audit.py": (
         "parts of one streaming job",
         "spark_jobs/: bucket daemon session stages writer",
     ),
-    "anabranch/demo/test_story.py": (
+    "anabranch/demo/test_progress.py": (
         "a demonstration is a story that is told by all of them together",
-        "demo/: children reader replay",
+        "demo/: child_process reader replay",
     ),
     "anabranch/control/tour/test_guide.py": (
         "a story is told on a cluster, with all that it needs",
         "control/tour/: failures resizes scene step\ncontrol/: tour_routes",
     ),
-    "anabranch/commands/test_tour.py": (
+    "anabranch/cli/test_tour.py": (
         "a client is tried by the command that it is for",
         "control/: tour_client",
     ),
     "anabranch/dashboard/test_feed.py": (
         "what is looked at needs a cluster in which it happens, and somebody who looks",
-        "dashboard/sights/: groups nodes rest topics",
+        "dashboard/collectors/: groups nodes rest topics",
     ),
     "anabranch/proxy/test_connection.py": (
         "one of the two ends of what is tried there",
-        "proxy/: side",
+        "proxy/: connection_side",
     ),
-    "anabranch/commands/test_groups.py": (
+    "anabranch/cli/test_groups.py": (
         "a command is tried as a person types it, with what it calls",
-        "commands/: demo features node up\n.: gates rewinding",
+        "cli/: demo features node up\ninspect/: closed_gates offset_reset",
     ),
-    "anabranch/test_processes.py": (
+    "anabranch/cluster/test_processes.py": (
         "they start processes",
-        ".: ensemble running_processes",
+        "cluster/: ensemble\ncli/: process_clusters",
     ),
 }
 
@@ -257,7 +258,7 @@ def test_where_a_module_is_tested_instead_there_are_tests(where: str) -> None:
     ("module", "mirror"),
     [
         ("clients/consumer/lease.py", "clients/consumer/test_lease.py"),
-        ("cluster.py", "anabranch/test_cluster.py"),
+        ("cluster/in_process.py", "anabranch/cluster/test_in_process.py"),
         ("report/page.py", "anabranch/report/test_page.py"),
     ],
 )

@@ -55,7 +55,7 @@ async def main(servers: str) -> None:
         async with Producer(bootstrap_servers=servers, audit=True) as producer:
             await send(producer, 0)
             resize = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "anabranch.main", "topics", "alter", "orders", "--partitions", "3"),
+                *(sys.executable, "-m", "anabranch.cli.main", "topics", "alter", "orders", "--partitions", "3"),
                 *("--bootstrap-servers", servers),
             )
             assert await resize.wait() == 0
@@ -155,7 +155,7 @@ def test_the_fixture_leaves_their_names_to_them(project: Project, words: tuple[s
 
 @pytest.mark.processes
 def test_their_program_resizes_and_spark_audits_it(project: Project, tmp_path: Path) -> None:
-    up = [str(project.python), "-m", "anabranch.main", "up", "--brokers", "1", "--port", "0"]
+    up = [str(project.python), "-m", "anabranch.cli.main", "up", "--brokers", "1", "--port", "0"]
     env = {**os.environ, "PYTHONPATH": str(project.folder)}
     with subprocess.Popen(up, cwd=project.folder, env=env, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -167,7 +167,9 @@ def test_their_program_resizes_and_spark_audits_it(project: Project, tmp_path: P
                 pytest.skip(f"NOT AUDITED: {why_missing()}")
             words = ["--topic", "orders-audit", "--expect", "orders", "--backfill", "--out", str(tmp_path)]
             words += ["--bootstrap-servers", servers]
-            done = project.run(str(project.python), "-m", "anabranch.main", "audit", *words, path=str(project.folder))
+            done = project.run(
+                str(project.python), "-m", "anabranch.cli.main", "audit", *words, path=str(project.folder)
+            )
             assert done.returncode == 0, done.stdout + done.stderr
         finally:
             process.terminate()

@@ -12,7 +12,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 TOGETHER: Final = {
     "tests/spark_jobs/": "one Spark",
-    "tests/anabranch/commands/test_audit.py": "one Spark",  # at a time
+    "tests/anabranch/cli/test_audit.py": "one Spark",  # at a time
     "tests/test_package.py": "one Spark",
     "tests/dashboard/": "one browser",
     "tests/chaos/test_kip_903.py": "chaos",

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.coordinators.transaction_requests import Producer
+from anabranch.broker.coordinators.transactions.transaction_requests import Producer
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers.fencing import code_for
-from anabranch.broker.rights import demand
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -28,8 +28,8 @@ async def add_offsets_to_txn(ctx: RequestContext, request: AddOffsetsToTxnReques
     partition = (CONSUMER_OFFSETS_TOPIC, partition_of_group(request.group_id, count))
     producer = Producer(request.producer_id, request.producer_epoch)
     try:
-        demand(ctx, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-        demand(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
+        authorize(ctx, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        authorize(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
         await ctx.services.transactions.add_partitions(request.transactional_id, producer, [partition])
     except KafkaError as error:
         code = code_for(error, knows_fenced=ctx.version >= FIRST_VERSION_WITH_PRODUCER_FENCED)

@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.coordinators.transaction_requests import Producer
-from anabranch.broker.coordinators.transactional_id import TopicPartition
+from anabranch.broker.coordinators.transactions.transaction_requests import Producer
+from anabranch.broker.coordinators.transactions.transactional_id import TopicPartition
+from anabranch.broker.dispatch.auth_helper import authorize_broker, is_authorized
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers.fencing import code_for
-from anabranch.broker.rights import demand_broker, may
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -41,7 +41,7 @@ async def add_partitions_to_txn(ctx: RequestContext, request: AddPartitionsToTxn
         asked = only_transaction(request)
         rows = forbidden(ctx, asked) or await answer(ctx, asked)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=rows)
-    demand_broker(ctx)
+    authorize_broker(ctx)
     answers = await asyncio.gather(*(answer(ctx, transaction) for transaction in request.transactions))
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
@@ -64,9 +64,11 @@ def only_transaction(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTr
 def forbidden(ctx: RequestContext, asked: AddPartitionsToTxnTransaction) -> list[AddPartitionsToTxnTopicResult]:
     """The rows of a client's transaction if some of it may not be; none if all of it may."""
     partitions = [(topic.name, index) for topic in asked.topics for index in topic.partitions]
-    if not may(ctx, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id):
+    if not is_authorized(ctx, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id):
         return rows_of(asked.topics, dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-    hidden = {topic.name for topic in asked.topics if not may(ctx, Operation.WRITE, ResourceType.TOPIC, topic.name)}
+    hidden = {
+        topic.name for topic in asked.topics if not is_authorized(ctx, Operation.WRITE, ResourceType.TOPIC, topic.name)
+    }
     if not hidden:
         return []
     unknown = {one for one in partitions if ctx.services.metadata.partition(*one) is None}

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers.remove_raft_voter import check_cluster
-from anabranch.broker.rights import demand
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -22,7 +22,7 @@ DEFAULT_LISTENER: Final = "CONTROLLER"
 async def add_raft_voter(ctx: RequestContext, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
     """Refuse, in Kafka's order."""
     try:
-        demand(ctx, Operation.ALTER, ResourceType.CLUSTER)
+        authorize(ctx, Operation.ALTER, ResourceType.CLUSTER)
         check_cluster(ctx, request.cluster_id)
         if all(one.name != DEFAULT_LISTENER for one in request.listeners):
             raise KafkaError(

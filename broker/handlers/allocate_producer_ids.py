@@ -6,8 +6,8 @@ other node answers NOT_CONTROLLER.
 
 from __future__ import annotations
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand_broker
+from anabranch.broker.dispatch.auth_helper import authorize_broker
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.apis.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
@@ -17,7 +17,7 @@ async def allocate_producer_ids(
     ctx: RequestContext, request: AllocateProducerIdsRequest
 ) -> AllocateProducerIdsResponse:
     """Hand the request to the controller of this node."""
-    demand_broker(ctx)
+    authorize_broker(ctx)
     controller = ctx.services.controller
     try:
         if controller is None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from anabranch.broker import client_quotas as quotas
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand
-from anabranch.broker.turns import Turns
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.broker.quotas import quota_configs as quotas
+from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -28,9 +28,9 @@ ORDER: Final = (quotas.CLIENT_ID, quotas.USER, quotas.IP)
 @handles(AlterClientQuotasRequest, versions="0-1")
 async def alter_client_quotas(ctx: RequestContext, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
     """Alter each entity on its own."""
-    entries, turns = [], Turns()
+    entries, turns = [], YieldBudget()
     for entry in request.entries:
-        await turns.step()
+        await turns.spend()
         entries.append(await alter(ctx, entry, validate_only=request.validate_only))
     return AlterClientQuotasResponse(entries=entries)
 
@@ -41,8 +41,8 @@ async def alter(ctx: RequestContext, entry: EntryData, *, validate_only: bool) -
     changes = [(op.key, None if op.remove else op.value) for op in entry.ops]
     code, message = ErrorCode.NONE, None
     try:
-        demand(ctx, Operation.ALTER_CONFIGS, ResourceType.CLUSTER)
-        await quotas.alter(ctx.services.session, entity, changes, validate_only=validate_only)
+        authorize(ctx, Operation.ALTER_CONFIGS, ResourceType.CLUSTER)
+        await quotas.alter_quotas(ctx.services.session, entity, changes, validate_only=validate_only)
     except KafkaError as error:
         code, message = error.code, error.message
     return EntryDataResult(

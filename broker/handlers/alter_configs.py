@@ -6,9 +6,9 @@ others, clients use IncrementalAlterConfigs.
 
 from __future__ import annotations
 
-from anabranch.broker import config_requests as requests
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.config_requests import SET, Operation
+from anabranch.broker.administration import config_alterations as requests
+from anabranch.broker.administration.config_alterations import SET, Operation
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.apis.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -22,7 +22,7 @@ async def alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> Al
     """Alter each resource on its own."""
 
     async def alter(asked: AlterConfigsResource) -> None:
-        requests.check_right(ctx, asked.resource_type, asked.resource_name)
+        requests.authorize_alter(ctx, asked.resource_type, asked.resource_name)
         operations = [Operation(one.name, SET, one.value) for one in asked.configs]
         requests.check_operations(operations)
         await requests.alter(
@@ -41,6 +41,6 @@ async def alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> Al
                 resource_type=asked.resource_type,
                 resource_name=asked.resource_name,
             )
-            for asked, error in await requests.answer_all(request.resources, alter)
+            for asked, error in await requests.alter_each(request.resources, alter)
         ]
     )

@@ -5,8 +5,8 @@ Versions 0 to 3. All rules live in the controller; a node whose controller is no
 
 from __future__ import annotations
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand_broker
+from anabranch.broker.dispatch.auth_helper import authorize_broker
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.apis.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from anabranch.protocol.errors import ErrorCode
 
@@ -14,7 +14,7 @@ from anabranch.protocol.errors import ErrorCode
 @handles(AlterPartitionRequest, versions="0-3")
 async def alter_partition(ctx: RequestContext, request: AlterPartitionRequest) -> AlterPartitionResponse:
     """Hand the request to the controller of this node."""
-    demand_broker(ctx)
+    authorize_broker(ctx)
     controller = ctx.services.controller
     if controller is None:
         return AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER, topics=[])

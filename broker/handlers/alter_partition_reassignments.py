@@ -6,9 +6,9 @@ the moves have begun; how far they are shows in ListPartitionReassignments and i
 
 from __future__ import annotations
 
-from anabranch.broker import admin
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand
+from anabranch.broker.administration import topic_creation
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -21,8 +21,8 @@ async def alter_partition_reassignments(
     ctx: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """Let the active controller decide, here or elsewhere."""
-    demand(ctx, Operation.ALTER, ResourceType.CLUSTER)
-    response: AlterPartitionReassignmentsResponse = await admin.at_controller(
+    authorize(ctx, Operation.ALTER, ResourceType.CLUSTER)
+    response: AlterPartitionReassignmentsResponse = await topic_creation.forward_to_controller(
         ctx.services,
         request,
         lambda controller: controller.alter_partition_reassignments(request),

@@ -7,9 +7,9 @@ will be made where they were wanted.
 
 from __future__ import annotations
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand
-from anabranch.broker.turns import Turns
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -26,12 +26,12 @@ async def alter_replica_log_dirs(
 ) -> AlterReplicaLogDirsResponse:
     """Begin each move on its own."""
     topics: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
-    turns = Turns()
+    turns = YieldBudget()
     for asked in request.dirs:
         for topic in asked.topics:
-            await turns.step()
+            await turns.spend()
             for index in topic.partitions:
-                await turns.step()
+                await turns.spend()
                 row = AlterReplicaLogDirPartitionResult(
                     partition_index=index, error_code=begin(ctx, topic.name, index, asked.path)
                 )
@@ -45,7 +45,7 @@ def begin(ctx: RequestContext, topic: str, index: int, path: str) -> ErrorCode:
     """Begin one move. Returns its error code."""
     replicas = ctx.services.replicas
     try:
-        demand(ctx, Operation.ALTER, ResourceType.CLUSTER)
+        authorize(ctx, Operation.ALTER, ResourceType.CLUSTER)
         replicas.moves.ask(topic, index, path, replicas.replica(topic, index))
     except KafkaError as error:
         known = ctx.services.metadata.image.partition(topic, index) is not None

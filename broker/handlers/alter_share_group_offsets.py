@@ -6,8 +6,8 @@ Source: Kafka's `GroupCoordinatorService.alterShareGroupOffsets`.
 
 from __future__ import annotations
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -28,7 +28,7 @@ async def alter_share_group_offsets(
     try:
         if not ctx.services.has_share_groups:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        demand(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
+        authorize(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group has a name")
         topics = [await move(ctx, request.group_id, topic) for topic in request.topics]
@@ -44,7 +44,7 @@ async def move(
     known = ctx.services.metadata.topic(topic.topic_name)
     refused: dict[int, KafkaError] = {}
     try:
-        demand(ctx, Operation.READ, ResourceType.TOPIC, topic.topic_name)
+        authorize(ctx, Operation.READ, ResourceType.TOPIC, topic.topic_name)
     except KafkaError as error:
         refused = {one.partition_index: error for one in topic.partitions}
     there = {} if known is None else known.partitions
@@ -57,7 +57,7 @@ async def move(
             known.topic_id,
             topic.topic_name,
             starts,
-            create=ctx.services.persona.alter_offsets_creates_share_groups,
+            create=ctx.services.profile.alter_offsets_creates_share_groups,
         )
     rows = []
     for one in topic.partitions:

@@ -5,10 +5,10 @@ Version 0. The controller carries it out; each user has its own error, and all i
 
 from __future__ import annotations
 
-from anabranch.broker import scram
-from anabranch.broker.admin import refuse_unless_controller
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand
+from anabranch.broker.administration.topic_creation import refuse_unless_controller
+from anabranch.broker.credentials import scram_store
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -24,18 +24,18 @@ async def alter_user_scram_credentials(
 ) -> AlterUserScramCredentialsResponse:
     """Alter each user on its own."""
     upsertions = [
-        scram.Upsertion(one.name, one.mechanism, one.iterations, bytes(one.salt), bytes(one.salted_password))
+        scram_store.Upsertion(one.name, one.mechanism, one.iterations, bytes(one.salt), bytes(one.salted_password))
         for one in request.upsertions
     ]
-    deletions = [scram.Deletion(one.name, one.mechanism) for one in request.deletions]
+    deletions = [scram_store.Deletion(one.name, one.mechanism) for one in request.deletions]
     outcome: dict[str, KafkaError | None]
     try:
         await refuse_unless_controller(ctx.services)
-        demand(ctx, Operation.ALTER, ResourceType.CLUSTER)
+        authorize(ctx, Operation.ALTER, ResourceType.CLUSTER)
     except KafkaError as error:
         outcome = dict.fromkeys([one.user for one in deletions] + [one.user for one in upsertions], error)
     else:
-        outcome = await scram.alter(ctx.services.session, upsertions, deletions)
+        outcome = await scram_store.alter(ctx.services.session, upsertions, deletions)
     return AlterUserScramCredentialsResponse(
         results=[
             AlterUserScramCredentialsResult(

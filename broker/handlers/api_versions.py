@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.dispatch import audiences
+from anabranch.broker.dispatch.dispatcher import peer_versions
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.controller.features import SUPPORTED as OURS
 from anabranch.protocol.apis.api_versions import (
     ApiVersion,
@@ -32,15 +32,15 @@ async def api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiV
     if ctx.version >= 3 and not all(_SOFTWARE.fullmatch(name) for name in named):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
     settings = ctx.services.settings
-    served = audiences(settings.kafka_version, settings.is_broker, ctx.services.takes_telemetry)
-    audience = served.of(request.client_software_name)
+    served = peer_versions(settings.kafka_version, settings.is_broker, ctx.services.takes_telemetry)
+    audience = served.ranges_for(request.client_software_name)
     finalized = ctx.services.features.present
-    hidden = set() if audience is not served.others or ctx.services.persona.shows_own_apis else set(OURS)
+    hidden = set() if audience is not served.others or ctx.services.profile.shows_own_apis else set(OURS)
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
         api_keys=[
             ApiVersion(api_key=key, min_version=first, max_version=last)
-            for key, (first, last) in sorted(audience.told.items())
+            for key, (first, last) in sorted(audience.advertised.items())
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=least, max_version=most)

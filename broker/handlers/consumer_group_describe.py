@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.coordinators.classic_groups.group_responses import withheld_topics
 from anabranch.broker.coordinators.consumer_groups.administration import not_described
-from anabranch.broker.coordinators.group_responses import withheld_topics
+from anabranch.broker.dispatch.auth_helper import authorize, is_authorized
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers.described_groups import described_groups
-from anabranch.broker.rights import demand, may
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -37,7 +37,7 @@ async def describe(ctx: RequestContext, group_id: str, *, generation_aware: bool
     try:
         if not ctx.services.has_consumer_groups:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        demand(ctx, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        authorize(ctx, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         group = await ctx.services.groups.consumers.describe(group_id)
@@ -55,6 +55,6 @@ async def describe(ctx: RequestContext, group_id: str, *, generation_aware: bool
         for row in assignment.topic_partitions
     }
     topics.update(name for member in group.members for name in member.subscribed_topic_names)
-    if all(may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in topics):
+    if all(is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in topics):
         return group
     return not_described(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the group has a topic that is not shown")

@@ -7,9 +7,9 @@ the whole request.
 
 from __future__ import annotations
 
-from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.coordinators.consumer_groups.heartbeat import Sender
-from anabranch.broker.rights import demand, may
+from anabranch.broker.dispatch.auth_helper import authorize, is_authorized
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -26,14 +26,14 @@ async def consumer_group_heartbeat(
     try:
         if not ctx.services.has_consumer_groups:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        demand(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
+        authorize(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
         for name in request.subscribed_topic_names or ():
-            demand(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name)
+            authorize(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name)
         return await ctx.services.groups.consumers.heartbeat(
             request,
             version=ctx.version,
             sender=Sender(client_id=ctx.client_id, client_host=f"/{ctx.peer.host}"),
-            may_describe=lambda name: may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name),
+            may_describe=lambda name: is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name),
         )
     except KafkaError as refused:
         return ConsumerGroupHeartbeatResponse(

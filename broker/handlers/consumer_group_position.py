@@ -7,8 +7,8 @@ as the assignment no longer stands. Any offset that is not known is -1.
 
 from __future__ import annotations
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.consumer_group_position import ConsumerGroupPositionRequest, ConsumerGroupPositionResponse
 
@@ -18,5 +18,5 @@ async def consumer_group_position(
     ctx: RequestContext, request: ConsumerGroupPositionRequest
 ) -> ConsumerGroupPositionResponse:
     """Exchange positions (v0), or wait for commits (v1)."""
-    demand(ctx, Operation.DESCRIBE, ResourceType.GROUP, request.group_id)
+    authorize(ctx, Operation.DESCRIBE, ResourceType.GROUP, request.group_id)
     return await ctx.services.groups.position(request, version=ctx.version)

@@ -6,8 +6,8 @@ answers NOT_CONTROLLER.
 
 from __future__ import annotations
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand_broker
+from anabranch.broker.dispatch.auth_helper import authorize_broker
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from anabranch.protocol.errors import ErrorCode
 
@@ -15,7 +15,7 @@ from anabranch.protocol.errors import ErrorCode
 @handles(ControlledShutdownRequest, versions="0-3")
 async def controlled_shutdown(ctx: RequestContext, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
     """Hand the request to the controller of this node."""
-    demand_broker(ctx)
+    authorize_broker(ctx)
     controller = ctx.services.controller
     if controller is None:
         return ControlledShutdownResponse(error_code=ErrorCode.NOT_CONTROLLER, remaining_partitions=[])

@@ -6,10 +6,10 @@ is nobody who would: SECURITY_DISABLED for each.
 
 from __future__ import annotations
 
-from anabranch.broker import acl_requests
-from anabranch.broker.acl_requests import NO_AUTHORIZER, Entry
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand
+from anabranch.broker.administration import acl_requests
+from anabranch.broker.administration.acl_requests import NO_AUTHORIZER, Entry
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -22,7 +22,7 @@ async def create_acls(ctx: RequestContext, request: CreateAclsRequest) -> Create
         acl_requests.check_creation(asked)
     outcome: list[Entry | KafkaError] = []
     try:
-        demand(ctx, Operation.ALTER, ResourceType.CLUSTER)
+        authorize(ctx, Operation.ALTER, ResourceType.CLUSTER)
         if ctx.services.authorizer is None:
             raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
         if any(map(acl_requests.has_words_of_filters, request.creations)):

@@ -5,10 +5,10 @@ Versions 0 to 3; v3 names an owner. Only an authenticated client may ask for one
 
 from __future__ import annotations
 
-from anabranch.broker import token_requests
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import may
-from anabranch.broker.token_requests import NO_TIME, USER, halves
+from anabranch.broker.administration import token_requests
+from anabranch.broker.administration.token_requests import NO_TIME, USER, halves
+from anabranch.broker.dispatch.auth_helper import is_authorized
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -39,7 +39,7 @@ async def create_delegation_token(
     )
     try:
         token_requests.check_allowed(ctx)
-        if owner != requester and not may(ctx, Operation.CREATE_TOKENS, ResourceType.USER, owner):
+        if owner != requester and not is_authorized(ctx, Operation.CREATE_TOKENS, ResourceType.USER, owner):
             raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED, f"{requester} may not act for {owner}")
         if any(one.principal_type != USER for one in request.renewers):
             raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE, "a renewer is a User")

@@ -10,11 +10,11 @@ import dataclasses
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from anabranch.broker import admin
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.mutation_spending import Spending
-from anabranch.broker.rights import may
-from anabranch.broker.shrinking import barred
+from anabranch.broker.administration import topic_creation
+from anabranch.broker.administration.mutation_charge import MutationCharge
+from anabranch.broker.administration.shrink_check import groups_blocking_shrink
+from anabranch.broker.dispatch.auth_helper import is_authorized
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.create_partitions import (
     CreatePartitionsRequest,
@@ -32,14 +32,14 @@ FIRST_VERSION_WITH_STRICT_QUOTA = 3
 @handles(CreatePartitionsRequest, versions="0-3")
 async def create_partitions(ctx: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Let the active controller decide, on this node or another. Returns its answer."""
-    spending = Spending(ctx, strict=ctx.version >= FIRST_VERSION_WITH_STRICT_QUOTA)
+    spending = MutationCharge(ctx, strict=ctx.version >= FIRST_VERSION_WITH_STRICT_QUOTA)
     refused = forbidden(ctx, request)
     request = without(request, refused)
     if not request.validate_only:
         late = over_quota(ctx, request, spending)
         request, refused = without(request, late), [*late, *refused]
     try:
-        response: CreatePartitionsResponse = await admin.at_controller(
+        response: CreatePartitionsResponse = await topic_creation.forward_to_controller(
             ctx.services,
             request,
             lambda controller: decided(ctx, controller, request),
@@ -56,7 +56,7 @@ async def decided(
     ctx: RequestContext, controller: Controller, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     """The answer of this node's controller, told what may not shrink for the sake of its readers."""
-    return await controller.create_partitions(request, await barred(ctx.services, controller, request))
+    return await controller.create_partitions(request, await groups_blocking_shrink(ctx.services, controller, request))
 
 
 def forbidden(ctx: RequestContext, request: CreatePartitionsRequest) -> list[CreatePartitionsTopicResult]:
@@ -66,7 +66,7 @@ def forbidden(ctx: RequestContext, request: CreatePartitionsRequest) -> list[Cre
     return [
         refusal(name, error)
         for name, count in times.items()
-        if count == 1 and not may(ctx, Operation.ALTER, ResourceType.TOPIC, name)
+        if count == 1 and not is_authorized(ctx, Operation.ALTER, ResourceType.TOPIC, name)
     ]
 
 
@@ -79,7 +79,7 @@ def without(request: CreatePartitionsRequest, refused: list[CreatePartitionsTopi
 
 
 def over_quota(
-    ctx: RequestContext, request: CreatePartitionsRequest, spending: Spending
+    ctx: RequestContext, request: CreatePartitionsRequest, spending: MutationCharge
 ) -> list[CreatePartitionsTopicResult]:
     """The rows of topics that may not be changed now (KIP-599)."""
     refused = []

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from anabranch.broker import admin
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.described_configs import described_topic
-from anabranch.broker.mutation_spending import Spending
-from anabranch.broker.rights import may
-from anabranch.broker.turns import Turns
+from anabranch.broker.administration import topic_creation
+from anabranch.broker.administration.config_entries import topic_entries
+from anabranch.broker.administration.mutation_charge import MutationCharge
+from anabranch.broker.dispatch.auth_helper import is_authorized
+from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.create_topics import (
     CreatableTopic,
@@ -28,8 +28,8 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
-    from anabranch.broker.admin import TopicPlan
-    from anabranch.broker.services import Services
+    from anabranch.broker.administration.topic_creation import TopicPlan
+    from anabranch.broker.dispatch.services import Services
 
 FIRST_VERSION_WITH_STRICT_QUOTA = 6
 
@@ -39,15 +39,15 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
     """Create each topic on its own; wait for all of them together."""
     services = ctx.services
     times = Counter(topic.name for topic in request.topics)
-    spending = Spending(ctx, strict=ctx.version >= FIRST_VERSION_WITH_STRICT_QUOTA)
+    spending = MutationCharge(ctx, strict=ctx.version >= FIRST_VERSION_WITH_STRICT_QUOTA)
     rows: list[CreatableTopicResult] = []
     created: dict[str, int] = {}
-    turns = Turns()
-    quorum = services.persona.answers_like_a_quorum
+    turns = YieldBudget()
+    quorum = services.profile.answers_like_a_quorum
     for asked in {one.name: one for one in request.topics}.values() if quorum else request.topics:
-        await turns.step()
+        await turns.spend()
         try:
-            await admin.refuse_unless_controller(services)
+            await topic_creation.refuse_unless_controller(services)
             if times[asked.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
             check_right(ctx, asked.name)
@@ -63,31 +63,33 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
 
 async def unsettled(services: Services, created: dict[str, int], timeout_ms: int) -> set[str]:
     """Those of the created topics that are not seen to be led when the time is up."""
-    if not created or await admin.settle(services, created, timeout_ms):
+    if not created or await topic_creation.wait_until_created(services, created, timeout_ms):
         return set()
     image = services.metadata.image
-    return {name for name, count in created.items() if not admin.has_leaders(image, name, count)}
+    return {name for name, count in created.items() if not topic_creation.has_leaders(image, name, count)}
 
 
 def check_right(ctx: RequestContext, name: str) -> None:
     """Raise KafkaError unless the client may create this topic: all topics, or this one."""
-    if may(ctx, Operation.CREATE, ResourceType.CLUSTER) or may(ctx, Operation.CREATE, ResourceType.TOPIC, name):
+    if is_authorized(ctx, Operation.CREATE, ResourceType.CLUSTER) or is_authorized(
+        ctx, Operation.CREATE, ResourceType.TOPIC, name
+    ):
         return
     raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
 
 
 async def create_one(
-    ctx: RequestContext, asked: CreatableTopic, spending: Spending, *, validate_only: bool
+    ctx: RequestContext, asked: CreatableTopic, spending: MutationCharge, *, validate_only: bool
 ) -> CreatableTopicResult:
     """Check one topic and, unless only asked to check, write it."""
     services = ctx.services
-    plan = admin.plan_topic(services.settings, services.metadata.image, asked, services.rng)
+    plan = topic_creation.plan_topic(services.settings, services.metadata.image, asked, services.rng)
     if not validate_only:
         spending.spend(len(plan.assignment))
-        await admin.create(services, plan)
+        await topic_creation.create(services, plan)
     # What a quorum only checks has an id all the same, which nothing will ever have.
-    topic_id = ZERO_UUID if validate_only and not services.persona.answers_like_a_quorum else plan.topic_id
-    if not may(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, plan.name):
+    topic_id = ZERO_UUID if validate_only and not services.profile.answers_like_a_quorum else plan.topic_id
+    if not is_authorized(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, plan.name):
         return CreatableTopicResult(
             name=plan.name,
             topic_id=topic_id,
@@ -115,7 +117,7 @@ def effective_configs(services: Services, plan: TopicPlan) -> list[CreatableTopi
         CreatableTopicConfigs(
             name=entry.name, value=entry.value, read_only=False, config_source=entry.source, is_sensitive=False
         )
-        for entry in described_topic(services.dynamic, plan.configs)
+        for entry in topic_entries(services.dynamic, plan.configs)
     ]
 
 

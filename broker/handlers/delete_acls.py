@@ -6,10 +6,10 @@ none: SECURITY_DISABLED for each filter.
 
 from __future__ import annotations
 
-from anabranch.broker import acl_requests
-from anabranch.broker.acl_requests import NO_AUTHORIZER, Entry
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand
+from anabranch.broker.administration import acl_requests
+from anabranch.broker.administration.acl_requests import NO_AUTHORIZER, Entry
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourcePattern, ResourceType
 from anabranch.protocol.apis.delete_acls import (
     DeleteAclsFilterResult,
@@ -25,7 +25,7 @@ async def delete_acls(ctx: RequestContext, request: DeleteAclsRequest) -> Delete
     """Delete what each filter means."""
     filters = [acl_requests.filter_of(asked) for asked in request.filters]
     try:
-        demand(ctx, Operation.ALTER, ResourceType.CLUSTER)
+        authorize(ctx, Operation.ALTER, ResourceType.CLUSTER)
         if ctx.services.authorizer is None:
             raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
     except KafkaError as error:

@@ -5,9 +5,9 @@ Versions 0 to 2. Answered when the tombstones are replicated. GROUP_ID_NOT_FOUND
 
 from __future__ import annotations
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand
-from anabranch.broker.turns import Turns
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -16,9 +16,9 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 @handles(DeleteGroupsRequest, versions="0-2")
 async def delete_groups(ctx: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """Delete each group."""
-    results, turns = [], Turns()
+    results, turns = [], YieldBudget()
     for group_id in dict.fromkeys(request.groups_names):
-        await turns.step()
+        await turns.spend()
         results.append(DeletableGroupResult(group_id=group_id, error_code=await delete(ctx, group_id)))
     return DeleteGroupsResponse(results=results)
 
@@ -26,7 +26,7 @@ async def delete_groups(ctx: RequestContext, request: DeleteGroupsRequest) -> De
 async def delete(ctx: RequestContext, group_id: str) -> ErrorCode:
     """Delete one group. Returns its error code."""
     try:
-        demand(ctx, Operation.DELETE, ResourceType.GROUP, group_id)
+        authorize(ctx, Operation.DELETE, ResourceType.GROUP, group_id)
         await ctx.services.groups.delete(group_id)
     except KafkaError as error:
         return error.code

@@ -10,9 +10,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from anabranch.broker.api import INTERNAL_TOPICS, RequestContext, handles
-from anabranch.broker.rights import demand
-from anabranch.broker.turns import Turns
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import INTERNAL_TOPICS, RequestContext, handles
+from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.delete_records import (
     DeleteRecordsPartition,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 NO_LOW_WATERMARK = -1
 
 
-class DeletionWait:
+class DelayedDeleteRecords:
     """A partition whose followers have yet to delete; its row is what the answer says of it now."""
 
     __slots__ = ("partition", "required_offset", "row")
@@ -40,7 +40,7 @@ class DeletionWait:
         self.required_offset = required_offset
         self.row = row
 
-    def settled(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all live followers have deleted; until then the row has the error REQUEST_TIMED_OUT."""
         if not self.partition.is_leader:
             self.row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -58,12 +58,12 @@ class DeletionWait:
 async def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """Delete in this broker's partitions, then wait for their followers."""
     replicas = ctx.services.replicas
-    waits: list[DeletionWait] = []
-    turns = Turns()
+    waits: list[DelayedDeleteRecords] = []
+    turns = YieldBudget()
     topics = [
         DeleteRecordsTopicResult(
             name=topic.name,
-            partitions=await turns.each(topic.partitions, partial(delete, ctx, topic.name, waits)),
+            partitions=await turns.map(topic.partitions, partial(delete, ctx, topic.name, waits)),
         )
         for topic in request.topics
     ]
@@ -72,36 +72,36 @@ async def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> 
 
 
 def delete(
-    ctx: RequestContext, topic: str, waits: list[DeletionWait], asked: DeleteRecordsPartition
+    ctx: RequestContext, topic: str, waits: list[DelayedDeleteRecords], asked: DeleteRecordsPartition
 ) -> DeleteRecordsPartitionResult:
     """The row of one partition; joins `waits` unless it was refused."""
     row = DeleteRecordsPartitionResult(
         partition_index=asked.partition_index, low_watermark=NO_LOW_WATERMARK, error_code=ErrorCode.NONE
     )
     try:
-        demand(ctx, Operation.DELETE, ResourceType.TOPIC, topic)
+        authorize(ctx, Operation.DELETE, ResourceType.TOPIC, topic)
         if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal")
         partition = ctx.services.replicas.leader_of(topic, asked.partition_index)
-        waits.append(DeletionWait(partition, partition.delete_records_before(asked.offset), row))
+        waits.append(DelayedDeleteRecords(partition, partition.delete_records_before(asked.offset), row))
     except KafkaError as error:
         row.error_code = error.code
     return row
 
 
-async def wait_deleted(replicas: ReplicaManager, waits: list[DeletionWait], timeout_ms: int) -> None:
+async def wait_deleted(replicas: ReplicaManager, waits: list[DelayedDeleteRecords], timeout_ms: int) -> None:
     """Wait until all are settled or the time is up."""
-    waiting: dict[Partition, list[DeletionWait]] = {}
+    waiting: dict[Partition, list[DelayedDeleteRecords]] = {}
     for wait in waits:
-        if not wait.settled():
+        if not wait.is_complete():
             waiting.setdefault(wait.partition, []).append(wait)
     if not waiting or timeout_ms <= 0:
         return
 
     def ready(changed: Partition) -> bool:
-        left = [wait for wait in waiting.pop(changed, ()) if not wait.settled()]
+        left = [wait for wait in waiting.pop(changed, ()) if not wait.is_complete()]
         if left:
             waiting[changed] = left
         return not waiting
 
-    await replicas.rooms.park(replicas.deletions, tuple(waiting), timeout_ms, ready)
+    await replicas.rooms.wait(replicas.deletions, tuple(waiting), timeout_ms, ready)

@@ -5,8 +5,8 @@ Version 0. Source: Kafka's `GroupCoordinatorService.deleteShareGroupOffsets`.
 
 from __future__ import annotations
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
@@ -25,7 +25,7 @@ async def delete_share_group_offsets(
     try:
         if not ctx.services.has_share_groups:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        demand(ctx, Operation.DELETE, ResourceType.GROUP, request.group_id)
+        authorize(ctx, Operation.DELETE, ResourceType.GROUP, request.group_id)
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group has a name")
         topics = [await forget(ctx, request.group_id, topic.topic_name) for topic in request.topics]
@@ -39,7 +39,7 @@ async def forget(ctx: RequestContext, group_id: str, topic: str) -> DeleteShareG
     missing = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
     row = DeleteShareGroupOffsetsResponseTopic(topic_name=topic, topic_id=ZERO_UUID, error_code=ErrorCode.NONE)
     try:
-        demand(ctx, Operation.READ, ResourceType.TOPIC, topic)
+        authorize(ctx, Operation.READ, ResourceType.TOPIC, topic)
         known = ctx.services.metadata.topic(topic)
         if known is None:
             raise missing

@@ -8,12 +8,12 @@ taken until they are back, which the message of its row says (v5 and newer), tho
 
 from __future__ import annotations
 
-from anabranch.broker import admin
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.metadata_cache import ClusterImage, TopicImage
-from anabranch.broker.mutation_spending import Spending
-from anabranch.broker.rights import demand, may
-from anabranch.broker.turns import Turns
+from anabranch.broker.administration import topic_creation
+from anabranch.broker.administration.mutation_charge import MutationCharge
+from anabranch.broker.dispatch.auth_helper import authorize, is_authorized
+from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.broker.metadata.metadata_cache import ClusterImage, TopicImage
+from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.controller.topic_admin import delete_topic, is_going
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.delete_topics import (
@@ -33,15 +33,15 @@ FIRST_VERSION_WITH_STRICT_QUOTA = 5
 async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Mark each topic on its own; wait for all of them together."""
     asked = request.topics if ctx.version >= 6 else [by_name(name) for name in request.topic_names]
-    spending = Spending(ctx, strict=ctx.version >= FIRST_VERSION_WITH_STRICT_QUOTA)
+    spending = MutationCharge(ctx, strict=ctx.version >= FIRST_VERSION_WITH_STRICT_QUOTA)
     results: list[DeletableTopicResult] = []
-    quorum = ctx.services.persona.answers_like_a_quorum
+    quorum = ctx.services.profile.answers_like_a_quorum
     if quorum:
         results, asked = repeated(ctx, asked)
     marked: list[DeletableTopicResult] = []
-    turns = Turns()
+    turns = YieldBudget()
     for topic in asked:
-        await turns.step()
+        await turns.spend()
         try:
             marked.append(await mark(ctx, topic, spending))
             results.append(marked[-1])
@@ -67,10 +67,10 @@ def by_name(name: str) -> DeleteTopicState:
     return DeleteTopicState(name=name, topic_id=ZERO_UUID)
 
 
-async def mark(ctx: RequestContext, asked: DeleteTopicState, spending: Spending) -> DeletableTopicResult:
+async def mark(ctx: RequestContext, asked: DeleteTopicState, spending: MutationCharge) -> DeletableTopicResult:
     """Check one topic and mark it, once more if it is marked already. Raises KafkaError."""
     services, image = ctx.services, ctx.services.metadata.image
-    await admin.refuse_unless_controller(services)
+    await topic_creation.refuse_unless_controller(services)
     if not services.settings.delete_topic_enable:
         disabled = ctx.version >= FIRST_VERSION_THAT_KNOWS_DELETION_DISABLED
         code = ErrorCode.TOPIC_DELETION_DISABLED if disabled else ErrorCode.INVALID_REQUEST
@@ -80,13 +80,13 @@ async def mark(ctx: RequestContext, asked: DeleteTopicState, spending: Spending)
     name = asked.name if asked.name is not None else image.names.get(asked.topic_id)
     if name is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
-    demand(ctx, Operation.DELETE, ResourceType.TOPIC, name)
+    authorize(ctx, Operation.DELETE, ResourceType.TOPIC, name)
     # Whether it exists is ZooKeeper's to say: what this node, perhaps just elected, knows of topics may be old.
-    if name not in image.topics and (not admin.is_legal(name) or await is_going(services.session, name)):
+    if name not in image.topics and (not topic_creation.is_legal(name) or await is_going(services.session, name)):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
     topic = image.topics.get(name)
     topic_id = asked.topic_id
-    if topic is not None and services.persona.answers_like_a_quorum:
+    if topic is not None and services.profile.answers_like_a_quorum:
         topic_id = topic.topic_id
     spending.spend(len(topic.partitions) if topic is not None else 0)
     await delete_topic(services.session, name)
@@ -127,7 +127,7 @@ def repeated(
 def told_name(ctx: RequestContext, topic_id: bytes) -> str | None:
     """The name of a topic that may not be deleted, for who may describe it."""
     name = ctx.services.metadata.image.names.get(topic_id)
-    return name if name is not None and may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name) else None
+    return name if name is not None and is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name) else None
 
 
 def waits_for(topic: TopicImage, image: ClusterImage) -> str | None:

@@ -6,9 +6,9 @@ nothing to list: SECURITY_DISABLED.
 
 from __future__ import annotations
 
-from anabranch.broker.acl_requests import filter_of
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand
+from anabranch.broker.administration.acl_requests import filter_of
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.describe_acls import (
     AclDescription,
@@ -23,7 +23,7 @@ from anabranch.protocol.errors import ErrorCode
 async def describe_acls(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
     """List the entries that the filter means, by pattern."""
     wanted = filter_of(request)
-    demand(ctx, Operation.DESCRIBE, ResourceType.CLUSTER)
+    authorize(ctx, Operation.DESCRIBE, ResourceType.CLUSTER)
     authorizer = ctx.services.authorizer
     if authorizer is None:
         return DescribeAclsResponse(

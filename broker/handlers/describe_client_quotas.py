@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from anabranch.broker import client_quotas as quotas
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.quotas import FETCH, PRODUCE, REQUEST
-from anabranch.broker.rights import demand
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.broker.quotas import quota_configs as quotas
+from anabranch.broker.quotas.client_quotas import FETCH, PRODUCE, REQUEST
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.describe_client_quotas import (
     ComponentData,
@@ -34,8 +34,8 @@ async def describe_client_quotas(
 ) -> DescribeClientQuotasResponse:
     """Describe the entities that the filter matches."""
     try:
-        demand(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
-        strict = ctx.services.persona.answers_like_a_quorum
+        authorize(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+        strict = ctx.services.profile.answers_like_a_quorum
         asked = quotas.checked_filter((one.entity_type, component_of(one, strict)) for one in request.components)
     except KafkaError as error:
         return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
@@ -48,7 +48,7 @@ async def describe_client_quotas(
                 entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()],
                 values=[ValueData(key=name, value=limits[name]) for name in sorted(limits, key=ORDER.index)],
             )
-            for entity, limits in quotas.chosen(found, asked, strict=request.strict)
+            for entity, limits in quotas.matching_entities(found, asked, strict=request.strict)
         ],
     )
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from anabranch.broker.admin import controller_to_show
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import NOT_ASKED, cluster_operations
+from anabranch.broker.administration.topic_creation import controller_to_show
+from anabranch.broker.dispatch.auth_helper import OPERATIONS_NOT_REQUESTED, authorized_cluster_operations
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.apis.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -39,7 +39,9 @@ async def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest)
             if (where := broker.at(ctx.peer.listener)) is not None
         ],
         cluster_authorized_operations=(
-            cluster_operations(ctx) if request.include_cluster_authorized_operations else NOT_ASKED
+            authorized_cluster_operations(ctx)
+            if request.include_cluster_authorized_operations
+            else OPERATIONS_NOT_REQUESTED
         ),
     )
 

@@ -10,10 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from anabranch.broker.admin import check_topic_name
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.config_changes import read_config
-from anabranch.broker.config_requests import (
+from anabranch.broker.administration.config_alterations import (
     BROKER,
     BROKER_LOGGER,
     CLIENT_METRICS,
@@ -21,21 +18,24 @@ from anabranch.broker.config_requests import (
     TOPIC,
     check_logger_broker,
 )
-from anabranch.broker.described_configs import (
-    DescribedConfig,
-    described_broker,
-    described_default,
-    described_group,
-    described_lineage,
-    described_subscription,
-    described_topic,
-    only,
+from anabranch.broker.administration.config_entries import (
+    ConfigEntry,
+    broker_entries,
+    cluster_default_entries,
+    group_entries,
+    lineage_entries,
+    select_entries,
+    subscription_entries,
+    topic_entries,
 )
-from anabranch.broker.group_configs import entity
-from anabranch.broker.loggers import levels
-from anabranch.broker.rights import demand
+from anabranch.broker.administration.loggers import levels
+from anabranch.broker.administration.topic_creation import check_topic_name
+from anabranch.broker.config.config_changes import read_config
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.broker.metadata.group_configs import entity
+from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.broker.telemetry import client_metrics_configs
-from anabranch.broker.turns import Turns
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.describe_configs import (
     DescribeConfigsRequest,
@@ -60,9 +60,9 @@ async def describe_configs(ctx: RequestContext, request: DescribeConfigsRequest)
         reason = f"Unexpected resource type {strange.resource_type} for resource {strange.resource_name}"
         error = KafkaError(ErrorCode.INVALID_REQUEST, reason)
         return DescribeConfigsResponse(results=[refused(asked, error) for asked in request.resources])
-    results, turns = [], Turns()
+    results, turns = [], YieldBudget()
     for asked in request.resources:
-        await turns.step()
+        await turns.spend()
         results.append(await describe(ctx, request, asked))
     return DescribeConfigsResponse(results=results)
 
@@ -82,42 +82,42 @@ async def describe(
         resource_name=asked.resource_name,
         configs=[
             row_of(row, synonyms=request.include_synonyms, documentation=request.include_documentation)
-            for row in only(rows, asked.configuration_keys)
+            for row in select_entries(rows, asked.configuration_keys)
         ],
     )
 
 
-async def rows_of(ctx: RequestContext, asked: DescribeConfigsResource) -> list[DescribedConfig]:
+async def rows_of(ctx: RequestContext, asked: DescribeConfigsResource) -> list[ConfigEntry]:
     """Every setting of one resource. Raises KafkaError."""
     services, name = ctx.services, asked.resource_name
     if asked.resource_type == TOPIC:
-        demand(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
+        authorize(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
     elif asked.resource_type == GROUP:
-        demand(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.GROUP, name)
+        authorize(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.GROUP, name)
     else:
-        demand(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+        authorize(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
     if asked.resource_type == BROKER:
         if not name:
-            return described_default(services.dynamic)
+            return cluster_default_entries(services.dynamic)
         check_described_broker(services.settings.node_id, name)
-        return described_broker(services.dynamic)
+        return broker_entries(services.dynamic)
     if asked.resource_type == BROKER_LOGGER:
         check_logger_broker(services.settings.node_id, name)
         return logger_rows()
     if asked.resource_type == CLIENT_METRICS:
         if not name or not services.has_client_metrics:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
-        return described_subscription(await read_config(services.session, client_metrics_configs.entity(name)))
+        return subscription_entries(await read_config(services.session, client_metrics_configs.entity(name)))
     if asked.resource_type == GROUP:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-        return described_group(services.settings, await read_config(services.session, entity(name)))
+        return group_entries(services.settings, await read_config(services.session, entity(name)))
     check_topic_name(name)
     if name not in services.metadata.image.topics:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
-    rows = described_topic(services.dynamic, await read_config(services.session, f"topics/{name}"))
+    rows = topic_entries(services.dynamic, await read_config(services.session, f"topics/{name}"))
     topic = services.metadata.topic(name)
-    return rows if topic is None else [*rows, *described_lineage(topic.base, topic.history)]
+    return rows if topic is None else [*rows, *lineage_entries(topic.base, topic.history)]
 
 
 def check_described_broker(node_id: int, name: str) -> None:
@@ -132,10 +132,10 @@ def check_described_broker(node_id: int, name: str) -> None:
         )
 
 
-def logger_rows() -> list[DescribedConfig]:
+def logger_rows() -> list[ConfigEntry]:
     """The loggers of this process and their levels."""
     return [
-        DescribedConfig(
+        ConfigEntry(
             name=name,
             value=level,
             source=DYNAMIC_BROKER_LOGGER,
@@ -160,7 +160,7 @@ def refused(asked: DescribeConfigsResource, error: KafkaError) -> DescribeConfig
     )
 
 
-def row_of(row: DescribedConfig, *, synonyms: bool, documentation: bool) -> DescribeConfigsResourceResult:
+def row_of(row: ConfigEntry, *, synonyms: bool, documentation: bool) -> DescribeConfigsResourceResult:
     """One setting as every version may show it."""
     return DescribeConfigsResourceResult(
         name=row.name,

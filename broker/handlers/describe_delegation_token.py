@@ -5,9 +5,9 @@ Versions 0 to 3. One sees one's own, those that one may renew, and those that on
 
 from __future__ import annotations
 
-from anabranch.broker import token_requests
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.token_requests import halves
+from anabranch.broker.administration import token_requests
+from anabranch.broker.administration.token_requests import halves
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.apis.describe_delegation_token import (
     DescribedDelegationToken,
     DescribedDelegationTokenRenewer,

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.coordinators import group_responses as responses
-from anabranch.broker.coordinators.classic_group import Group
-from anabranch.broker.rights import demand, operations
-from anabranch.broker.turns import Turns
+from anabranch.broker.coordinators.classic_groups import group_responses as responses
+from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
+from anabranch.broker.dispatch.auth_helper import authorize, authorized_operations
+from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -24,22 +24,22 @@ FIRST_VERSION_THAT_MISSES_GROUPS: Final = 6
 @handles(DescribeGroupsRequest, versions="0-6")
 async def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Describe each group."""
-    groups = await Turns().each(request.groups, lambda group_id: describe(ctx, group_id, request.generation_aware))
+    groups = await YieldBudget().map(request.groups, lambda group_id: describe(ctx, group_id, request.generation_aware))
     if request.include_authorized_operations:
         for group in groups:
             if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = operations(ctx, ResourceType.GROUP, group.group_id)
+                group.authorized_operations = authorized_operations(ctx, ResourceType.GROUP, group.group_id)
     return DescribeGroupsResponse(groups=groups)
 
 
 def describe(ctx: RequestContext, group_id: str, generation_aware: bool) -> DescribedGroup:
     """The row of one group."""
     try:
-        demand(ctx, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        authorize(ctx, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         group = ctx.services.groups.group(group_id)
     except KafkaError as error:
         return responses.not_described(group_id, error.code)
-    if not isinstance(group, Group):
+    if not isinstance(group, ClassicGroup):
         missing = ctx.version >= FIRST_VERSION_THAT_MISSES_GROUPS
         return responses.not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.NONE)
     row = responses.described(group)

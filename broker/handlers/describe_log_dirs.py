@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import may
+from anabranch.broker.dispatch.auth_helper import is_authorized
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -34,7 +34,7 @@ NO_LAG: Final = -1
 @handles(DescribeLogDirsRequest, versions="0-4")
 async def describe_log_dirs(ctx: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     """Answer each directory on its own."""
-    if not may(ctx, Operation.DESCRIBE, ResourceType.CLUSTER):
+    if not is_authorized(ctx, Operation.DESCRIBE, ResourceType.CLUSTER):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=[])
     replicas = ctx.services.replicas
     asked = None

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from anabranch.broker import admin
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand
+from anabranch.broker.administration import topic_creation
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.storage.producer_state import ProducerEntry
-from anabranch.broker.turns import Turns
+from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.describe_producers import (
     DescribeProducersRequest,
@@ -27,12 +27,12 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 @handles(DescribeProducersRequest, versions="0")
 async def describe_producers(ctx: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
     """Answer each partition on its own."""
-    turns = Turns()
+    turns = YieldBudget()
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
                 name=topic.name,
-                partitions=await turns.each(topic.partition_indexes, partial(describe, ctx, topic.name)),
+                partitions=await turns.map(topic.partition_indexes, partial(describe, ctx, topic.name)),
             )
             for topic in request.topics
         ]
@@ -42,8 +42,8 @@ async def describe_producers(ctx: RequestContext, request: DescribeProducersRequ
 def describe(ctx: RequestContext, topic: str, index: int) -> PartitionResponse:
     """The row of one partition."""
     try:
-        admin.check_topic_name(topic)
-        demand(ctx, Operation.READ, ResourceType.TOPIC, topic)
+        topic_creation.check_topic_name(topic)
+        authorize(ctx, Operation.READ, ResourceType.TOPIC, topic)
         partition = ctx.services.replicas.partition(topic, index)
     except KafkaError as error:
         return PartitionResponse(

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.admin import CLUSTER_METADATA
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand
+from anabranch.broker.administration.topic_creation import CLUSTER_METADATA
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.describe_quorum import (
     DescribeQuorumRequest,
@@ -25,7 +25,7 @@ from anabranch.protocol.apis.describe_quorum import (
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from anabranch.broker.metadata_cache import ClusterImage
+    from anabranch.broker.metadata.metadata_cache import ClusterImage
 
 CONTROLLER_LISTENER: Final = "CONTROLLER"
 THERE: Final = (CLUSTER_METADATA, 0)
@@ -34,7 +34,7 @@ THERE: Final = (CLUSTER_METADATA, 0)
 @handles(DescribeQuorumRequest, versions="0-2")
 async def describe_quorum(ctx: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """Answer from the metadata image and the controller's place in ZooKeeper."""
-    demand(ctx, Operation.DESCRIBE, ResourceType.CLUSTER)
+    authorize(ctx, Operation.DESCRIBE, ResourceType.CLUSTER)
     services, image = ctx.services, ctx.services.metadata.image
     active = await services.controller_link.active()
     if active is None:

@@ -6,8 +6,8 @@ does not tell where its log ends. Source: Kafka's `GroupCoordinatorService.descr
 
 from __future__ import annotations
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand, may
+from anabranch.broker.dispatch.auth_helper import authorize, is_authorized
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
@@ -39,7 +39,7 @@ async def describe(
     try:
         if not ctx.services.has_share_groups:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        demand(ctx, Operation.DESCRIBE, ResourceType.GROUP, asked.group_id)
+        authorize(ctx, Operation.DESCRIBE, ResourceType.GROUP, asked.group_id)
         wanted = await topics_of(ctx, asked.group_id) if asked.topics is None else asked.topics
         rows = [await describe_topic(ctx, asked.group_id, topic) for topic in wanted]
     except KafkaError as error:
@@ -64,7 +64,7 @@ async def topics_of(ctx: RequestContext, group_id: str) -> list[DescribeShareGro
     for topic_id, initialized in group.initialized.items():
         name = topics.name_of(topic_id)
         known = None if name is None else ctx.services.metadata.topic(name)
-        if known is not None and may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, known.name):
+        if known is not None and is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, known.name):
             there = sorted(one for one in initialized if one in known.partitions)
             rows.append(DescribeShareGroupOffsetsRequestTopic(topic_name=known.name, partitions=there))
     return rows
@@ -81,7 +81,7 @@ async def describe_topic(
             partition_index=index, start_offset=UNKNOWN, leader_epoch=0, error_code=ErrorCode.NONE
         )
         try:
-            demand(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic_name)
+            authorize(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic_name)
             if known is not None and index not in known.partitions:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             state = (

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.admin import is_legal
-from anabranch.broker.api import INTERNAL_TOPICS, RequestContext, handles
-from anabranch.broker.rights import may, operations
-from anabranch.broker.turns import Turns
+from anabranch.broker.administration.topic_creation import is_legal
+from anabranch.broker.dispatch.auth_helper import authorized_operations, is_authorized
+from anabranch.broker.dispatch.request_context import INTERNAL_TOPICS, RequestContext, handles
+from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.describe_topic_partitions import (
     Cursor,
@@ -25,7 +25,7 @@ from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
-    from anabranch.broker.metadata_cache import ClusterImage, PartitionImage, TopicImage
+    from anabranch.broker.metadata.metadata_cache import ClusterImage, PartitionImage, TopicImage
 
 PARTITIONS_MAX: Final = 2000
 """What Kafka's brokers put into one answer."""
@@ -46,9 +46,9 @@ async def describe_topic_partitions(
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     hidden: list[DescribeTopicPartitionsResponseTopic] = []
     following: Cursor | None = None
-    turns = Turns()
+    turns = YieldBudget()
     for name in names:
-        if not may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name):
+        if not is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name):
             if request.topics:
                 hidden.append(error_row(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
             continue
@@ -57,10 +57,10 @@ async def describe_topic_partitions(
             break
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         row, following = describe(image, name, first, left)
-        row.topic_authorized_operations = operations(ctx, ResourceType.TOPIC, name)
+        row.topic_authorized_operations = authorized_operations(ctx, ResourceType.TOPIC, name)
         topics.append(row)
         left -= len(row.partitions)
-        await turns.step(1 + len(row.partitions))
+        await turns.spend(1 + len(row.partitions))
         if following is not None:
             break
     return DescribeTopicPartitionsResponse(topics=[*topics, *hidden], next_cursor=following)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.coordinators.transaction_journal import grouped
-from anabranch.broker.rights import demand, may
-from anabranch.broker.turns import Turns
+from anabranch.broker.coordinators.transactions.transaction_journal import grouped
+from anabranch.broker.dispatch.auth_helper import authorize, is_authorized
+from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.describe_transactions import (
     DescribeTransactionsRequest,
@@ -28,7 +28,7 @@ async def describe_transactions(
 ) -> DescribeTransactionsResponse:
     """Describe each id."""
     return DescribeTransactionsResponse(
-        transaction_states=await Turns().each(request.transactional_ids, partial(describe, ctx))
+        transaction_states=await YieldBudget().map(request.transactional_ids, partial(describe, ctx))
     )
 
 
@@ -37,7 +37,7 @@ def describe(ctx: RequestContext, transactional_id: str) -> TransactionState:
     try:
         if transactional_id == "":
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id has at least one character")
-        demand(ctx, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        authorize(ctx, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         transaction = ctx.services.transactions.transaction(transactional_id)
         if transaction is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
@@ -53,7 +53,9 @@ def describe(ctx: RequestContext, transactional_id: str) -> TransactionState:
             topics=[],
         )
     shown = [
-        one for one in grouped(transaction.partitions) if may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, one.topic)
+        one
+        for one in grouped(transaction.partitions)
+        if is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, one.topic)
     ]
     return TransactionState(
         error_code=ErrorCode.NONE,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from anabranch.broker import scram
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand
-from anabranch.broker.turns import Turns
+from anabranch.broker.credentials import scram_store
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.describe_user_scram_credentials import (
     CredentialInfo,
@@ -27,19 +27,19 @@ async def describe_user_scram_credentials(
     ctx: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
     """Describe each user."""
-    demand(ctx, Operation.DESCRIBE, ResourceType.CLUSTER)
+    authorize(ctx, Operation.DESCRIBE, ResourceType.CLUSTER)
     session = ctx.services.session
     times = Counter(one.name for one in request.users or ())
-    results, turns = [], Turns()
-    for user in times or await scram.users(session):
-        await turns.step()
+    results, turns = [], YieldBudget()
+    for user in times or await scram_store.users(session):
+        await turns.spend()
         try:
             if user == "":
                 raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, "Username must not be empty")
             if times[user] > 1:
                 message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
                 raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, message)
-            found = await scram.credentials_of(session, user)
+            found = await scram_store.credentials_of(session, user)
             if not found and times:
                 message = f"Attempt to describe a user credential that does not exist: {user}"
                 raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, message)

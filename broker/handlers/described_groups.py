@@ -9,24 +9,24 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from anabranch.broker.rights import operations
-from anabranch.broker.turns import Turns
+from anabranch.broker.dispatch.auth_helper import authorized_operations
+from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.acls import ResourceType
 from anabranch.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from anabranch.broker.api import RequestContext
+    from anabranch.broker.dispatch.request_context import RequestContext
 
 
 async def described_groups(
     ctx: RequestContext, request: Any, describe: Callable[[RequestContext, str], Awaitable[Any]]
 ) -> list[Any]:
     """The rows of `request.group_ids`; `describe` makes one of them, or one that tells an error."""
-    groups, turns = [], Turns()
+    groups, turns = [], YieldBudget()
     for group_id in request.group_ids:
-        await turns.step()
+        await turns.spend()
         group = await describe(ctx, group_id)
         if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
-            group.authorized_operations = operations(ctx, ResourceType.GROUP, group_id)
+            group.authorized_operations = authorized_operations(ctx, ResourceType.GROUP, group_id)
         groups.append(group)
     return groups

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from anabranch.broker import admin
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.metadata_cache import ClusterImage
-from anabranch.broker.rights import demand
+from anabranch.broker.administration import topic_creation
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.broker.metadata.metadata_cache import ClusterImage
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.elect_leaders import (
     ElectLeadersRequest,
@@ -30,8 +30,8 @@ async def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> El
     """Let the active controller elect, then wait until it shows."""
     services = ctx.services
     try:
-        demand(ctx, Operation.ALTER, ResourceType.CLUSTER)
-        response = await admin.at_controller(
+        authorize(ctx, Operation.ALTER, ResourceType.CLUSTER)
+        response = await topic_creation.forward_to_controller(
             services, request, lambda controller: controller.elect_leaders(request), timeout_ms=request.timeout_ms
         )
     except KafkaError as error:

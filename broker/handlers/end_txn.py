@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.coordinators.transaction_requests import Producer
+from anabranch.broker.coordinators.transactions.transaction_requests import Producer
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers.fencing import code_for
-from anabranch.broker.rights import demand
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -25,7 +25,7 @@ async def end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse
     """End the transaction."""
     producer = Producer(request.producer_id, request.producer_epoch)
     try:
-        demand(ctx, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        authorize(ctx, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
         after = await ctx.services.transactions.end(
             request.transactional_id,
             producer,

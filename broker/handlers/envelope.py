@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from anabranch.broker.api import CloseConnection, RequestContext, handles
+from anabranch.broker.dispatch.request_context import CloseConnection, RequestContext, handles
 from anabranch.protocol.apis.envelope import EnvelopeRequest
 
 

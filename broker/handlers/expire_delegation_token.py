@@ -5,8 +5,8 @@ Versions 0 to 2. Its owner and its renewers may; who has only asked for it may n
 
 from __future__ import annotations
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.token_requests import NO_TIME, tokens_for
+from anabranch.broker.administration.token_requests import NO_TIME, tokens_for
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.apis.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.dispatch.auth_helper import is_authorized
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers.old_fetch import downgrade
-from anabranch.broker.replication.reading import FIRST_VERSION_WITH_TOPIC_IDS, Reading
-from anabranch.broker.replication.session_reading import SessionReading
-from anabranch.broker.rights import may
+from anabranch.broker.replication.fetch_reader import FIRST_VERSION_WITH_TOPIC_IDS, FetchReader
+from anabranch.broker.replication.session_fetch_reader import SessionFetchReader
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, NodeEndpoint
 from anabranch.protocol.errors import KafkaError
@@ -39,13 +39,15 @@ async def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
     responses = reading.read(report=True)
     if not reading.enough and request.max_wait_ms > 0:
         replicas = ctx.services.replicas
-        await replicas.rooms.park(replicas.fetches, reading.watched, request.max_wait_ms, reading.ready, reading.waits)
+        await replicas.rooms.wait(
+            replicas.fetches, reading.watched, request.max_wait_ms, reading.ready, reading.start_waiting
+        )
         if memory.full:
             await memory.wait_for_room()
         reading.room_bytes = memory.share_bytes
         responses = reading.read(report=False)
     try:
-        session_id = reading.settle()
+        session_id = reading.finish()
     except KafkaError as error:
         return FetchResponse(error_code=error.code, session_id=request.session_id, responses=[])
     if request.session_epoch == 0:
@@ -63,11 +65,11 @@ async def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
 def may_read(ctx: RequestContext, follower: int, topic: str) -> bool:
     """Whether a consumer may read a topic; a follower may read all or none."""
     if follower >= 0:
-        return may(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
-    return may(ctx, Operation.READ, ResourceType.TOPIC, topic)
+        return is_authorized(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    return is_authorized(ctx, Operation.READ, ResourceType.TOPIC, topic)
 
 
-def reading_of(ctx: RequestContext, request: FetchRequest) -> Reading:
+def reading_of(ctx: RequestContext, request: FetchRequest) -> FetchReader:
     """How to read for this request. Raises KafkaError for one that does not fit the session it speaks of."""
     services = ctx.services
     replicas = services.replicas
@@ -75,10 +77,10 @@ def reading_of(ctx: RequestContext, request: FetchRequest) -> Reading:
         by_id = ctx.version >= FIRST_VERSION_WITH_TOPIC_IDS
         session = services.fetch_sessions.admit(request, by_id=by_id, now_ms=replicas.now_ms())
         if session is not None:
-            return SessionReading(replicas, services.metadata, request, ctx.version, session)
+            return SessionFetchReader(replicas, services.metadata, request, ctx.version, session)
     elif request.session_id:
         services.fetch_sessions.close(request.session_id)
-    return Reading(replicas, services.metadata, request, ctx.version)
+    return FetchReader(replicas, services.metadata, request, ctx.version)
 
 
 def open_session(

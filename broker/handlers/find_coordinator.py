@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker import admin
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand
-from anabranch.broker.turns import Turns
+from anabranch.broker.administration import topic_creation
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.controller.zk.session import ZkError
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -22,7 +22,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.hashing import partition_of_group
 
 if TYPE_CHECKING:
-    from anabranch.broker.services import Services
+    from anabranch.broker.dispatch.services import Services
 
 TOPICS: Final = {0: "__consumer_offsets", 1: "__transaction_state", 2: "__share_group_state"}
 """Key type -> where the state of such keys is kept."""
@@ -39,9 +39,9 @@ TOPIC_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}")
 async def find_coordinator(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """Answer each key; one key, at the top level, before version 4."""
     keys = request.coordinator_keys if ctx.version >= FIRST_VERSION_WITH_MANY_KEYS else [request.key]
-    found, turns = [], Turns()
+    found, turns = [], YieldBudget()
     for key in keys:
-        await turns.step()
+        await turns.spend()
         found.append(await coordinator_of(ctx, key, request.key_type))
     if ctx.version >= FIRST_VERSION_WITH_MANY_KEYS:
         return FindCoordinatorResponse(coordinators=found)
@@ -60,9 +60,9 @@ async def coordinator_of(ctx: RequestContext, key: str, key_type: int) -> Coordi
     services = ctx.services
     try:
         if key_type in KINDS:
-            demand(ctx, Operation.DESCRIBE, KINDS[key_type], key)
+            authorize(ctx, Operation.DESCRIBE, KINDS[key_type], key)
         elif key_type == SHARE_GROUP:
-            demand(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+            authorize(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
             check_share_key(key)
         leader = await leader_for(services, topic_for(services, key_type, ctx.version), key)
     except KafkaError as error:
@@ -116,9 +116,9 @@ async def create_internal_topic(services: Services, name: str) -> None:
     """Create the topic and give it a moment to get leaders."""
     count = 0
     try:
-        plan = admin.plan_automatic(services.settings, services.metadata.image, name, services.rng)
+        plan = topic_creation.plan_auto_creation(services.settings, services.metadata.image, name, services.rng)
         count = len(plan.assignment)
-        await admin.create(services, plan)
+        await topic_creation.create(services, plan)
     except KafkaError as error:
         if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
             services.log.warning("cannot create %s: %s", name, error)
@@ -126,4 +126,4 @@ async def create_internal_topic(services: Services, name: str) -> None:
     except ZkError as error:
         services.log.warning("cannot create %s: %s", name, error)
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "ZooKeeper does not answer.") from None
-    await admin.settle(services, {name: max(count, 1)}, SETTLE_MS)
+    await topic_creation.wait_until_created(services, {name: max(count, 1)}, SETTLE_MS)

@@ -10,19 +10,25 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.replication.inspector import looks_sound
-from anabranch.broker.replication.legacy_producers import NAMED_MAX, Fit, fit_of, misplaced, unreadable
+from anabranch.broker.replication.legacy_producers import (
+    NAMED_MAX,
+    KeyPlacementCheck,
+    misplaced_keys,
+    placement_check,
+    unreadable,
+)
+from anabranch.broker.replication.record_validator import is_plausible
 from anabranch.protocol.errors import DecodeError, KafkaError
 from anabranch.protocol.records.batch import HEADER_BYTES, MAGIC, MAGIC_POSITION, read_header
 from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
-    from anabranch.broker.metadata_cache import TopicImage
+    from anabranch.broker.metadata.metadata_cache import TopicImage
     from anabranch.broker.replication.partition import Partition
     from anabranch.broker.replication.replica_manager import ReplicaManager
     from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest
 
-Fits = Mapping[int, Fit]
+Fits = Mapping[int, KeyPlacementCheck]
 """The id of a partition's data object in the request -> what is known of its keys."""
 NOTHING_LOOKED_AT: Final[Fits] = {}
 
@@ -66,7 +72,7 @@ async def prepare(replicas: ReplicaManager, needed: Needs, timeout_ms: int) -> F
     return {id(data): await look_at_keys(replicas, image, data) for image, data in needed.to_verify}
 
 
-async def look_at_keys(replicas: ReplicaManager, topic: TopicImage, data: PartitionProduceData) -> Fit:
+async def look_at_keys(replicas: ReplicaManager, topic: TopicImage, data: PartitionProduceData) -> KeyPlacementCheck:
     """Whether all keys of a batch lie in its partition."""
     found: list[tuple[int, int]] = []
     total = 0
@@ -75,10 +81,10 @@ async def look_at_keys(replicas: ReplicaManager, topic: TopicImage, data: Partit
         records = data.records or b""
         if len(records) > MAGIC_POSITION and records[MAGIC_POSITION] < MAGIC:
             records = await replicas.inspector.converted(records, settings)
-        if len(records) < HEADER_BYTES or not looks_sound(records, header := read_header(records), settings):
-            return Fit(topic)  # the append will find what is wrong with it
+        if len(records) < HEADER_BYTES or not is_plausible(records, header := read_header(records), settings):
+            return KeyPlacementCheck(topic)  # the append will find what is wrong with it
         async with replicas.inspector.unpacked(records, header, settings) as content:
-            for one in misplaced(content, header.record_count, data.index, topic):
+            for one in misplaced_keys(content, header.record_count, data.index, topic):
                 if one is None:
                     await asyncio.sleep(0)
                     continue
@@ -88,5 +94,5 @@ async def look_at_keys(replicas: ReplicaManager, topic: TopicImage, data: Partit
     except DecodeError as reason:
         return unreadable(topic, data.index, reason)
     except KafkaError as refusal:
-        return Fit(topic, KafkaError(refusal.code, refusal.message))  # without the stack it came through
-    return fit_of(topic, data.index, found, total)
+        return KeyPlacementCheck(topic, KafkaError(refusal.code, refusal.message))  # without the stack it came through
+    return placement_check(topic, data.index, found, total)

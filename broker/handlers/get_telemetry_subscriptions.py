@@ -6,8 +6,8 @@ because it was asked for something else by then.
 
 from __future__ import annotations
 
-from anabranch.broker.admin import fresh_uuid
-from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.administration.topic_creation import fresh_uuid
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.telemetry.instances import COMPRESSIONS
 from anabranch.broker.telemetry.subscriptions import Client
 from anabranch.controller.zk.znodes import uuid_to_text

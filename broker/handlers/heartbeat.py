@@ -5,8 +5,8 @@ Versions 0 to 4. While the group is being loaded every heartbeat is fine: sessio
 
 from __future__ import annotations
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 
@@ -14,5 +14,5 @@ from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatRespons
 @handles(HeartbeatRequest, versions="0-4")
 async def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     """Stay a member."""
-    demand(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
+    authorize(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
     return await ctx.services.groups.heartbeat(request)

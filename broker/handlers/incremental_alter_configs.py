@@ -6,10 +6,10 @@ it out: it writes below /config, and every node notices.
 
 from __future__ import annotations
 
-from anabranch.broker import config_requests as requests
-from anabranch.broker import loggers
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.config_requests import Operation
+from anabranch.broker.administration import config_alterations as requests
+from anabranch.broker.administration import loggers
+from anabranch.broker.administration.config_alterations import Operation
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.apis.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
@@ -25,7 +25,7 @@ async def incremental_alter_configs(
     """Alter each resource on its own."""
 
     async def alter(asked: AlterConfigsResource) -> None:
-        requests.check_right(ctx, asked.resource_type, asked.resource_name)
+        requests.authorize_alter(ctx, asked.resource_type, asked.resource_name)
         operations = [Operation(one.name, one.config_operation, one.value) for one in asked.configs]
         requests.check_operations(operations)
         if asked.resource_type == requests.BROKER_LOGGER:
@@ -36,7 +36,7 @@ async def incremental_alter_configs(
             ctx.services,
             asked.resource_type,
             asked.resource_name,
-            lambda before: requests.edited(before, operations, keys),
+            lambda before: requests.apply_operations(before, operations, keys),
             validate_only=request.validate_only,
         )
 
@@ -48,7 +48,7 @@ async def incremental_alter_configs(
                 resource_type=asked.resource_type,
                 resource_name=asked.resource_name,
             )
-            for asked, error in await requests.answer_all(request.resources, alter)
+            for asked, error in await requests.alter_each(request.resources, alter)
         ]
     )
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.coordinators.transaction_requests import Producer
+from anabranch.broker.coordinators.transactions.transaction_requests import Producer
+from anabranch.broker.dispatch.auth_helper import authorize, is_authorized_for_any
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers.fencing import code_for
-from anabranch.broker.rights import demand, may_with_some
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -34,9 +34,9 @@ async def init_producer_id(ctx: RequestContext, request: InitProducerIdRequest) 
 async def identity(ctx: RequestContext, request: InitProducerIdRequest) -> tuple[int, int]:
     """Producer id and epoch. Raises KafkaError."""
     if request.transactional_id is not None:
-        demand(ctx, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-    elif not may_with_some(ctx, Operation.WRITE, ResourceType.TOPIC):
-        demand(ctx, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
+        authorize(ctx, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    elif not is_authorized_for_any(ctx, Operation.WRITE, ResourceType.TOPIC):
+        authorize(ctx, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
     if (request.producer_id == NONE) != (request.producer_epoch == NONE):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "producer id and epoch are both given or both not")
     if request.transactional_id is None:

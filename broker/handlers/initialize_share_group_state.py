@@ -5,8 +5,8 @@ Version 0. Source: Kafka's `ShareCoordinatorService`.
 
 from __future__ import annotations
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.coordinators.shares.share_state import ShareKey
+from anabranch.broker.coordinators.share_partitions.share_state import ShareKey
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers.share_state_rows import answered
 from anabranch.protocol.apis.initialize_share_group_state import (
     InitializeShareGroupStateRequest,

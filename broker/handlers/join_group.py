@@ -6,8 +6,8 @@ Versions 0 to 9. The answer comes when the join phase ends. From v4 a new dynami
 
 from __future__ import annotations
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
 
@@ -15,7 +15,7 @@ from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupRespon
 @handles(JoinGroupRequest, versions="0-9")
 async def join_group(ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
     """Join."""
-    demand(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
+    authorize(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
     return await ctx.services.groups.join(
         request, version=ctx.version, client_id=ctx.client_id, client_host=f"/{ctx.peer.host}"
     )

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand_broker
+from anabranch.broker.dispatch.auth_helper import authorize_broker
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.controller.zk.session import ZkError
 from anabranch.protocol.apis.leader_and_isr import (
     LeaderAndIsrPartitionError,
@@ -26,7 +26,7 @@ from anabranch.protocol.wire import ZERO_UUID
 @handles(LeaderAndIsrRequest, versions="0-7")
 async def leader_and_isr(ctx: RequestContext, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
     """Carry the request out when all earlier ones of a controller are."""
-    demand_broker(ctx)
+    authorize_broker(ctx)
     async with ctx.services.fence.turn:
         return await carry_out(ctx, request)
 

@@ -6,8 +6,8 @@ top.
 
 from __future__ import annotations
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
@@ -15,5 +15,5 @@ from anabranch.protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupRes
 @handles(LeaveGroupRequest, versions="0-5")
 async def leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """Leave."""
-    demand(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
+    authorize(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
     return await ctx.services.groups.leave(request, version=ctx.version)

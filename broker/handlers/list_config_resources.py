@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.config_requests import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
-from anabranch.broker.rights import demand
-from anabranch.controller.candidacy import persistently
+from anabranch.broker.administration.config_alterations import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.controller.candidacy import retry_connection_loss
 from anabranch.controller.zk import paths
 from anabranch.controller.zk.session import NoNode
 from anabranch.protocol.acls import Operation, ResourceType
@@ -25,7 +25,7 @@ from anabranch.protocol.apis.list_config_resources import (
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from anabranch.broker.services import Services
+    from anabranch.broker.dispatch.services import Services
 
 KINDS: Final = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC)
 
@@ -35,7 +35,7 @@ async def list_config_resources(
     ctx: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
     """List the resources of each kind."""
-    demand(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+    authorize(ctx, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
     kinds = [CLIENT_METRICS] if ctx.version == 0 else sorted(set(request.resource_types or KINDS), reverse=True)
     if not set(kinds) <= set(KINDS):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "a kind of resource that has no configuration")
@@ -59,6 +59,8 @@ async def names_of(services: Services, kind: int) -> Iterable[str]:
     if kind in (BROKER, BROKER_LOGGER):
         return [str(broker) for broker in sorted(image.brokers)]
     try:
-        return sorted(map(unquote, await persistently(lambda: services.session.children(paths.config("groups")))))
+        return sorted(
+            map(unquote, await retry_connection_loss(lambda: services.session.children(paths.config("groups"))))
+        )
     except NoNode:
         return []

@@ -12,18 +12,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.coordinators.classic_group import Group
-from anabranch.broker.coordinators.shards import AnyGroup
+from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
+from anabranch.broker.coordinators.groups.group_shards import AnyGroup
 from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
 from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup
-from anabranch.broker.rights import may
+from anabranch.broker.dispatch.auth_helper import is_authorized
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from anabranch.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from anabranch.broker.coordinators.group_coordinator import GroupCoordinator
+    from anabranch.broker.coordinators.groups.group_coordinator import GroupCoordinator
 
 
 @handles(ListGroupsRequest, versions="0-5")
@@ -31,8 +31,8 @@ async def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGr
     """List those that pass the filters."""
     coordinator = ctx.services.groups
     topic = request.readers_of
-    everything = may(ctx, Operation.DESCRIBE, ResourceType.CLUSTER) or (
-        topic != "" and may(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    everything = is_authorized(ctx, Operation.DESCRIBE, ResourceType.CLUSTER) or (
+        topic != "" and is_authorized(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
     )
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
@@ -44,7 +44,7 @@ async def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGr
             group_type=type_of(group),
         )
         for group in coordinator.groups()
-        if (everything or may(ctx, Operation.DESCRIBE, ResourceType.GROUP, group.group_id))
+        if (everything or is_authorized(ctx, Operation.DESCRIBE, ResourceType.GROUP, group.group_id))
         and (not states or group.state.value.lower() in states)
         and (not types or type_of(group) in types)
     ]
@@ -59,11 +59,11 @@ async def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGr
 def read_without_gates(coordinator: GroupCoordinator, row: ListedGroup, topic: str) -> bool:
     """Whether a group reads the topic with members that hold no gates; note in its row which."""
     group = coordinator.table.slots[row.group_id].group
-    found = coordinator.gateless_readers(group, topic)
+    found = coordinator.stock_members(group, topic)
     if found:
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
         row.readers = f"{min(found)}{more}"
-        row.protocol = group.protocol or "" if isinstance(group, Group) else group.protocol_type
+        row.protocol = group.protocol or "" if isinstance(group, ClassicGroup) else group.protocol_type
     return bool(found)
 
 
@@ -71,4 +71,4 @@ def type_of(group: AnyGroup) -> str:
     """Kafka's name of a kind of groups."""
     if isinstance(group, ShareGroup | StreamsGroup):
         return group.protocol_type
-    return "classic" if isinstance(group, Group) else "consumer"
+    return "classic" if isinstance(group, ClassicGroup) else "consumer"

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.storage.segments import TimestampedOffset, first_of_unreadable, iter_search
-from anabranch.broker.turns import STEP, Turns
+from anabranch.broker.tasks.yield_budget import ELEMENTS_PER_YIELD, YieldBudget
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.list_offsets import (
     ListOffsetsPartition,
@@ -46,15 +46,15 @@ READ_COMMITTED: Final = 1
 async def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Answer each partition on its own."""
     times = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
-    topics, turns = [], Turns()
-    once = ctx.services.persona.answers_like_a_quorum
+    topics, turns = [], YieldBudget()
+    once = ctx.services.profile.answers_like_a_quorum
     for topic in request.topics:
         rows = []
-        await turns.step()
+        await turns.spend()
         for asked in {one.partition_index: one for one in topic.partitions}.values() if once else topic.partitions:
-            await turns.step()
+            await turns.spend()
             try:
-                demand(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+                authorize(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
                 if times[topic.name, asked.partition_index] > 1 and ctx.version > 0:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is asked for twice")
                 rows.append(await offset_of(ctx, request, topic.name, asked))
@@ -143,7 +143,7 @@ async def find(ctx: RequestContext, partition: Partition, timestamp: int, latest
 
 async def record_at(ctx: RequestContext, partition: Partition, timestamp_ms: int) -> TimestampedOffset | None:
     """The first record that is as late as a timestamp; other requests are served while a long batch is searched."""
-    log, turns = partition.log, Turns()
+    log, turns = partition.log, YieldBudget()
     removals = -1
     while removals != log.segments.removals:  # what is removed meanwhile may have moved the rest
         removals, start_offset = log.segments.removals, log.log_start_offset
@@ -153,7 +153,7 @@ async def record_at(ctx: RequestContext, partition: Partition, timestamp_ms: int
                     for found in iter_search(reader, header, timestamp_ms, start_offset):
                         if found is not None:
                             return found
-                        await turns.step(STEP // 8)
+                        await turns.spend(ELEMENTS_PER_YIELD // 8)
             except DecodeError:
                 return first_of_unreadable(header, start_offset)
             if removals != log.segments.removals:

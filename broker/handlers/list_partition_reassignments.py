@@ -5,9 +5,9 @@ Version 0. Answered from the active controller's state, here or elsewhere.
 
 from __future__ import annotations
 
-from anabranch.broker import admin
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand
+from anabranch.broker.administration import topic_creation
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -20,8 +20,8 @@ async def list_partition_reassignments(
     ctx: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     """Ask the active controller."""
-    demand(ctx, Operation.DESCRIBE, ResourceType.CLUSTER)
-    return await admin.at_controller(
+    authorize(ctx, Operation.DESCRIBE, ResourceType.CLUSTER)
+    return await topic_creation.forward_to_controller(
         ctx.services,
         request,
         lambda controller: controller.list_partition_reassignments(request),

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.coordinators.consumer_groups.regular_expressions import matcher
-from anabranch.broker.coordinators.transactional_id import Transaction, TransactionState
-from anabranch.broker.rights import may
+from anabranch.broker.coordinators.transactions.transactional_id import Transaction, TransactionState
+from anabranch.broker.dispatch.auth_helper import is_authorized
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis import list_transactions as messages
 from anabranch.protocol.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
@@ -42,7 +42,7 @@ async def list_transactions(ctx: RequestContext, request: ListTransactionsReques
             )
             for one in coordinator.transactions()
             if passes(one, request, now_ms, matches)
-            and may(ctx, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, one.transactional_id)
+            and is_authorized(ctx, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, one.transactional_id)
         ],
     )
 

@@ -1,9 +1,9 @@
 """Metadata: brokers, topics, leaders; and what KIP-253 tells clients about resizes.
 
 Versions 0 to 13; the resize fields are tags from v9 on, for clients that ask for them (D3, D27). Answered from one
-immutable image, so R12 holds because it holds for every image (see `broker.metadata_cache`). A topic that does not
-exist is created when the broker and the request allow it, within the client's quota of mutations; the answer waits a
-moment for its leaders and says LEADER_NOT_AVAILABLE if that takes longer, or if it is not known yet whether the topic
+immutable image, so R12 holds because it holds for every image (see `broker.metadata.metadata_cache`). A topic that does
+not exist is created when the broker and the request allow it, within the client's quota of mutations; the answer waits
+a moment for its leaders and says LEADER_NOT_AVAILABLE if that takes longer, or if it is not known yet whether the topic
 exists. A request creates topics for `CREATE_MS`; those that are left get the same answer, and the client asks again, as
 for a topic without leader. Source: Kafka's `AutoTopicCreationManager`, which answers before anything is created.
 """
@@ -15,11 +15,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from anabranch.broker import admin
-from anabranch.broker.api import INTERNAL_TOPICS, RequestContext, handles
-from anabranch.broker.mutation_spending import Spending
-from anabranch.broker.rights import NOT_ASKED, cluster_operations, may, operations
-from anabranch.broker.turns import Turns
+from anabranch.broker.administration import topic_creation
+from anabranch.broker.administration.mutation_charge import MutationCharge
+from anabranch.broker.dispatch.auth_helper import (
+    OPERATIONS_NOT_REQUESTED,
+    authorized_cluster_operations,
+    authorized_operations,
+    is_authorized,
+)
+from anabranch.broker.dispatch.request_context import INTERNAL_TOPICS, RequestContext, handles
+from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.metadata import (
     MetadataRequest,
@@ -32,7 +37,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
-    from anabranch.broker.metadata_cache import ClusterImage, TopicImage
+    from anabranch.broker.metadata.metadata_cache import ClusterImage, TopicImage
 
 Asked = TypeVar("Asked")
 
@@ -50,12 +55,14 @@ async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataRes
     """Answer from the current image, after topics that are to be created had their moment."""
     services = ctx.services
     asked, aware = request.topics, request.generation_aware
-    spending = Spending(ctx, strict=False)
+    spending = MutationCharge(ctx, strict=False)
     if asked and ctx.version < FIRST_VERSION_WITH_LOOKUP_BY_ID and any(by_id(one) for one in asked):
         return refused(asked)
     if asked is None or (not asked and ctx.version < FIRST_VERSION_WITH_NULL_FOR_ALL):
         image = services.metadata.image
-        shown = [one for one in image.topics.values() if may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, one.name)]
+        shown = [
+            one for one in image.topics.values() if is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, one.name)
+        ]
         topics = await rows_of(shown, lambda topic: row_of(ctx, image, topic, aware))
     else:
         missing = await create_missing(ctx, request, spending) if request.allow_auto_topic_creation else {}
@@ -72,10 +79,12 @@ async def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataRes
             if (where := broker.at(ctx.peer.listener)) is not None
         ],
         cluster_id=services.cluster_id,
-        controller_id=admin.controller_to_show(services),
+        controller_id=topic_creation.controller_to_show(services),
         topics=topics,
         cluster_authorized_operations=(
-            cluster_operations(ctx) if request.include_cluster_authorized_operations else NOT_ASKED
+            authorized_cluster_operations(ctx)
+            if request.include_cluster_authorized_operations
+            else OPERATIONS_NOT_REQUESTED
         ),
         max_partition_epoch=max(
             (partition.partition_epoch for topic in topics for partition in topic.partitions), default=-1
@@ -89,10 +98,10 @@ async def rows_of(
     topics: Iterable[Asked], answer: Callable[[Asked], MetadataResponseTopic]
 ) -> list[MetadataResponseTopic]:
     """The answer to each, built in steps of so many partitions."""
-    rows, turns = [], Turns()
+    rows, turns = [], YieldBudget()
     for topic in topics:
         rows.append(answer(topic))
-        await turns.step(1 + len(rows[-1].partitions))
+        await turns.spend(1 + len(rows[-1].partitions))
     return rows
 
 
@@ -109,9 +118,11 @@ def refused(asked: list[MetadataRequestTopic]) -> MetadataResponse:
     )
 
 
-async def create_missing(ctx: RequestContext, request: MetadataRequest, spending: Spending) -> dict[str, ErrorCode]:
+async def create_missing(
+    ctx: RequestContext, request: MetadataRequest, spending: MutationCharge
+) -> dict[str, ErrorCode]:
     """Create the topics that were named and do not exist. Returns name -> error of those that are not there yet."""
-    loop, turns = asyncio.get_running_loop(), Turns()
+    loop, turns = asyncio.get_running_loop(), YieldBudget()
     deadline_s = loop.time() + CREATE_MS / 1000
     tried = False
     services = ctx.services
@@ -123,13 +134,13 @@ async def create_missing(ctx: RequestContext, request: MetadataRequest, spending
         return {asked.name: ErrorCode.LEADER_NOT_AVAILABLE for asked in request.topics or () if asked.name}
     created: dict[str, int] = {}
     for asked in request.topics or ():
-        await turns.step()
+        await turns.spend()
         image = services.metadata.image
         if not asked.name or asked.topic_id != ZERO_UUID or asked.name in image.topics or asked.name in outcome:
             continue
-        if not may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, asked.name):
+        if not is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, asked.name):
             continue
-        if not may(ctx, Operation.CREATE, ResourceType.CLUSTER) and not may(
+        if not is_authorized(ctx, Operation.CREATE, ResourceType.CLUSTER) and not is_authorized(
             ctx, Operation.CREATE, ResourceType.TOPIC, asked.name
         ):
             outcome[asked.name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -139,9 +150,9 @@ async def create_missing(ctx: RequestContext, request: MetadataRequest, spending
             continue
         tried = True
         try:
-            plan = admin.plan_automatic(services.settings, image, asked.name, services.rng)
+            plan = topic_creation.plan_auto_creation(services.settings, image, asked.name, services.rng)
             spending.spend(len(plan.assignment))
-            await admin.create(services, plan)
+            await topic_creation.create(services, plan)
             created[plan.name] = len(plan.assignment)
             outcome[asked.name] = ErrorCode.LEADER_NOT_AVAILABLE
         except KafkaError as error:
@@ -149,7 +160,7 @@ async def create_missing(ctx: RequestContext, request: MetadataRequest, spending
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 services.log.info("cannot create topic %r automatically: %s", asked.name, error)
     if created:
-        await admin.settle(services, created, SETTLE_MS)
+        await topic_creation.wait_until_created(services, created, SETTLE_MS)
     return outcome
 
 
@@ -165,18 +176,18 @@ def answer(
         topic = image.topics.get(image.names.get(asked.topic_id, ""))
         if topic is None:
             return error_row(asked, ErrorCode.UNKNOWN_TOPIC_ID)
-        if not may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+        if not is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
             return hidden_row(None, asked.topic_id)
         return row_of(ctx, image, topic, aware)
     if asked.name is None:
         return error_row(asked, ErrorCode.INVALID_REQUEST)
-    if not may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, asked.name):
+    if not is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, asked.name):
         return hidden_row(asked.name, ZERO_UUID)
     topic = image.topics.get(asked.name)
     if topic is not None:
         return row_of(ctx, image, topic, aware)
     try:
-        admin.check_topic_name(asked.name)
+        topic_creation.check_topic_name(asked.name)
     except KafkaError as error:
         return error_row(asked, error.code)
     return error_row(asked, refused.get(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
@@ -191,7 +202,7 @@ def with_operations(ctx: RequestContext, row: MetadataResponseTopic) -> Metadata
     """A row of this client's own."""
     if row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED or row.name is None:
         return row
-    return replace(row, topic_authorized_operations=operations(ctx, ResourceType.TOPIC, row.name))
+    return replace(row, topic_authorized_operations=authorized_operations(ctx, ResourceType.TOPIC, row.name))
 
 
 def hidden_row(name: str | None, topic_id: bytes) -> MetadataResponseTopic:

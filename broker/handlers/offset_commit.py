@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.config import INT64_MAX
-from anabranch.broker.coordinators.committed_offsets import CommittedOffset, TopicPartition
+from anabranch.broker.config.broker_settings import INT64_MAX
+from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, TopicPartition
+from anabranch.broker.dispatch.auth_helper import is_authorized
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers import zookeeper_offsets
 from anabranch.broker.handlers.topic_ids import identify, name_them
-from anabranch.broker.rights import may
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.offset_commit import (
     OffsetCommitRequest,
@@ -43,7 +43,7 @@ async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Of
 
 async def commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Commit what can be committed; answered when it is replicated."""
-    if not may(ctx, Operation.READ, ResourceType.GROUP, request.group_id):
+    if not is_authorized(ctx, Operation.READ, ResourceType.GROUP, request.group_id):
         return refused_all(request.topics, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if ctx.version == 0:
         return await zookeeper_offsets.commit(ctx, request)
@@ -52,7 +52,7 @@ async def commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCom
     refused: dict[TopicPartition, ErrorCode] = {}
     for topic in request.topics:
         for one in topic.partitions:
-            if not may(ctx, Operation.READ, ResourceType.TOPIC, topic.name):
+            if not is_authorized(ctx, Operation.READ, ResourceType.TOPIC, topic.name):
                 refused[topic.name, one.partition_index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif ctx.services.metadata.partition(topic.name, one.partition_index) is None:
                 refused[topic.name, one.partition_index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

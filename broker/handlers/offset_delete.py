@@ -7,9 +7,9 @@ then only the partitions that do not exist have rows.
 
 from __future__ import annotations
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.coordinators.committed_offsets import TopicPartition
-from anabranch.broker.rights import demand, may
+from anabranch.broker.coordinators.offsets.committed_offsets import TopicPartition
+from anabranch.broker.dispatch.auth_helper import authorize, is_authorized
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.offset_delete import (
     OffsetDeleteRequest,
@@ -25,11 +25,11 @@ async def offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> Of
     """Delete what can be deleted; answered when that is replicated."""
     services = ctx.services
     asked = [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
-    demand(ctx, Operation.DELETE, ResourceType.GROUP, request.group_id)
+    authorize(ctx, Operation.DELETE, ResourceType.GROUP, request.group_id)
     errors = {
         one: ErrorCode.TOPIC_AUTHORIZATION_FAILED
         for one in asked
-        if not may(ctx, Operation.READ, ResourceType.TOPIC, one[0])
+        if not is_authorized(ctx, Operation.READ, ResourceType.TOPIC, one[0])
     }
     errors |= {
         one: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

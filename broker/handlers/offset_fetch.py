@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.coordinators.committed_offsets import NO_LEADER_EPOCH, UNKNOWN_OFFSET, Offsets
+from anabranch.broker.coordinators.offsets.committed_offsets import NO_LEADER_EPOCH, UNKNOWN_OFFSET, Offsets
+from anabranch.broker.dispatch.auth_helper import authorize, is_authorized
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers import zookeeper_offsets
 from anabranch.broker.handlers.topic_ids import name_them
-from anabranch.broker.rights import demand, may
-from anabranch.broker.turns import Turns
+from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.offset_fetch import (
     OffsetFetchRequest,
@@ -48,7 +48,7 @@ async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> Offs
         return await zookeeper_offsets.fetch(ctx, request)
     if ctx.version >= 8:
         answer = answer_by_id if ctx.version >= FIRST_VERSION_WITH_TOPIC_IDS else answer_group
-        groups = await Turns().each(request.groups, lambda group: answer(ctx, group, request.require_stable))
+        groups = await YieldBudget().map(request.groups, lambda group: answer(ctx, group, request.require_stable))
         return OffsetFetchResponse(groups=groups)
     error, found = look_up(ctx, request.group_id, request.topics, request.require_stable)
     if error is not ErrorCode.NONE and ctx.version >= FIRST_VERSION_WITH_GROUP_ERROR:
@@ -145,7 +145,7 @@ def look_up(
     """The group's error and, per topic, its rows."""
     topics = None if asked is None else [(topic.name, topic.partition_indexes) for topic in asked]
     try:
-        demand(ctx, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        authorize(ctx, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         offsets = ctx.services.groups.offsets.seen_by(group_id, *member)
     except KafkaError as refused:
         code = refused.code
@@ -154,11 +154,11 @@ def look_up(
         ]
         return code, rows
     chosen = all_topics(offsets) if topics is None else topics
-    if topics is not None and not ctx.services.persona.answers_like_a_quorum:
+    if topics is not None and not ctx.services.profile.answers_like_a_quorum:
         chosen = once_each(topics)
     found: list[tuple[str, list[Row]]] = []
     for name, indexes in chosen:
-        if may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name):
+        if is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name):
             found.append((name, [row_of(offsets, name, index, require_stable) for index in indexes]))
         elif topics is not None:  # what was not asked for by name is not told of
             hidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from anabranch.broker.api import RequestContext, answer_each, handles
-from anabranch.broker.rights import demand, may
+from anabranch.broker.dispatch.auth_helper import authorize, is_authorized
+from anabranch.broker.dispatch.request_context import RequestContext, answer_each, handles
 from anabranch.broker.storage.deliverable import deliverable_end
-from anabranch.broker.turns import Turns
+from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -29,7 +29,7 @@ async def offset_for_leader_epoch(
     ctx: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     """Answer each partition on its own."""
-    turns = Turns()
+    turns = YieldBudget()
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
@@ -50,11 +50,16 @@ def end_of_epoch(
     ctx: RequestContext, topic: str, asked: OffsetForLeaderPartition, *, consumer: bool = True
 ) -> EpochEndOffset:
     """The largest epoch not above the one asked for, and its end; -1 when there is none."""
-    if not may(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
-        demand(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+    if not is_authorized(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        authorize(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic)
     partition = ctx.services.replicas.leader_of(topic, asked.partition)
     partition.check_epoch(asked.current_leader_epoch)
-    if consumer and partition.generation and asked.leader_epoch < partition.leader_epoch and not partition.unchallenged:
+    if (
+        consumer
+        and partition.generation
+        and asked.leader_epoch < partition.leader_epoch
+        and not partition.check_not_superseded
+    ):
         # The end of a segment opens gates: it must not grow when another replica leads next (I2).
         raise KafkaError(
             ErrorCode.OFFSET_NOT_AVAILABLE, f"the followers of {topic}-{asked.partition} are not heard yet"

@@ -28,8 +28,8 @@ from anabranch.protocol.records.message_set import iter_headers
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from anabranch.broker.api import RequestContext
-    from anabranch.broker.storage.settings import LogSettings
+    from anabranch.broker.dispatch.request_context import RequestContext
+    from anabranch.broker.storage.log_settings import LogSettings
     from anabranch.protocol.apis.fetch import FetchableTopicResponse, FetchRequest
     from anabranch.protocol.records.batch import BatchHeader, Buffer
 
@@ -82,7 +82,7 @@ def settings_of(ctx: RequestContext, topic: str, index: int) -> LogSettings | No
 
 def check(ctx: RequestContext, replica_id: int, settings: LogSettings | None) -> None:
     """Raise KafkaError if this version cannot read from the topic at all."""
-    if settings is None or not ctx.services.persona.converts_messages:
+    if settings is None or not ctx.services.profile.converts_messages:
         return
     if settings.codec is Compression.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "the topic's batches are zstd, which needs Fetch v10")

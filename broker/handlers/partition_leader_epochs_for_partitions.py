@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.metadata_cache import ClusterImage, PartitionImage, TopicImage
-from anabranch.broker.rights import may
-from anabranch.broker.turns import Turns
+from anabranch.broker.dispatch.auth_helper import is_authorized
+from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.broker.metadata.metadata_cache import ClusterImage, PartitionImage, TopicImage
+from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.partition_leader_epochs_for_partitions import (
     LineageEpoch,
@@ -29,12 +29,12 @@ async def partition_leader_epochs_for_partitions(
     ctx: RequestContext, request: PartitionLeaderEpochsForPartitionsRequest
 ) -> PartitionLeaderEpochsForPartitionsResponse:
     """Answer each partition on its own."""
-    image, turns = ctx.services.metadata.image, Turns()
+    image, turns = ctx.services.metadata.image, YieldBudget()
     return PartitionLeaderEpochsForPartitionsResponse(
         topics=[
             PartitionLeaderEpochsForPartitionsResponseTopic(
                 topic=asked.topic,
-                partitions=await turns.each(asked.partitions, partial(answer, ctx, image, asked.topic)),
+                partitions=await turns.map(asked.partitions, partial(answer, ctx, image, asked.topic)),
             )
             for asked in request.topics
         ]
@@ -45,7 +45,7 @@ def answer(
     ctx: RequestContext, image: ClusterImage, name: str, index: int
 ) -> PartitionLeaderEpochsForPartitionsResponsePartition:
     """The row of one partition."""
-    if not may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name):
+    if not is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name):
         return refused(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return epochs_of(image.topics.get(name), index)
 

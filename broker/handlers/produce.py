@@ -16,16 +16,16 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
-from anabranch.broker.api import INTERNAL_TOPICS, CloseConnection, RequestContext, handles
+from anabranch.broker.dispatch.auth_helper import authorize, is_authorized
+from anabranch.broker.dispatch.request_context import INTERNAL_TOPICS, CloseConnection, RequestContext, handles
 from anabranch.broker.handlers.generations import NOTHING_LOOKED_AT, Fits, needs, prepare
 from anabranch.broker.handlers.topic_ids import identify, name_them
 from anabranch.broker.handlers.transactional_batches import check_no_transaction, is_transactional, verify
-from anabranch.broker.replication.inspector import NOTHING_FOUND, is_long
 from anabranch.broker.replication.leader_hints import HINTED, LeaderHints
 from anabranch.broker.replication.legacy_producers import LegacyRefused
-from anabranch.broker.replication.verification import NOTHING_TO_VERIFY, Verified
-from anabranch.broker.replication.waiting import ReplicationWait
-from anabranch.broker.rights import demand, may
+from anabranch.broker.replication.purgatory import DelayedProduce
+from anabranch.broker.replication.record_validator import NO_RESULTS, needs_yielding
+from anabranch.broker.replication.transaction_verification import NOTHING_TO_VERIFY, VerifiedPartitions
 from anabranch.broker.storage.inspection import RecordsRefused
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.produce import (
@@ -52,7 +52,7 @@ from anabranch.protocol.records.batch import (
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from anabranch.broker.replication.inspector import Findings
+    from anabranch.broker.replication.record_validator import ValidationResults
     from anabranch.broker.replication.replica_manager import ReplicaManager
     from anabranch.protocol.records.batch import Buffer
 
@@ -76,7 +76,7 @@ WITHOUT_LOG_START: Final = frozenset(
 )
 """What Kafka answers to an append without saying where the log starts."""
 
-Waiting = list[tuple[ReplicationWait, PartitionProduceResponse]]
+Waiting = list[tuple[DelayedProduce, PartitionProduceResponse]]
 
 
 @handles(ProduceRequest, versions="0-13")
@@ -113,9 +113,9 @@ async def produce_by_name(ctx: RequestContext, request: ProduceRequest) -> Produ
             verified = await verify(replicas, request, ctx.version, fits)
     except KafkaError as error:
         return refuse_all(ctx, request, hints, error)
-    found = NOTHING_FOUND
-    if is_long(request):
-        found = await replicas.inspector.inspect(request, message_sets=ctx.version < FIRST_VERSION_WITH_BATCHES)
+    found = NO_RESULTS
+    if needs_yielding(request):
+        found = await replicas.inspector.validate(request, message_sets=ctx.version < FIRST_VERSION_WITH_BATCHES)
     waiting: Waiting = []
     for topic in request.topic_data:
         rows = []
@@ -151,11 +151,11 @@ def allowed(
     if request.transactional_id is not None:
         batches = (data.records for topic in request.topic_data for data in topic.partition_data)
         if any(map(is_transactional, batches)):
-            demand(ctx, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+            authorize(ctx, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     granted: list[TopicProduceData] = []
     refused: list[TopicProduceResponse] = []
     for topic in request.topic_data:
-        if may(ctx, Operation.WRITE, ResourceType.TOPIC, topic.name):
+        if is_authorized(ctx, Operation.WRITE, ResourceType.TOPIC, topic.name):
             granted.append(topic)
             continue
         error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic.name)
@@ -197,8 +197,8 @@ def append(
     acks: int,
     topic: str,
     data: PartitionProduceData,
-    verified: Verified,
-    found: Findings,
+    verified: VerifiedPartitions,
+    found: ValidationResults,
     fits: Fits,
     waiting: Waiting,
 ) -> PartitionProduceResponse:
@@ -222,7 +222,7 @@ def append(
         current_leader=NO_LEADER,
     )
     if acks == -1:
-        waiting.append((ReplicationWait(partition, info.last_offset + 1), row))
+        waiting.append((DelayedProduce(partition, info.last_offset + 1), row))
     return row
 
 
@@ -283,7 +283,7 @@ def refuse(
         ctx.services.replicas.refused_batches[topic] += 1
         refused = ctx.services.replicas.partition(topic, index)
         # Without a generation the producer tries again here: the batch may be on a replica that leads next.
-        row.generation = refused.generation if refused.unchallenged else -1
+        row.generation = refused.generation if refused.check_not_superseded else -1
     elif error.code in HINTED:
         leader, epoch = hints.leader_of(topic, index)
         row.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
@@ -305,7 +305,7 @@ def refuse_append(
     """The row of a partition whose log, or whose leader, has refused the batch."""
     replicas = ctx.services.replicas
     if isinstance(error, LegacyRefused):
-        replicas.legacy.tell(error, ctx.client_id, str(ctx.peer), acks)
+        replicas.legacy.warn(error, ctx.client_id, str(ctx.peer), acks)
     row = refuse(ctx, hints, topic, index, error)
     if error.code not in WITHOUT_LOG_START:
         row.log_start_offset = replicas.partition(topic, index).log.log_start_offset

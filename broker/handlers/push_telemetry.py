@@ -5,7 +5,7 @@ Version 0. They are OTLP's MetricsData, into which no broker looks.
 
 from __future__ import annotations
 
-from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers.get_telemetry_subscriptions import client_of
 from anabranch.broker.telemetry.instances import Push
 from anabranch.protocol.apis.push_telemetry import PushTelemetryRequest, PushTelemetryResponse

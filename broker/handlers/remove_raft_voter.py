@@ -5,8 +5,8 @@ Version 0. See AddRaftVoter.
 
 from __future__ import annotations
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -17,7 +17,7 @@ from anabranch.protocol.wire import ZERO_UUID
 async def remove_raft_voter(ctx: RequestContext, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
     """Refuse."""
     try:
-        demand(ctx, Operation.ALTER, ResourceType.CLUSTER)
+        authorize(ctx, Operation.ALTER, ResourceType.CLUSTER)
         check_cluster(ctx, request.cluster_id)
         if request.voter_directory_id == ZERO_UUID:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Remove voter request didn't include a valid voter")

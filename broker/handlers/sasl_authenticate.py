@@ -1,12 +1,12 @@
 """SaslAuthenticate: the next step of an authentication (KIP-152, KIP-368).
 
-Versions 0 to 2. Who has to log in does so at the gate of its listener (`broker.security.gate`); what comes here comes
-from a client that counts as authenticated already.
+Versions 0 to 2. Who has to log in does so at the gate of its listener (`broker.authentication.sasl_authenticator`);
+what comes here comes from a client that counts as authenticated already.
 """
 
 from __future__ import annotations
 
-from anabranch.broker.api import RequestContext, handles
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from anabranch.protocol.errors import ErrorCode
 

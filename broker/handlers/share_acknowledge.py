@@ -6,8 +6,8 @@ Source: Kafka's `KafkaApis.handleShareAcknowledgeRequest`, `SharePartitionManage
 
 from __future__ import annotations
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.coordinators.shares.share_sessions import ENDS, OPENS
+from anabranch.broker.coordinators.share_partitions.share_sessions import CLOSE_EPOCH, OPEN_EPOCH
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers import share_requests
 from anabranch.broker.replication.leader_hints import HINTED, LeaderHints
 from anabranch.protocol.apis.share_acknowledge import (
@@ -28,7 +28,7 @@ async def share_acknowledge(ctx: RequestContext, request: ShareAcknowledgeReques
     shares = ctx.services.shares
     try:
         group, member = share_requests.check_sender(ctx, request.group_id, request.member_id)
-        if request.share_session_epoch == OPENS:
+        if request.share_session_epoch == OPEN_EPOCH:
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "only ShareFetch opens a share session.")
         session = shares.sessions.admit(group, member, request.share_session_epoch)
     except KafkaError as error:
@@ -55,7 +55,7 @@ async def share_acknowledge(ctx: RequestContext, request: ShareAcknowledgeReques
                     row.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
             rows.append(row)
         topics.append(ShareAcknowledgeTopicResponse(topic_id=topic.topic_id, partitions=rows))
-    if request.share_session_epoch == ENDS:
+    if request.share_session_epoch == CLOSE_EPOCH:
         shares.end(session)
     return ShareAcknowledgeResponse(
         error_code=ErrorCode.NONE,

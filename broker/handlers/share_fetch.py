@@ -11,8 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.coordinators.shares.share_sessions import ENDS, OPENS, PartitionId, ShareSession
+from anabranch.broker.coordinators.share_partitions.share_sessions import (
+    CLOSE_EPOCH,
+    OPEN_EPOCH,
+    PartitionId,
+    ShareSession,
+)
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers import share_requests
 from anabranch.broker.replication.leader_hints import HINTED, LeaderHints
 from anabranch.protocol.apis.share_fetch import (
@@ -27,7 +32,7 @@ from anabranch.protocol.apis.share_fetch import (
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from anabranch.broker.coordinators.shares.shared_partitions import SharedPartition
+    from anabranch.broker.coordinators.share_partitions.shared_partitions import SharedPartition
     from anabranch.broker.replication.partition import Partition
 
 RECORD_LIMIT: Final = 1
@@ -84,11 +89,11 @@ async def share_fetch(ctx: RequestContext, request: ShareFetchRequest) -> ShareF
         )
     answer = Answer(ctx, LeaderHints(ctx.services.metadata))
     await acknowledge(answer, request, group, member)
-    if request.share_session_epoch == ENDS:
+    if request.share_session_epoch == CLOSE_EPOCH:
         ctx.services.shares.end(session)
     elif not request.is_renew_ack:
         await acquire(answer, request, session)
-        if request.share_session_epoch == OPENS and request.max_records > 0 and request.max_bytes > 0:
+        if request.share_session_epoch == OPEN_EPOCH and request.max_records > 0 and request.max_bytes > 0:
             for where in session.partitions:
                 answer.row(where)
     return response_of(answer, group)
@@ -104,7 +109,7 @@ def session_of(ctx: RequestContext, request: ShareFetchRequest, group: str, memb
     """The session of a request, opened or gone on with. Raises KafkaError."""
     shares = ctx.services.shares
     named = [(topic.topic_id, one) for topic in request.topics for one in topic.partitions]
-    if request.share_session_epoch == OPENS:
+    if request.share_session_epoch == OPEN_EPOCH:
         if any(one.acknowledgement_batches for _, one in named):
             raise KafkaError(ErrorCode.INVALID_REQUEST, OPENING)
         session = shares.sessions.open(
@@ -153,7 +158,7 @@ async def acquire(answer: Answer, request: ShareFetchRequest, session: ShareSess
         return changed.leader_epoch != one.leader_epoch or not changed.is_leader or one.has_news
 
     rooms = ctx.services.replicas.rooms
-    await rooms.park(rooms.fetches, watched, request.max_wait_ms, ready)
+    await rooms.wait(rooms.fetches, watched, request.max_wait_ms, ready)
     acquire_now(answer, request, session, readable)
 
 
@@ -162,7 +167,7 @@ def acquire_now(
 ) -> None:
     """Acquire what there is, until it is enough for the request; nothing for a session that ended while it waited."""
     shares = answer.ctx.services.shares
-    if not shares.sessions.goes_on(session):
+    if not shares.sessions.check_epoch(session):
         return
     records_left, bytes_left = request.max_records, request.max_bytes
     bytes_left = min(bytes_left, answer.ctx.services.response_memory.share_bytes)

@@ -6,11 +6,11 @@ brokers do where share.version is 0. The topic in which states are kept is made 
 
 from __future__ import annotations
 
-from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.coordinators.consumer_groups.assignment import to_rows
 from anabranch.broker.coordinators.consumer_groups.heartbeat import Sender
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers.find_coordinator import create_internal_topic
-from anabranch.broker.rights import demand
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.share_group_heartbeat import (
     Assignment,
@@ -31,9 +31,9 @@ async def share_group_heartbeat(
     try:
         if not services.has_share_groups:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        demand(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
+        authorize(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
         for name in request.subscribed_topic_names or ():
-            demand(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name)
+            authorize(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name)
         if SHARE_STATE_TOPIC not in services.metadata.image.topics:
             await create_internal_topic(services, SHARE_STATE_TOPIC)
         sender = Sender(client_id=ctx.client_id, client_host=f"/{ctx.peer.host}")

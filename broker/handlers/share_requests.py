@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from anabranch.broker.coordinators.shares.share_partition import Acknowledgement, AcknowledgeType
-from anabranch.broker.coordinators.shares.share_state import ShareKey
-from anabranch.broker.rights import demand, may
+from anabranch.broker.coordinators.share_partitions.share_partition import Acknowledgement, AcknowledgeType
+from anabranch.broker.coordinators.share_partitions.share_state import ShareKey
+from anabranch.broker.dispatch.auth_helper import authorize, is_authorized
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from anabranch.broker.api import RequestContext
-    from anabranch.broker.coordinators.shares.shared_partitions import SharedPartition
+    from anabranch.broker.coordinators.share_partitions.shared_partitions import SharedPartition
+    from anabranch.broker.dispatch.request_context import RequestContext
 
 MEMBER_ID_CHARACTERS_MAX: Final = 36
 LAST_TYPE: Final = max(AcknowledgeType)
@@ -27,7 +27,7 @@ def check_sender(ctx: RequestContext, group: str | None, member: str | None) -> 
     """The group and member of a request. Raises UNSUPPORTED_VERSION, GROUP_AUTHORIZATION_FAILED, INVALID_REQUEST."""
     if not ctx.services.has_share_groups:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    demand(ctx, Operation.READ, ResourceType.GROUP, group or "")
+    authorize(ctx, Operation.READ, ResourceType.GROUP, group or "")
     if not group:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
     if not member or len(member) > MEMBER_ID_CHARACTERS_MAX:
@@ -67,7 +67,7 @@ async def shared(ctx: RequestContext, group: str, topic_id: bytes, index: int) -
     topic = ctx.services.metadata.topic_name(topic_id)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-    if not may(ctx, Operation.READ, ResourceType.TOPIC, topic):
+    if not is_authorized(ctx, Operation.READ, ResourceType.TOPIC, topic):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic)
     return await ctx.services.shares.partitions.find(ShareKey(group, topic_id, index), topic)
 

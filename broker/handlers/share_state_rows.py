@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from anabranch.broker.api import RequestContext
-from anabranch.broker.coordinators.shares.share_state import ShareKey
-from anabranch.broker.rights import demand_broker
-from anabranch.broker.turns import Turns
+from anabranch.broker.coordinators.share_partitions.share_state import ShareKey
+from anabranch.broker.dispatch.auth_helper import authorize_broker
+from anabranch.broker.dispatch.request_context import RequestContext
+from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.errors import KafkaError
 
 Answer = Callable[[ShareKey, Any], Awaitable[Any]]
@@ -24,14 +24,14 @@ async def answered(
     ctx: RequestContext, request: Any, answer: Answer, refuse: Refuse
 ) -> Iterable[tuple[bytes, list[Any]]]:
     """The rows of a request, topic by topic. Other requests are served after every few rows: each stands alone."""
-    topics, turns = [], Turns()
+    topics, turns = [], YieldBudget()
     for topic in request.topics:
         rows = []
-        await turns.step()
+        await turns.spend()
         for asked in topic.partitions:
-            await turns.step()
+            await turns.spend()
             try:
-                demand_broker(ctx)
+                authorize_broker(ctx)
                 rows.append(await answer(ShareKey(request.group_id, topic.topic_id, asked.partition), asked))
             except KafkaError as error:
                 rows.append(refuse(asked.partition, error))

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand_broker
+from anabranch.broker.dispatch.auth_helper import authorize_broker
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.apis.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
@@ -20,7 +20,7 @@ EPOCH_NOT_KNOWN: Final = -1
 @handles(StopReplicaRequest, versions="0-4")
 async def stop_replica(ctx: RequestContext, request: StopReplicaRequest) -> StopReplicaResponse:
     """Carry the request out when all earlier ones of a controller are."""
-    demand_broker(ctx)
+    authorize_broker(ctx)
     async with ctx.services.fence.turn:
         await ctx.services.fence.registered()
         return await carry_out(ctx, request)

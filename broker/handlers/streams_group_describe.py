@@ -6,11 +6,11 @@ topic that the client may not describe is not shown at all.
 
 from __future__ import annotations
 
-from anabranch.broker.api import RequestContext, handles
 from anabranch.broker.coordinators.streams_groups.configured_topology import required_topics
 from anabranch.broker.coordinators.streams_groups.streams_administration import not_described
+from anabranch.broker.dispatch.auth_helper import authorize, is_authorized
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers.described_groups import described_groups
-from anabranch.broker.rights import demand, may
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.streams_group_describe import (
     DescribedGroup,
@@ -33,13 +33,13 @@ async def describe(ctx: RequestContext, group_id: str) -> DescribedGroup:
     try:
         if not ctx.services.has_streams_groups:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        demand(ctx, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        authorize(ctx, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         group, row = await ctx.services.groups.streamers.group(group_id)
     except KafkaError as error:
         return not_described(group_id, error.code, error.message)
     names = required_topics(() if group.topology is None else group.topology.subtopologies)
-    if all(may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
+    if all(is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
         return row
     return not_described(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the group has a topic that is not shown")

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker import admin
-from anabranch.broker.api import INTERNAL_TOPICS, RequestContext, handles
+from anabranch.broker.administration import topic_creation
 from anabranch.broker.coordinators.consumer_groups.heartbeat import Sender
 from anabranch.broker.coordinators.streams_groups.configured_topology import (
     MISSING_INTERNAL_TOPICS,
@@ -18,7 +17,8 @@ from anabranch.broker.coordinators.streams_groups.configured_topology import (
     summary,
 )
 from anabranch.broker.coordinators.streams_groups.tasks import ACTIVE, STANDBY, WARMUP, Role, Tasks, in_role
-from anabranch.broker.rights import demand, may
+from anabranch.broker.dispatch.auth_helper import authorize, is_authorized
+from anabranch.broker.dispatch.request_context import INTERNAL_TOPICS, RequestContext, handles
 from anabranch.controller.zk.session import ZkError
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.create_topics import CreatableTopic, CreatableTopicConfig
@@ -33,7 +33,7 @@ from anabranch.protocol.apis.streams_group_heartbeat import (
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from anabranch.broker.coordinators.streams_group_requests import HeartbeatOutcome
+    from anabranch.broker.coordinators.groups.streams_group_requests import HeartbeatOutcome
 
 BROKERS_DEFAULT: Final = -1
 
@@ -47,7 +47,7 @@ async def streams_group_heartbeat(
     try:
         if not services.has_streams_groups:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        demand(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
+        authorize(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
         if request.topology is not None:
             check_topics(ctx, request.topology)
         sender = Sender(client_id=ctx.client_id, client_host=f"/{ctx.peer.host}")
@@ -67,10 +67,10 @@ def check_topics(ctx: RequestContext, topology: Topology) -> None:
     """Raise for topics that an application cannot have, or that the client may not describe."""
     sinks = {name for one in topology.subtopologies for name in one.repartition_sink_topics}
     names = sorted(required_topics(topology.subtopologies) | sinks)
-    if barred := [name for name in names if name in INTERNAL_TOPICS or not admin.is_legal(name)]:
+    if barred := [name for name in names if name in INTERNAL_TOPICS or not topic_creation.is_legal(name)]:
         raise KafkaError(ErrorCode.STREAMS_INVALID_TOPOLOGY, f"no application can have the topics {summary(barred)}")
     for name in names:
-        demand(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name)
+        authorize(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name)
 
 
 def told(outcome: HeartbeatOutcome) -> StreamsGroupHeartbeatResponse:
@@ -100,9 +100,9 @@ def rows(tasks: Tasks | None, role: Role) -> list[TaskIds] | None:
 
 async def make_topics(ctx: RequestContext, outcome: HeartbeatOutcome) -> str:
     """Make the topics that are missing. Returns what has to be said of those that could not be made."""
-    if not may(ctx, Operation.CREATE, ResourceType.CLUSTER):
+    if not is_authorized(ctx, Operation.CREATE, ResourceType.CLUSTER):
         names = [info.name for info, _ in outcome.missing]
-        if refused := [name for name in names if not may(ctx, Operation.CREATE, ResourceType.TOPIC, name)]:
+        if refused := [name for name in names if not is_authorized(ctx, Operation.CREATE, ResourceType.TOPIC, name)]:
             return f"; the member may not create {summary(refused)}"
     errors = []
     for info, count in outcome.missing:
@@ -126,5 +126,5 @@ async def make_topic(ctx: RequestContext, info: TopicInfo, count: int) -> None:
         assignments=[],
         configs=[CreatableTopicConfig(name=one.key, value=one.value) for one in info.topic_configs],
     )
-    plan = admin.plan_topic(services.settings, services.metadata.image, asked, services.rng)
-    await admin.create(services, plan)
+    plan = topic_creation.plan_topic(services.settings, services.metadata.image, asked, services.rng)
+    await topic_creation.create(services, plan)

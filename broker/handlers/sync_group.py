@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -20,7 +20,7 @@ FIRST_VERSION_WITH_PROTOCOL: Final = 5
 @handles(SyncGroupRequest, versions="0-5")
 async def sync_group(ctx: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
     """Sync."""
-    demand(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
+    authorize(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
     if ctx.version >= FIRST_VERSION_WITH_PROTOCOL and None in (request.protocol_type, request.protocol_name):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the protocol is missing")
     return await ctx.services.groups.sync(request)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from anabranch.broker.metadata_cache import ClusterImage
+    from anabranch.broker.metadata.metadata_cache import ClusterImage
 
 
 class Topic(Protocol):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.replication.verification import Transaction, Verified
+from anabranch.broker.replication.transaction_verification import Transaction, VerifiedPartitions
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch import (
     FLAGS_POSITION,
@@ -25,7 +25,7 @@ from anabranch.protocol.records.batch import (
 
 if TYPE_CHECKING:
     from anabranch.broker.handlers.generations import Fits
-    from anabranch.broker.replication.legacy_producers import Fit
+    from anabranch.broker.replication.legacy_producers import KeyPlacementCheck
     from anabranch.broker.replication.partition import Partition
     from anabranch.broker.replication.replica_manager import ReplicaManager
     from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest
@@ -64,7 +64,7 @@ def check_no_transaction(request: ProduceRequest) -> None:
                 )
 
 
-async def verify(replicas: ReplicaManager, request: ProduceRequest, version: int, fits: Fits) -> Verified:
+async def verify(replicas: ReplicaManager, request: ProduceRequest, version: int, fits: Fits) -> VerifiedPartitions:
     """Ask about the partitions in which this request would begin a transaction. Raises KafkaError for all of it."""
     producer: tuple[int, int] | None = None
     wanted: list[tuple[Partition, int]] = []
@@ -85,7 +85,7 @@ async def verify(replicas: ReplicaManager, request: ProduceRequest, version: int
             if partition is not None:
                 wanted.append((partition, header.base_sequence))
     if producer is None or not wanted:
-        return Verified()
+        return VerifiedPartitions()
     assert request.transactional_id is not None
     verified = await replicas.verifier.verify(
         Transaction(
@@ -105,7 +105,7 @@ async def verify(replicas: ReplicaManager, request: ProduceRequest, version: int
 
 
 def begins_in(
-    replicas: ReplicaManager, topic: str, data: PartitionProduceData, header: BatchHeader, fit: Fit | None
+    replicas: ReplicaManager, topic: str, data: PartitionProduceData, header: BatchHeader, fit: KeyPlacementCheck | None
 ) -> Partition | None:
     """The partition in which this batch would begin a transaction; None also where it will be refused anyway."""
     try:

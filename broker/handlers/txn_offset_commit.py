@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.coordinators.committed_offsets import CommittedOffset, TopicPartition
-from anabranch.broker.rights import may
+from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, TopicPartition
+from anabranch.broker.dispatch.auth_helper import is_authorized
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -55,9 +55,9 @@ async def txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest
 
 def forbidden(ctx: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode:
     """Why the client may do none of this; NONE if that depends on the topics."""
-    if not may(ctx, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+    if not is_authorized(ctx, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    if not may(ctx, Operation.READ, ResourceType.GROUP, request.group_id):
+    if not is_authorized(ctx, Operation.READ, ResourceType.GROUP, request.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     return ErrorCode.NONE
 
@@ -100,7 +100,7 @@ async def commit(
 
 def objection(ctx: RequestContext, topic: str, asked: TxnOffsetCommitRequestPartition) -> ErrorCode:
     """The error of one partition; NONE if its offset can be committed."""
-    if not may(ctx, Operation.READ, ResourceType.TOPIC, topic):
+    if not is_authorized(ctx, Operation.READ, ResourceType.TOPIC, topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if ctx.services.metadata.partition(topic, asked.partition_index) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -6,8 +6,8 @@ that is alive registers again at once, as in Kafka.
 
 from __future__ import annotations
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -17,7 +17,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 async def unregister_broker(ctx: RequestContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
     """Say whether there is such a broker."""
     try:
-        demand(ctx, Operation.ALTER, ResourceType.CLUSTER)
+        authorize(ctx, Operation.ALTER, ResourceType.CLUSTER)
         if request.broker_id not in ctx.services.metadata.image.brokers:
             raise KafkaError(
                 ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {request.broker_id} is not currently registered"

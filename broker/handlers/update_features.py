@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from anabranch.broker import admin
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand
+from anabranch.broker.administration import topic_creation
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -22,10 +22,10 @@ FIRST_VERSION_WITHOUT_RESULTS: Final = 2
 @handles(UpdateFeaturesRequest, versions="0-2")
 async def update_features(ctx: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     """Let the active controller decide, here or elsewhere."""
-    together = ctx.services.persona.updates_features_together or ctx.version >= FIRST_VERSION_WITHOUT_RESULTS
+    together = ctx.services.profile.updates_features_together or ctx.version >= FIRST_VERSION_WITHOUT_RESULTS
     try:
-        demand(ctx, Operation.ALTER, ResourceType.CLUSTER)
-        response: UpdateFeaturesResponse = await admin.at_controller(
+        authorize(ctx, Operation.ALTER, ResourceType.CLUSTER)
+        response: UpdateFeaturesResponse = await topic_creation.forward_to_controller(
             ctx.services,
             request,
             lambda controller: controller.update_features(request, together=together),

@@ -6,8 +6,8 @@ and by this broker's own epoch, together with LeaderAndIsr and StopReplica.
 
 from __future__ import annotations
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.rights import demand_broker
+from anabranch.broker.dispatch.auth_helper import authorize_broker
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
@@ -15,7 +15,7 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 @handles(UpdateMetadataRequest, versions="0-8")
 async def update_metadata(ctx: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
     """Carry the request out when all earlier ones of a controller are."""
-    demand_broker(ctx)
+    authorize_broker(ctx)
     async with ctx.services.fence.turn:
         await ctx.services.fence.registered()
         return carry_out(ctx, request)

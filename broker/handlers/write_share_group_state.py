@@ -5,9 +5,9 @@ Versions 0 to 1. Source: Kafka's `ShareCoordinatorService`.
 
 from __future__ import annotations
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.coordinators.shares.in_flight import RecordState, StateBatch
-from anabranch.broker.coordinators.shares.share_state import ShareKey
+from anabranch.broker.coordinators.share_partitions.in_flight import RecordState, StateBatch
+from anabranch.broker.coordinators.share_partitions.share_state import ShareKey
+from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers.share_state_rows import answered
 from anabranch.protocol.apis.write_share_group_state import (
     PartitionData,

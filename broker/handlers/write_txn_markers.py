@@ -15,10 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anabranch.broker.api import RequestContext, handles
-from anabranch.broker.replication.waiting import ReplicationWait
-from anabranch.broker.rights import may
-from anabranch.broker.turns import Turns
+from anabranch.broker.dispatch.auth_helper import is_authorized
+from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.broker.replication.purgatory import DelayedProduce
+from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.write_txn_markers import (
     WritableTxnMarker,
@@ -48,25 +48,26 @@ class Written:
 
     marker: WritableTxnMarker
     partition: tuple[str, int]
-    wait: ReplicationWait
+    wait: DelayedProduce
 
 
 @handles(WriteTxnMarkersRequest, versions="0-2")
 async def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
     """Append all markers, then wait until they are replicated."""
     if not (
-        may(ctx, Operation.ALTER, ResourceType.CLUSTER) or may(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+        is_authorized(ctx, Operation.ALTER, ResourceType.CLUSTER)
+        or is_authorized(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
     ):
         return refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     replicas = ctx.services.replicas
     outcomes: Outcomes = {}
     written: list[Written] = []
-    turns = Turns()
+    turns = YieldBudget()
     for marker in request.markers:
-        await turns.step()
+        await turns.spend()
         content = control_batch(marker, ctx.services.now_ms())
         for partition in [(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]:
-            await turns.step()
+            await turns.spend()
             try:
                 wait = append(replicas, partition, content, newer=marker.transaction_version >= EPOCH_BUMP)
                 written.append(Written(marker, partition, wait))
@@ -107,7 +108,7 @@ def control_batch(marker: WritableTxnMarker, now_ms: int) -> bytes:
     )
 
 
-def append(replicas: ReplicaManager, partition: tuple[str, int], content: bytes, *, newer: bool) -> ReplicationWait:
+def append(replicas: ReplicaManager, partition: tuple[str, int], content: bytes, *, newer: bool) -> DelayedProduce:
     """Append to one partition. No generation is compared: a marker is no record that belongs to a key."""
     try:
         found = replicas.partition(*partition)
@@ -118,7 +119,7 @@ def append(replicas: ReplicaManager, partition: tuple[str, int], content: bytes,
     info = replicas.append_local(
         found, content, acks=ACKS_ALL, generation=None, origin="newer-coordinator" if newer else "coordinator"
     )
-    return ReplicationWait(found, info.last_offset + 1)
+    return DelayedProduce(found, info.last_offset + 1)
 
 
 def result_of(producer_id: int, rows: dict[tuple[str, int], ErrorCode]) -> WritableTxnMarkerResult:

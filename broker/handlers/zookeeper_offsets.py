@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch.broker.rights import may
+from anabranch.broker.dispatch.auth_helper import is_authorized
 from anabranch.controller.zk import paths
 from anabranch.controller.zk.session import NodeExists, NoNode, ZkError
 from anabranch.protocol.acls import Operation, ResourceType
@@ -27,7 +27,7 @@ from anabranch.protocol.apis.offset_fetch import (
 from anabranch.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from anabranch.broker.api import RequestContext
+    from anabranch.broker.dispatch.request_context import RequestContext
     from anabranch.protocol.apis.offset_commit import OffsetCommitRequest
     from anabranch.protocol.apis.offset_fetch import OffsetFetchRequest
 
@@ -67,7 +67,7 @@ async def fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetch
 
 
 async def _commit_one(ctx: RequestContext, group: str, topic: str, asked: OffsetCommitRequestPartition) -> ErrorCode:
-    if not may(ctx, Operation.READ, ResourceType.TOPIC, topic):
+    if not is_authorized(ctx, Operation.READ, ResourceType.TOPIC, topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if ctx.services.metadata.partition(topic, asked.partition_index) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -92,9 +92,9 @@ async def _commit_one(ctx: RequestContext, group: str, topic: str, asked: Offset
 
 async def _fetch_one(ctx: RequestContext, group: str, topic: str, index: int) -> OffsetFetchResponsePartition:
     offset, error = -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if not may(ctx, Operation.DESCRIBE, ResourceType.GROUP, group):
+    if not is_authorized(ctx, Operation.DESCRIBE, ResourceType.GROUP, group):
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    elif not may(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic):
+    elif not is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic):
         error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     elif not _is_path(group):
         error = ErrorCode.UNKNOWN_SERVER_ERROR

@@ -22,7 +22,7 @@ from anabranch.broker.metrics.histogram import Histogram
 from anabranch.broker.metrics.readings import COUNTER, FAMILIES, Reading, Samples, WatchedNode
 
 if TYPE_CHECKING:
-    from anabranch.broker.app import Node
+    from anabranch.broker.node.app import Node
 
 log: Final = logging.getLogger(__name__)
 

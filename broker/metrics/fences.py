@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final
 from anabranch.broker.metrics.histogram import Histogram
 
 if TYPE_CHECKING:
-    from anabranch.broker.metadata_cache import ClusterImage
+    from anabranch.broker.metadata.metadata_cache import ClusterImage
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
-class Fences:
+class FenceDurations:
     """The fences of the partitions that one broker leads."""
 
     def __init__(self, clock_s: Callable[[], float]) -> None:

@@ -18,7 +18,7 @@ BEAT_S: Final = 0.1
 ASK_EVERY_BEATS: Final = 50
 
 
-class Pulse:
+class LoopLatencyProbe:
     """The delays of one loop, and of one session."""
 
     def __init__(self, ask: Callable[[], Awaitable[object]], loop: asyncio.AbstractEventLoop) -> None:

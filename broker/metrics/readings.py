@@ -14,12 +14,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
+from anabranch.broker.coordinators.classic_groups.group_state import DEAD, GroupState
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroupState
-from anabranch.broker.coordinators.group_state import DEAD, GroupState
-from anabranch.broker.coordinators.transactional_id import ONGOING, PREPARE_ABORT, PREPARE_COMMIT
-from anabranch.broker.metrics.fences import Fences
+from anabranch.broker.coordinators.transactions.transactional_id import ONGOING, PREPARE_ABORT, PREPARE_COMMIT
+from anabranch.broker.metrics.fences import FenceDurations
 from anabranch.broker.metrics.histogram import Histogram
-from anabranch.broker.metrics.pulse import Pulse
+from anabranch.broker.metrics.pulse import LoopLatencyProbe
 from anabranch.broker.metrics.requests import MeasuringDispatcher, RequestFigures
 from anabranch.broker.metrics.resizes import Resizes
 from anabranch.controller.model import PartitionPhase
@@ -28,8 +28,8 @@ from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.registry import BY_KEY
 
 if TYPE_CHECKING:
-    from anabranch.broker.app import Node
-    from anabranch.broker.coordinators.group_coordinator import GroupCoordinator
+    from anabranch.broker.coordinators.groups.group_coordinator import GroupCoordinator
+    from anabranch.broker.node.app import Node
     from anabranch.broker.replication.partition import Partition
     from anabranch.controller.state import ClusterState
 
@@ -44,11 +44,11 @@ class WatchedNode:
         self.node = node
         loop = asyncio.get_running_loop()
         self.clock_s = loop.time
-        self.fences = Fences(self.clock_s)
+        self.fences = FenceDurations(self.clock_s)
         self.resizes = Resizes(self.clock_s())
         self.requests = RequestFigures()
         node.server.dispatcher = MeasuringDispatcher(node.server.dispatcher, self.requests, self.clock_s)
-        self.pulse = Pulse(lambda: node.services.session.exists(paths.CONTROLLER), loop)
+        self.pulse = LoopLatencyProbe(lambda: node.services.session.exists(paths.CONTROLLER), loop)
         node.on_controller_event(self.resizes.on_event)
         if node.settings.is_broker:
             node.services.metadata.on_change(self.fences.on_metadata)

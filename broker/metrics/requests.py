@@ -12,15 +12,15 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from anabranch.broker.begun import Begun, begin
-from anabranch.broker.dispatch import Dispatcher
+from anabranch.broker.dispatch.dispatcher import Dispatcher
 from anabranch.broker.metrics.histogram import Histogram
-from anabranch.broker.throttling import FETCH_KEY, PRODUCE_KEY, traffic
+from anabranch.broker.network.eager_coroutine import EagerCoroutine, start_eagerly
+from anabranch.broker.quotas.throttling import FETCH_KEY, PRODUCE_KEY, traffic
 from anabranch.protocol.error_codes import error_codes
 
 if TYPE_CHECKING:
-    from anabranch.broker.peer import Peer
-    from anabranch.protocol.codec import Request
+    from anabranch.broker.authorization.peer import Peer
+    from anabranch.protocol.codec import DecodedRequest
 
 BOUNDS_S: Final = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025),
@@ -48,7 +48,7 @@ class RequestFigures:
         self.client_bytes: Counter[tuple[str, str]] = Counter()
         """(client id, produced or fetched) -> bytes of records, as quotas count them."""
 
-    def note(self, request: Request, response: Any, work_s: float, total_s: float) -> None:
+    def note(self, request: DecodedRequest, response: Any, work_s: float, total_s: float) -> None:
         """Count a request that is answered."""
         key = request.api.key
         if key not in self.work_s:
@@ -79,13 +79,13 @@ class MeasuringDispatcher(Dispatcher):
         self.throttling = measured.throttling
         self.long_polls = measured.long_polls
 
-    async def answer(self, request: Request, peer: Peer) -> Any:
+    async def answer(self, request: DecodedRequest, peer: Peer) -> Any:
         """See Dispatcher; a request whose connection is closed instead is not measured."""
         clock_s = self._clock_s
         start_s = clock_s()
-        response = begin(self._measured.answer(request, peer))
+        response = start_eagerly(self._measured.answer(request, peer))
         worked_s = clock_s()
-        if type(response) is Begun:
+        if type(response) is EagerCoroutine:
             response = await response
         self._figures.note(request, response, worked_s - start_s, clock_s() - start_s)
         return response

@@ -20,7 +20,7 @@ import heapq
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from anabranch.broker.replication.follower import Presence
+from anabranch.broker.replication.follower import LastSeen
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ EVICTION_MS: Final = 120_000
 
 Key = tuple[bytes | str, int]
 """(topic id or name, partition index), as the fetcher names it."""
-Asker = tuple[int, int, bool, bool, str, object]
+SessionOwner = tuple[int, int, bool, bool, str, object]
 """(follower or -1, its broker epoch, whether that is the one registered now; whether only what is stable is read, the
 rack in which to read, the brokers and their racks): what an answer about any partition depends on."""
 Rank = tuple[bool, int, int]
@@ -60,7 +60,7 @@ class SessionPartition:
         self.session = session
         self.key = key
         self.asked = asked
-        self.turn = session.next_turn()
+        self.turn = session.next_epoch_batch()
         """Its place in the order in which partitions are served."""
         self.high_watermark = -1
         self.log_start_offset = -1
@@ -70,7 +70,7 @@ class SessionPartition:
         self.follower: Follower | None = None
         """The follower whose session this is, as the partition knows it: who rests has the whole log."""
 
-    def ask(self, asked: FetchPartition) -> None:
+    def update(self, asked: FetchPartition) -> None:
         """The fetcher wants something else of it now."""
         if asked.current_leader_epoch != self.asked.current_leader_epoch:
             # What was told last may have come too late to be used under the epoch it was asked for.
@@ -93,7 +93,7 @@ class SessionPartition:
         self._leave()
         session.news[self.key] = self
         if session.waiting is not None:
-            session.waiting.hear(self, partition)
+            session.waiting.on_change(self, partition)
 
     def wake(self) -> None:
         """Read it again, whether it has changed or not."""
@@ -123,17 +123,17 @@ class SessionPartition:
             or row.preferred_read_replica >= 0
         )
 
-    def told(self, row: PartitionData) -> None:
+    def on_sent(self, row: PartitionData) -> None:
         """Note a row that is being sent. In one with an error or a divergence the high watermark is not read."""
         used = not row.error_code and row.diverging_epoch.epoch < 0
         self.high_watermark = row.high_watermark if used else -1
         self.log_start_offset = row.log_start_offset
 
 
-class Waiting(Protocol):
+class SessionWait(Protocol):
     """A request of a session that waits."""
 
-    def hear(self, entry: SessionPartition, partition: Partition) -> None:
+    def on_change(self, entry: SessionPartition, partition: Partition) -> None:
         """A partition at rest begins to change."""
 
     def release(self) -> None:
@@ -157,15 +157,15 @@ class FetchSession:
         """The next request's."""
         self.partitions: dict[Key, SessionPartition] = {}
         self.news: dict[Key, SessionPartition] = {}
-        self.presence = Presence()
+        self.presence = LastSeen()
         """When a follower asked last."""
-        self.asker: Asker | None = None
-        self.waiting: Waiting | None = None
+        self.asker: SessionOwner | None = None
+        self.waiting: SessionWait | None = None
         self.turns = 0
         self.rank: Rank = (is_follower, -1, session_id)
         self.ranked_old = False
 
-    def next_turn(self) -> int:
+    def next_epoch_batch(self) -> int:
         """The place behind all partitions of the session."""
         self.turns += 1
         return self.turns
@@ -177,7 +177,7 @@ class FetchSession:
             for asked, row in zip(topic.partitions, answered.partitions, strict=True):
                 key = name, asked.partition
                 entry = self.partitions[key] = self.news[key] = SessionPartition(self, key, asked)
-                entry.told(row)
+                entry.on_sent(row)
 
     def update(self, request: FetchRequest) -> None:
         """Apply what an incremental request changes."""
@@ -190,7 +190,7 @@ class FetchSession:
                 if entry is None:
                     partitions[key] = self.news[key] = SessionPartition(self, key, asked)
                 else:
-                    entry.ask(asked)
+                    entry.update(asked)
         for forgotten in request.forgotten_topics_data:
             name = forgotten.topic_id if self.by_id else forgotten.topic
             for index in forgotten.partitions:
@@ -199,23 +199,23 @@ class FetchSession:
                     entry.leave()
                     self.news.pop(entry.key, None)
 
-    def ask_as(self, asker: Asker) -> None:
+    def ask_as(self, asker: SessionOwner) -> None:
         """An answer depends on these, too: when they are others than before, everything has to be read again."""
         if asker != self.asker:
             self.asker = asker
             for entry in self.partitions.values():
                 entry.wake()
 
-    def in_turn(self) -> list[SessionPartition]:
+    def partitions_in_order(self) -> list[SessionPartition]:
         """The partitions that have to be read, in the order in which they are served."""
         return sorted(self.news.values(), key=_turn)
 
-    def told(self, rows: list[tuple[SessionPartition, PartitionData]]) -> None:
+    def on_sent(self, rows: list[tuple[SessionPartition, PartitionData]]) -> None:
         """Note rows that are being sent. Partitions that got records go to the end: next time the others are first."""
         for entry, row in rows:
-            entry.told(row)
+            entry.on_sent(row)
             if row.records:
-                entry.turn = self.next_turn()
+                entry.turn = self.next_epoch_batch()
 
     def pass_over(self) -> None:
         """A request that still waits is overtaken by the next one, or by the session's end."""

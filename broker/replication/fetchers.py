@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from anabranch.broker.replication.replica_fetcher import Fetcher
 
 if TYPE_CHECKING:
-    from anabranch.broker.config import BrokerSettings
-    from anabranch.broker.lasting import Died
-    from anabranch.broker.metadata_cache import MetadataCache
+    from anabranch.broker.config.broker_settings import BrokerSettings
+    from anabranch.broker.metadata.metadata_cache import MetadataCache
     from anabranch.broker.replication.partition import Partition
+    from anabranch.broker.tasks.supervised_task import OnFailure
 
 
 class Fetchers:
@@ -30,7 +30,7 @@ class Fetchers:
         *,
         broker_epoch: Callable[[], int],
         progressed: Callable[[Partition], object],
-        died: Died,
+        died: OnFailure,
     ) -> None:
         """`progressed` is called with each partition that has got bytes or another high watermark."""
         self._settings = settings

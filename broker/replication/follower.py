@@ -16,7 +16,7 @@ NO_EPOCH: Final = -1
 
 
 @dataclass(slots=True, eq=False)
-class Presence:
+class LastSeen:
     """When a follower last asked in a fetch session: said once for all partitions in which there is nothing new."""
 
     seen_ms: float = NEVER
@@ -32,7 +32,7 @@ class Follower:
     last_fetch_ms: float = NEVER
     leader_end_at_last_fetch: int = -1
     broker_epoch: int = NO_EPOCH
-    presence: Presence | None = None
+    presence: LastSeen | None = None
     """Of the session in which it asks for the end of the log again and again, for as long as nothing changes here."""
 
     def fetched(self, offset: int, log_start_offset: int, broker_epoch: int, *, leader_end: int, now_ms: float) -> None:
@@ -48,7 +48,7 @@ class Follower:
         self.leader_end_at_last_fetch = leader_end
         self.broker_epoch = broker_epoch
 
-    def rest(self, presence: Presence) -> None:
+    def rest(self, presence: LastSeen) -> None:
         """It has the whole log: each time that it is present from now on, it asks for the end of it once more."""
         self.presence = presence
 

@@ -20,7 +20,7 @@ from anabranch.protocol.values import value
 from anabranch.protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
-    from anabranch.broker.config import BrokerSettings
+    from anabranch.broker.config.broker_settings import BrokerSettings
     from anabranch.protocol.apis.fetch import FetchResponse
 
 REFUSALS: Final = frozenset(

@@ -12,9 +12,9 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.lasting import Died, lasting
 from anabranch.broker.replication.isr_change import IsrChange, Verdict
 from anabranch.broker.replication.partition import Partition
+from anabranch.broker.tasks.supervised_task import OnFailure, supervised_task
 from anabranch.protocol.apis.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
@@ -37,7 +37,7 @@ class IsrChanges:
         broker_epoch: Callable[[], int],
         ask_controller: AskController,
         settled: Callable[[Partition], None],
-        died: Died,
+        died: OnFailure,
     ) -> None:
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
@@ -54,7 +54,7 @@ class IsrChanges:
 
     def start(self) -> None:
         """Begin to deliver proposals."""
-        self._task = lasting(self._deliver_all(), f"isr-changes-{self._broker_id}", self._died)
+        self._task = supervised_task(self._deliver_all(), f"isr-changes-{self._broker_id}", self._died)
 
     async def stop(self) -> None:
         """Deliver nothing more; what is pending stays pending."""

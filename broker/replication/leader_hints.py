@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from anabranch.broker.metadata_cache import BrokerImage, MetadataCache
+    from anabranch.broker.metadata.metadata_cache import BrokerImage, MetadataCache
 
 HINTED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 

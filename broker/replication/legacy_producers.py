@@ -23,7 +23,7 @@ import logging
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.metadata_cache import TopicImage
+from anabranch.broker.metadata.metadata_cache import TopicImage
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.linear_hashing import address
@@ -33,10 +33,10 @@ from anabranch.protocol.values import value
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from anabranch.broker.config import TopicConfig
-    from anabranch.broker.metadata_cache import MetadataCache
+    from anabranch.broker.config.broker_settings import TopicConfig
+    from anabranch.broker.metadata.metadata_cache import MetadataCache
     from anabranch.broker.replication.partition import Partition
-    from anabranch.broker.replication.stamps import Stamps
+    from anabranch.broker.replication.stamped_topics import StampedTopics
     from anabranch.protocol.records.batch import Buffer
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class LegacyRefused(KafkaError):
 
 
 @value
-class Fit:
+class KeyPlacementCheck:
     """Whether all keys of a batch lie in its partition, by a topic as it was when they were looked at."""
 
     topic: TopicImage
@@ -79,13 +79,15 @@ class Fit:
 class LegacyProducers:
     """What the topics that are led here make of them."""
 
-    def __init__(self, metadata: MetadataCache, topic_config: Callable[[str], TopicConfig], stamps: Stamps) -> None:
+    def __init__(
+        self, metadata: MetadataCache, topic_config: Callable[[str], TopicConfig], stamps: StampedTopics
+    ) -> None:
         self._metadata = metadata
         self._topic_config = topic_config
         self._stamps = stamps
         self._told: set[tuple[str, str]] = set()
 
-    def check(self, partition: Partition, fit: Fit | None) -> None:
+    def check(self, partition: Partition, fit: KeyPlacementCheck | None) -> None:
         """Raise unless a batch without a generation may be appended; `fit` is what `verify` has found, if asked."""
         topic = self._topic(partition)
         published = 0 if topic is None else topic.generation
@@ -112,7 +114,7 @@ class LegacyProducers:
             return None
         return topic if self._topic_config(name).reshard_legacy_producers == VERIFY else None
 
-    def tell(self, error: LegacyRefused, client_id: str, peer: str, acks: int) -> None:
+    def warn(self, error: LegacyRefused, client_id: str, peer: str, acks: int) -> None:
         """Say in the log that a client was refused, the first time."""
         known = (error.topic, client_id)
         if known in self._told:
@@ -142,12 +144,12 @@ def _refused(topic: str, policy: str) -> str:
     )
 
 
-def misplaced(content: Buffer, count: int, index: int, topic: TopicImage) -> Iterator[tuple[int, int] | None]:
+def misplaced_keys(content: Buffer, count: int, index: int, topic: TopicImage) -> Iterator[tuple[int, int] | None]:
     """(record, its key's partition) for each of `count` records whose key is not at home in partition `index`.
 
     None every now and then, so that others get their turn. Raises DecodeError.
     """
-    places = homes(topic.base, topic.history[-1][1])
+    places = partitions_of_key(topic.base, topic.history[-1][1])
     period = len(places)
     for record, key in enumerate(iter_keys(content, count)):
         if key is not None and (home := places[murmur2(key) % period]) != index:
@@ -157,15 +159,15 @@ def misplaced(content: Buffer, count: int, index: int, topic: TopicImage) -> Ite
 
 
 @lru_cache(maxsize=16)
-def homes(base: int, count: int) -> tuple[int, ...]:
+def partitions_of_key(base: int, count: int) -> tuple[int, ...]:
     """The partition of every key hash, modulo the length of this: addresses repeat after twice the present level."""
     return tuple(address(residue, base, count) for residue in range(base << (count // base).bit_length()))
 
 
-def fit_of(topic: TopicImage, index: int, found: list[tuple[int, int]], total: int) -> Fit:
+def placement_check(topic: TopicImage, index: int, found: list[tuple[int, int]], total: int) -> KeyPlacementCheck:
     """What was found in a batch: `total` records that lie wrong, of which these are the first."""
     if not total:
-        return Fit(topic)
+        return KeyPlacementCheck(topic)
     record, home = found[0]
     count = topic.history[-1][1]
     text = (
@@ -173,10 +175,10 @@ def fit_of(topic: TopicImage, index: int, found: list[tuple[int, int]], total: i
         f"{home}, as {topic.name} has {count} partitions of base {topic.base} (linear hashing); {PROPERTY}={VERIFY}"
     )
     errors = [(one, f"its key belongs to partition {right}") for one, right in found]
-    return Fit(topic, LegacyRefused(topic.name, text, errors))
+    return KeyPlacementCheck(topic, LegacyRefused(topic.name, text, errors))
 
 
-def unreadable(topic: TopicImage, index: int, reason: DecodeError) -> Fit:
+def unreadable(topic: TopicImage, index: int, reason: DecodeError) -> KeyPlacementCheck:
     """The keys of a batch cannot be read."""
     text = f"{topic.name}-{index}: the keys cannot be read: {reason}"
-    return Fit(topic, KafkaError(ErrorCode.INVALID_RECORD, text))
+    return KeyPlacementCheck(topic, KafkaError(ErrorCode.INVALID_RECORD, text))

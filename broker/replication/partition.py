@@ -137,7 +137,7 @@ class Partition:
         """Whether this broker leads the partition."""
         return self.role is Role.LEADER
 
-    def judge(self, state: LeaderAndIsrPartitionState, topic_id: bytes) -> ErrorCode:
+    def check_leader_and_isr(self, state: LeaderAndIsrPartitionState, topic_id: bytes) -> ErrorCode:
         """Whether a LeaderAndIsr row should be applied (NONE), or why not. Equal epochs are old news."""
         if any(topic_id) and any(self.topic_id) and topic_id != self.topic_id:
             return ErrorCode.INCONSISTENT_TOPIC_ID
@@ -152,7 +152,7 @@ class Partition:
         known, me = self.followers, self._rules.broker_id
         continues = self.role is Role.LEADER
         # No other broker can have led in between, so no replica has records of another leader since.
-        self._led_before = continues and state.leader_epoch == self.leader_epoch + 1 and self.unchallenged
+        self._led_before = continues and state.leader_epoch == self.leader_epoch + 1 and self.check_not_superseded
         self._adopt(state, Role.LEADER)
         self.isr = tuple(state.isr)
         self.leader_epoch_start_offset = self.log.log_end_offset
@@ -193,7 +193,7 @@ class Partition:
         self.sealed = state.marked_for_deletion
         self.changed()
 
-    def is_of_an_earlier_life(self, state: LeaderAndIsrPartitionState) -> bool:
+    def is_previous_incarnation(self, state: LeaderAndIsrPartitionState) -> bool:
         """Whether the log is of an earlier life of this index, which a broker kept that was down at its removal (R14).
 
         It begins below the present life, or with a record of an epoch before it: an earlier leader's tail, which no
@@ -218,7 +218,7 @@ class Partition:
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
 
     @property
-    def unchallenged(self) -> bool:
+    def check_not_superseded(self) -> bool:
         """Whether no member of the ISR can have records of earlier epochs that this leader lacks.
 
         Each has fetched in this epoch, and so has cut its log to ours, or it did so in the epoch before, which was ours

@@ -23,9 +23,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from anabranch.broker.lasting import Died, lasting
 from anabranch.broker.replication.follower_session import Asked, FollowerSession, Following, Position
 from anabranch.broker.replication.partition import Partition, Role
+from anabranch.broker.tasks.supervised_task import OnFailure, supervised_task
 from anabranch.clients.connection import Connection
 from anabranch.protocol.apis.fetch import FetchRequest
 from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -33,7 +33,7 @@ from anabranch.protocol.connection import NODE_SOFTWARE
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from anabranch.broker.config import BrokerSettings
+    from anabranch.broker.config.broker_settings import BrokerSettings
     from anabranch.protocol.apis.fetch import EpochEndOffset, FetchResponse, PartitionData
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class Outcome(enum.Enum):
     OUT_OF_RANGE = "out of range"
 
 
-def take(asked: Asked, row: PartitionData) -> Outcome:
+def apply_fetched(asked: Asked, row: PartitionData) -> Outcome:
     """Apply one partition's row of the answer to its log."""
     following = asked.following
     partition = following.partition
@@ -155,7 +155,7 @@ class Fetcher:
         address: Callable[[], tuple[str, int] | None],
         broker_epoch: Callable[[], int],
         progressed: Callable[[Partition], object],
-        died: Died,
+        died: OnFailure,
         make_entrance: Callable[[], Fetcher] | None = None,
     ) -> None:
         """`make_entrance`: what makes this fetcher's entrance when it first needs one; None for an entrance itself."""
@@ -179,7 +179,7 @@ class Fetcher:
         self._interruption: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
         kind = "entrance" if make_entrance is None else "fetcher"
-        self._task = lasting(self._run(), f"{kind}-{settings.node_id}-from-{leader_id}", died)
+        self._task = supervised_task(self._run(), f"{kind}-{settings.node_id}-from-{leader_id}", died)
 
     def __len__(self) -> int:
         return len(self._following) + len(self._coming) + (0 if self._entrance is None else len(self._entrance))
@@ -196,19 +196,19 @@ class Fetcher:
         if self._polling and self._make_entrance is not None:
             if self._entrance is None:
                 self._entrance = self._make_entrance()
-            self._entrance.take_in(self._coming)
+            self._entrance.apply_response(self._coming)
         else:
-            self.take_in(self._coming)
+            self.apply_response(self._coming)
         self._coming.clear()
 
-    def take_in(self, coming: Mapping[Partition, Following]) -> None:
+    def apply_response(self, coming: Mapping[Partition, Following]) -> None:
         """Fetch these, too: a long poll that is running has to end for it."""
         self._ask_for(coming)
         self._changed.set()
         if self._polling and self._interruption is None:
             self._interrupt_in(POLL_ENDS_TURNS)
 
-    def hand_over(self) -> dict[Partition, Following]:
+    def remove_partition(self) -> dict[Partition, Following]:
         """Stop following all partitions. Returns them."""
         handed, self._following = self._following, {}
         for following in handed.values():
@@ -273,7 +273,7 @@ class Fetcher:
     async def _fetch_once(self) -> None:
         self._changed.clear()
         if self._entrance is not None:
-            self._ask_for(self._entrance.hand_over())
+            self._ask_for(self._entrance.remove_partition())
         now = self._now()
         later = self._resume(now)
         if not len(self._session):
@@ -314,7 +314,7 @@ class Fetcher:
                 following = one.following
                 if self._following.get(following.partition) is not following:
                     continue
-                match take(one, row):
+                match apply_fetched(one, row):
                     case Outcome.GO_ON:
                         following.failures = 0
                         self._progressed(following.partition)

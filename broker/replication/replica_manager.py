@@ -17,33 +17,33 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.replication import fitness
+from anabranch.broker.replication import lost_data_check
 from anabranch.broker.replication.fetchers import Fetchers
 from anabranch.broker.replication.hosted_partitions import HostedPartitions
-from anabranch.broker.replication.housekeeping import Housekeeping
-from anabranch.broker.replication.inspector import Inspector
 from anabranch.broker.replication.isr_changes import AskController, IsrChanges
+from anabranch.broker.replication.lagging_replicas import LaggingReplicas
 from anabranch.broker.replication.legacy_producers import LegacyProducers
 from anabranch.broker.replication.log_moves import LogMoves
 from anabranch.broker.replication.partition import Partition, ReplicaRules, Role
-from anabranch.broker.replication.stamps import Stamps
-from anabranch.broker.replication.stragglers import Stragglers
-from anabranch.broker.replication.verification import TransactionVerifier
-from anabranch.broker.replication.waiting import ReplicationWait, WaitingRooms
+from anabranch.broker.replication.purgatory import DelayedProduce, Purgatory
+from anabranch.broker.replication.record_validator import RecordValidator
+from anabranch.broker.replication.replica_maintenance import ReplicaMaintenance
+from anabranch.broker.replication.stamped_topics import StampedTopics
+from anabranch.broker.replication.transaction_verification import TransactionVerifier
 from anabranch.broker.storage.log_manager import LogManager
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
-    from anabranch.broker.config import BrokerSettings, TopicConfig
-    from anabranch.broker.lasting import Died
-    from anabranch.broker.metadata_cache import MetadataCache
-    from anabranch.broker.replication.legacy_producers import Fit
+    from anabranch.broker.config.broker_settings import BrokerSettings, TopicConfig
+    from anabranch.broker.metadata.metadata_cache import MetadataCache
+    from anabranch.broker.replication.legacy_producers import KeyPlacementCheck
     from anabranch.broker.storage.files import Files
-    from anabranch.broker.storage.inspection import Inspected
+    from anabranch.broker.storage.inspection import InspectedRecords
     from anabranch.broker.storage.log import AppendInfo
     from anabranch.broker.storage.producer_state import Verification
     from anabranch.broker.storage.validation import Origin
+    from anabranch.broker.tasks.supervised_task import OnFailure
     from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
 
 log = logging.getLogger(__name__)
@@ -78,15 +78,15 @@ class ReplicaManager:
         alter_partition: AskController,
         broker_epoch: Callable[[], int],
         clock_ms: Callable[[], int],
-        died: Died,
+        died: OnFailure,
     ) -> None:
         self.settings = settings
         self.clock_ms = clock_ms
         self.logs = LogManager(files, settings, topic_config, clock_ms)
         self.moves = LogMoves(self.logs)
         self.verifier = TransactionVerifier(lambda: self.settings, metadata, clock_ms, died)
-        self.inspector = Inspector(self.replica, clock_ms)
-        self.rooms = WaitingRooms()
+        self.inspector = RecordValidator(self.replica, clock_ms)
+        self.rooms = Purgatory()
         self.produces = self.rooms.produces
         self.fetches = self.rooms.fetches
         self.deletions = self.rooms.deletions
@@ -95,15 +95,15 @@ class ReplicaManager:
         self._broker_epoch = broker_epoch
         self._rules = ReplicaRules(settings.node_id, settings.replica_lag_time_max_ms, self._broker_epoch_of)
         self._hosted = HostedPartitions()
-        self._stragglers = Stragglers()
+        self._stragglers = LaggingReplicas()
         self._partitions = self._hosted.by_place
         self.fetchers = Fetchers(
             lambda: self.settings, metadata, broker_epoch=broker_epoch, progressed=self.fetches.check, died=died
         )
         self.isr_changes = IsrChanges(settings.node_id, broker_epoch, alter_partition, self._isr_settled, died)
-        self.stamps = Stamps(settings.node_id, broker_epoch, metadata, alter_partition, died)
+        self.stamps = StampedTopics(settings.node_id, broker_epoch, metadata, alter_partition, died)
         self.legacy = LegacyProducers(metadata, topic_config, self.stamps)
-        self.housekeeping = Housekeeping(
+        self.housekeeping = ReplicaMaintenance(
             lambda: self.settings,
             self._partitions,
             self.logs,
@@ -199,8 +199,8 @@ class ReplicaManager:
         generation: int | None,
         origin: Origin = "client",
         verification: Verification | None = None,
-        found: Inspected | None = None,
-        fit: Fit | None = None,
+        found: InspectedRecords | None = None,
+        fit: KeyPlacementCheck | None = None,
     ) -> AppendInfo:
         """Append as the leader, in the order of rule R5; `generation` None (coordinators) is not compared.
 
@@ -231,7 +231,7 @@ class ReplicaManager:
         self.fetches.check(partition)
         return info
 
-    def check_generation(self, partition: Partition, generation: int, fit: Fit | None) -> None:
+    def check_generation(self, partition: Partition, generation: int, fit: KeyPlacementCheck | None) -> None:
         """Raise unless a client may append what it has stamped so; -1 is no stamp, `fit` what is known of its keys."""
         if generation >= 0:
             partition.check_generation(generation)
@@ -262,7 +262,7 @@ class ReplicaManager:
         if appended is not None:
             appended(info.first_offset)
         if acks == ALL_REPLICAS:
-            wait = ReplicationWait(partition, info.last_offset + 1)
+            wait = DelayedProduce(partition, info.last_offset + 1)
             await self.rooms.wait_replicated([wait], timeout_ms)
             if wait.code is not ErrorCode.NONE:
                 raise KafkaError(wait.code or ErrorCode.REQUEST_TIMED_OUT, f"{topic}-{index}: not replicated")
@@ -281,7 +281,7 @@ class ReplicaManager:
             return changed.role is not Role.LEADER or changed.high_watermark >= offset
 
         while not ready(partition := self.leader_of(topic, index)):
-            await self.rooms.park(self.produces, (partition,), self.settings.request_timeout_ms, ready)
+            await self.rooms.wait(self.produces, (partition,), self.settings.request_timeout_ms, ready)
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -329,8 +329,8 @@ class ReplicaManager:
             except OSError as error:
                 log.error("cannot open the log of %s-%d: %s", topic, state.partition_index, error)
                 return ErrorCode.KAFKA_STORAGE_ERROR
-        verdict = partition.judge(state, topic_id)
-        answer = fitness.judge(partition, state, self.settings.node_id, verdict)
+        verdict = partition.check_leader_and_isr(state, topic_id)
+        answer = lost_data_check.check_lost_data(partition, state, self.settings.node_id, verdict)
         if verdict is not ErrorCode.NONE or (answer is not verdict and state.leader == self.settings.node_id):
             return answer
         if key not in self._partitions:
@@ -340,7 +340,7 @@ class ReplicaManager:
             self.moves.resume(partition)
         if stamped:
             partition.note_stamped()
-        if partition.is_of_an_earlier_life(state):
+        if partition.is_previous_incarnation(state):
             log.info("%r: starting over at %d", partition, state.log_start_offset)
             partition.start_over_at(state.log_start_offset)
         if state.leader == self.settings.node_id:

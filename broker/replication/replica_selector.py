@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from anabranch.broker.metadata_cache import MetadataCache
+    from anabranch.broker.metadata.metadata_cache import MetadataCache
     from anabranch.broker.replication.partition import Partition
 
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"

@@ -39,7 +39,7 @@ PARTS_AT_ONCE: Final = 8
 Outcome = TypeVar("Outcome")
 
 
-class Dirt(NamedTuple):
+class CleanableLog(NamedTuple):
     """The dirty and the clean part of a log, before a pass."""
 
     start: int
@@ -56,7 +56,7 @@ class Dirt(NamedTuple):
         return self.dirty_bytes / total if total else 0.0
 
 
-def dirt_of(one: PartitionLog, high_watermark: int, now_ms: int) -> Dirt:
+def cleanable_part(one: PartitionLog, high_watermark: int, now_ms: int) -> CleanableLog:
     """What there is to clean: sealed segments below the last stable offset, and not younger than the least lag."""
     settings = one.settings
     start = max(one.cleaned_to, one.log_start_offset)
@@ -76,10 +76,10 @@ def dirt_of(one: PartitionLog, high_watermark: int, now_ms: int) -> Dirt:
         dirty_bytes += segment.file.size_bytes
         end = segment_end
     overdue = now_ms - first_dirty_ms > settings.max_compaction_lag_ms
-    return Dirt(start, end, clean_bytes, dirty_bytes, overdue)
+    return CleanableLog(start, end, clean_bytes, dirty_bytes, overdue)
 
 
-def is_worth_cleaning(one: PartitionLog, dirt: Dirt) -> bool:
+def is_worth_cleaning(one: PartitionLog, dirt: CleanableLog) -> bool:
     """Whether enough of a log is dirty."""
     settings = one.settings
     enough = dirt.overdue or dirt.ratio > settings.min_cleanable_dirty_ratio
@@ -103,7 +103,7 @@ def pausing(work: Generator[None, None, Outcome]) -> Generator[None, None, Outco
 class Cleaning:
     """One pass over one log."""
 
-    def __init__(self, files: Files, one: PartitionLog, dirt: Dirt, now_ms: int) -> None:
+    def __init__(self, files: Files, one: PartitionLog, dirt: CleanableLog, now_ms: int) -> None:
         self.log = one
         self._files = files
         self._dirt = dirt

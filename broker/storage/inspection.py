@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Final, NamedTuple
 
-from anabranch.broker.storage.settings import INT64_MAX, LogSettings
+from anabranch.broker.storage.log_settings import INT64_MAX, LogSettings
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.records.batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, Buffer
 from anabranch.protocol.records.compression import Compression, TooMuchError, decompress_view
@@ -52,7 +52,7 @@ class Refusal(NamedTuple):
         return KafkaError(self.code, self.message)
 
 
-class Inspected(NamedTuple):
+class InspectedRecords(NamedTuple):
     """What a look at a batch has found, for an append that need not look again."""
 
     max_timestamp: int = NO_TIMESTAMP

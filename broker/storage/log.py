@@ -20,13 +20,12 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from anabranch.broker.storage import incoming, validation
+from anabranch.broker.storage import record_rewriting, validation
 from anabranch.broker.storage.aborted_transactions import AbortedTransaction, aborted_between, offset_behind
 from anabranch.broker.storage.durability import Durability
 from anabranch.broker.storage.epochs import LeaderEpochCache
 from anabranch.broker.storage.files import NO_ROOM, Files
-from anabranch.broker.storage.incoming import AppendInfo
-from anabranch.broker.storage.inspection import Inspected, RecordsRefused
+from anabranch.broker.storage.inspection import InspectedRecords, RecordsRefused
 from anabranch.broker.storage.log_loader import (
     LoadedLog,
     control_of,
@@ -36,10 +35,11 @@ from anabranch.broker.storage.log_loader import (
     replay,
     stored_control_of,
 )
+from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.broker.storage.producer_snapshot import encode_snapshot, snapshot_path
 from anabranch.broker.storage.producer_state import ProducerStates, Verification
+from anabranch.broker.storage.record_rewriting import AppendInfo
 from anabranch.broker.storage.segments import Segments, TimestampedOffset
-from anabranch.broker.storage.settings import LogSettings
 from anabranch.broker.storage.validation import Origin
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.records.batch import (
@@ -152,7 +152,9 @@ class PartitionLog:
             return None
         header = read_header(records)
         batch = self.producers.find_duplicate(header)
-        return None if batch is None else incoming.duplicate(header, batch, self.settings, self.log_start_offset)
+        return (
+            None if batch is None else record_rewriting.duplicate(header, batch, self.settings, self.log_start_offset)
+        )
 
     def append_as_leader(
         self,
@@ -163,7 +165,7 @@ class PartitionLog:
         origin: Origin = "client",
         verification: Verification | None = None,
         verified_only: bool = False,
-        found: Inspected | None = None,
+        found: InspectedRecords | None = None,
     ) -> AppendInfo:
         """Check one batch, give it the next offsets and store it. Raises KafkaError.
 
@@ -179,9 +181,9 @@ class PartitionLog:
         if len(records) > MAGIC_POSITION and records[MAGIC_POSITION] < MAGIC:
             if found is not None and found.refusal is not None:
                 raise found.refusal.error()
-            records = incoming.converted(records, settings)
+            records = record_rewriting.converted(records, settings)
             if not records:
-                return incoming.nothing(self.log_start_offset)
+                return record_rewriting.nothing(self.log_start_offset)
         header, max_timestamp = validation.check_produced(records, settings, now_ms, origin, found)
         size_bytes = header.size_bytes
         if size_bytes < len(records):
@@ -203,9 +205,9 @@ class PartitionLog:
             settings.stamps_time
             or header.is_log_append_time
             or max_timestamp != header.max_timestamp
-            or (settings.codec is not None and incoming.changes_codec(header, settings))
+            or (settings.codec is not None and record_rewriting.changes_codec(header, settings))
         ):
-            records = incoming.rewritten(records, header, max_timestamp, settings, now_ms)
+            records = record_rewriting.rewritten(records, header, max_timestamp, settings, now_ms)
             header = read_header(records)
             size_bytes = header.size_bytes
             log_append_time_ms = header.max_timestamp if header.is_log_append_time else NO_TIMESTAMP

@@ -27,7 +27,7 @@ from anabranch.protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
     from anabranch.broker.storage.files import Files
-    from anabranch.broker.storage.settings import LogSettings
+    from anabranch.broker.storage.log_settings import LogSettings
 
 log = logging.getLogger(__name__)
 

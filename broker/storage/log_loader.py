@@ -21,12 +21,12 @@ from typing import Final
 from anabranch.broker.storage.aborted_transactions import AbortedTransaction
 from anabranch.broker.storage.epochs import CHECKPOINT_NAME, EpochEntry, LeaderEpochCache, parse_checkpoint
 from anabranch.broker.storage.files import Files
+from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.broker.storage.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from anabranch.broker.storage.producer_snapshot import decode_snapshot, snapshot_path
 from anabranch.broker.storage.producer_state import ProducerStates
 from anabranch.broker.storage.segment import SUFFIXES, Segment, segment_path
 from anabranch.broker.storage.segments import Segments
-from anabranch.broker.storage.settings import LogSettings
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.records.batch import BatchHeader, Buffer
 from anabranch.protocol.records.control import ControlRecord, read_control

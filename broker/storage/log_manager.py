@@ -21,14 +21,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from anabranch.broker.storage.cleaner import Cleaning, dirt_of, is_worth_cleaning
+from anabranch.broker.storage.cleaner import Cleaning, cleanable_part, is_worth_cleaning
 from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.log_directory import Key, LogDirectory, name_of
-from anabranch.broker.storage.settings import LogSettings
+from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from anabranch.broker.config import BrokerSettings, TopicConfig
+    from anabranch.broker.config.broker_settings import BrokerSettings, TopicConfig
     from anabranch.broker.storage.files import Files
 
 log = logging.getLogger(__name__)
@@ -352,7 +352,7 @@ class LogManager:
             opened = self._logs[key]
             if opened in left_out or key in self._futures:
                 continue
-            dirt = dirt_of(opened, high_watermark(key), now_ms)
+            dirt = cleanable_part(opened, high_watermark(key), now_ms)
             if is_worth_cleaning(opened, dirt):
                 dirty.append((dirt.ratio, dirt, opened, key))
         if not dirty:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final
 
-from anabranch.broker.storage.settings import LogSettings
+from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.records.batch import (
     CODEC_MASK,

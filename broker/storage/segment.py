@@ -19,12 +19,12 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from anabranch.broker.storage.aborted_transactions import AbortedTransaction, decode_aborted, encode_aborted
+from anabranch.broker.storage.batch_validity import valid_prefix
+from anabranch.broker.storage.deferred_file import create_or_defer
 from anabranch.broker.storage.files import File, Files
 from anabranch.broker.storage.index import RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex
-from anabranch.broker.storage.remains import holds_batch
-from anabranch.broker.storage.settings import LogSettings
-from anabranch.broker.storage.soundness import sound_prefix
-from anabranch.broker.storage.unmade_file import now_or_later
+from anabranch.broker.storage.log_settings import LogSettings
+from anabranch.broker.storage.lost_batch_search import contains_batch
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch import (
     HEADER_BYTES,
@@ -85,7 +85,7 @@ class Segment:
         self._damaged = False
         self.base_offset = base_offset
         self.created_ms = created_ms
-        self.file: File = now_or_later(self._make_file) if late else self._make_file()
+        self.file: File = create_or_defer(self._make_file) if late else self._make_file()
         self._reset()
 
     def __repr__(self) -> str:
@@ -216,7 +216,7 @@ class Segment:
         """What stands at a position, up to the first batch that is not what was once written there."""
         if len(data) == size_bytes and start + size_bytes <= self.verified_bytes:
             return data
-        sound, damage = sound_prefix(data, self.base_offset, end_offset)
+        sound, damage = valid_prefix(data, self.base_offset, end_offset)
         if sound != size_bytes:
             error = self._corrupt(start + sound, damage or f"{len(data) - sound} bytes of an incomplete batch")
             if not sound:
@@ -355,7 +355,7 @@ class Segment:
             end = position + header.size_bytes
             yield position, header
         else:
-            self.held_more = holds_batch(self.file, end)
+            self.held_more = contains_batch(self.file, end)
         self.file.truncate(end)
         self.verified_bytes = end if verify else 0
 

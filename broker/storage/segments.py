@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from anabranch.broker.storage.files import Files
+from anabranch.broker.storage.log_settings import INT64_MAX, UNLIMITED, LogSettings
 from anabranch.broker.storage.segment import Segment
-from anabranch.broker.storage.settings import INT64_MAX, UNLIMITED, LogSettings
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.records.batch import BatchHeader
 from anabranch.protocol.records.record import AT_ONCE, RecordReader

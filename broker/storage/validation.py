@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
-from anabranch.broker.storage.inspection import Inspected, content_of, inspected
-from anabranch.broker.storage.settings import LogSettings
+from anabranch.broker.storage.inspection import InspectedRecords, content_of, inspected
+from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.records.batch import (
     HEADER_BYTES,
@@ -38,7 +38,7 @@ class Checked(NamedTuple):
 
 
 def check_produced(
-    records: Buffer, settings: LogSettings, now_ms: int, origin: Origin, found: Inspected | None = None
+    records: Buffer, settings: LogSettings, now_ms: int, origin: Origin, found: InspectedRecords | None = None
 ) -> Checked:
     """What there is to know of the one batch that `records` has to be. Raises KafkaError.
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
-from anabranch.broker.config_changes import read_config
+from anabranch.broker.config.config_changes import read_config
 from anabranch.broker.telemetry.subscriptions import Subscription, subscription
-from anabranch.controller.candidacy import persistently
+from anabranch.controller.candidacy import retry_connection_loss
 from anabranch.controller.zk import paths
 from anabranch.controller.zk.session import NoNode
 from anabranch.protocol.errors import KafkaError
@@ -56,7 +56,7 @@ class ClientMetricsConfigs:
         """Read all of them: changes may have gone unnoticed."""
         session, before = self._session(), self._given
         try:
-            names = await persistently(lambda: session.children(paths.config(FOLDER)))
+            names = await retry_connection_loss(lambda: session.children(paths.config(FOLDER)))
         except NoNode:
             names = []
         read = {unquote(name): await read_config(session, f"{FOLDER}/{name}") for name in names}

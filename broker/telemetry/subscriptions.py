@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from anabranch.broker.config.property_declaration import ConfigError, ConfigKey, table
 from anabranch.broker.coordinators.consumer_groups.regular_expressions import matcher
-from anabranch.broker.properties import ConfigError, ConfigKey, table
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.crc32c import crc32c
 from anabranch.protocol.values import value

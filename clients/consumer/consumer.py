@@ -22,19 +22,19 @@ from typing import Any, Final, Self, Unpack
 from anabranch.clients.clock import follow_loop_ms
 from anabranch.clients.config import NetworkConfig, parse_servers
 from anabranch.clients.consumer.assignors import ASSIGNORS, make_assignors
-from anabranch.clients.consumer.broker_membership import BrokerMembership
-from anabranch.clients.consumer.broker_session import BrokerSession, has_consumer_groups
+from anabranch.clients.consumer.classic_group_membership import ClassicMembership
+from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
+from anabranch.clients.consumer.consumer_group_membership import ConsumerGroupMembership
+from anabranch.clients.consumer.consumer_group_session import ConsumerGroupSession, has_consumer_groups
 from anabranch.clients.consumer.consumer_partition_assignor import PartitionAssignor
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.consumer.core import ConsumerCore
 from anabranch.clients.consumer.delivery_audit import DeliveryAudit
 from anabranch.clients.consumer.fetcher import Fetcher
-from anabranch.clients.consumer.gatekeeper import Gatekeeper
-from anabranch.clients.consumer.group_session import GroupSession
+from anabranch.clients.consumer.gate_watcher import GateWatcher
 from anabranch.clients.consumer.joiner import Joiner
 from anabranch.clients.consumer.listener import PartitionKeyRebalanceListener
 from anabranch.clients.consumer.log_start_watch import LogStartWatch
-from anabranch.clients.consumer.membership import Membership
 from anabranch.clients.consumer.metrics import ConsumerMetrics, metrics_of
 from anabranch.clients.consumer.offset_committer import OffsetCommitter
 from anabranch.clients.consumer.offset_lookup import (
@@ -45,7 +45,7 @@ from anabranch.clients.consumer.offset_lookup import (
     OffsetResets,
     find_offsets,
 )
-from anabranch.clients.consumer.polling import Polling
+from anabranch.clients.consumer.poll_loop import PollLoop
 from anabranch.clients.consumer.starting_positions import StartingPositions
 from anabranch.clients.consumer.topic_gates import GateOpening, GateView
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
@@ -180,7 +180,7 @@ class Consumer:
             raise ValueError(f"group_protocol is one of {', '.join(GROUP_PROTOCOLS)}, not {group_protocol!r}")
         assignors = make_assignors(partition_assignment_strategy)
 
-        def membership(protocol: str) -> Membership | None:
+        def membership(protocol: str) -> ClassicMembership | None:
             if group_id is None:
                 return None
             common: dict[str, Any] = {
@@ -192,8 +192,8 @@ class Consumer:
                 "client_rack": client_rack,
             }
             if protocol == CLASSIC:
-                return Membership(group_id, topics, **common)
-            return BrokerMembership(group_id, topics, rng=self._rng, **common)
+                return ClassicMembership(group_id, topics, **common)
+            return ConsumerGroupMembership(group_id, topics, rng=self._rng, **common)
 
         def core(protocol: str) -> ConsumerCore:
             return ConsumerCore(
@@ -208,7 +208,7 @@ class Consumer:
         self._make_core = core
         self._core = core(group_protocol)
         self._audit: DeliveryAudit | None = None
-        self._session: GroupSession | None = None
+        self._session: ClassicGroupSession | None = None
         self._joiner: Joiner | None = None
         self._started = False
         self._delivered = 0
@@ -253,7 +253,7 @@ class Consumer:
     async def _choose_protocol(self) -> None:
         """Take part in the group by the classic protocol if the cluster has no groups whose broker assigns."""
         membership = self._core.membership
-        if not isinstance(membership, BrokerMembership):
+        if not isinstance(membership, ConsumerGroupMembership):
             return
         if not await has_consumer_groups(self._network, membership.group_id):
             log.warning("%s: the cluster has no groups whose broker assigns: classic", membership.group_id)
@@ -272,14 +272,14 @@ class Consumer:
                 "heartbeat_interval_ms": self._heartbeat_interval_ms,
                 "rebalance_timeout_ms": self._rebalance_timeout_ms,
             }
-            if isinstance(core.membership, BrokerMembership):
-                self._session = BrokerSession(network, core.membership, news=news, **intervals)
+            if isinstance(core.membership, ConsumerGroupMembership):
+                self._session = ConsumerGroupSession(network, core.membership, news=news, **intervals)
             else:
-                self._session = GroupSession(network, core.membership, news=news, **intervals)
+                self._session = ClassicGroupSession(network, core.membership, news=news, **intervals)
             self._joiner = Joiner(
                 network, core.ownership, self._session, self._topics, clock_ms=self._clock_ms, news=news
             )
-        self._gatekeeper = Gatekeeper(network, core.gates, self._session, news, LogStartWatch(network, core, news))
+        self._gatekeeper = GateWatcher(network, core.gates, self._session, news, LogStartWatch(network, core, news))
         self._committer = OffsetCommitter(core, self._session, self._audit)
         self._fetcher = Fetcher(
             network,
@@ -290,7 +290,7 @@ class Consumer:
             client_rack=self._client_rack,
             replica_lease_ms=self._network_config.metadata_max_age_ms,
         )
-        self._polling = Polling(
+        self._polling = PollLoop(
             network,
             core,
             self._session,

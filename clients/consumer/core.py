@@ -2,9 +2,9 @@
 
 `ConsumerCore` has everything that one consumer knows: its membership, its assignment and the progress in it, the gates,
 what the application was told and has committed. `next_step` looks at all of it, in one moment, and answers with the
-first thing that is due: an effect (`steps`), or `HandOut`. `polling` carries an effect out, which takes time, says what
-came of it (`carried_out`, `committed`, `learn`, ...), and asks again. So nothing that was true before something was
-awaited is believed after it, and only an answer `HandOut` lets records out. The order:
+first thing that is due: an effect (`steps`), or `DeliverRecords`. `polling` carries an effect out, which takes time,
+says what came of it (`on_step_done`, `committed`, `learn`, ...), and asks again. So nothing that was true before
+something was awaited is believed after it, and only an answer `DeliverRecords` lets records out. The order:
 
     a member that may have been replaced asks, one that was only tells that and joins again      R21
     boundaries that were reached: flush, commit, cross                                           R10, K618
@@ -37,28 +37,28 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from anabranch.clients.consumer.classic_group_membership import ClassicMembership
 from anabranch.clients.consumer.delivery import Boundary, Deliveries
-from anabranch.clients.consumer.membership import Membership
 from anabranch.clients.consumer.ownership import Ownership
 from anabranch.clients.consumer.progress import UNKNOWN, Assignment, PartitionProgress
 from anabranch.clients.consumer.steps import (
     AskMembership,
     Commit,
-    FindResets,
-    FindStarts,
+    DeliverRecords,
+    FindResetPositions,
+    FindStartingPositions,
     Flush,
     Flushed,
-    HandOut,
     LearnCommits,
     MakeRoom,
+    NotifyAssigned,
+    NotifyGone,
+    NotifyKeysAssigned,
+    NotifyLost,
+    NotifyRevoked,
     Reason,
     Step,
     StoreAudit,
-    TellAssigned,
-    TellGone,
-    TellKeysAssigned,
-    TellLost,
-    TellRevoked,
     Wait,
 )
 from anabranch.clients.consumer.topic_gates import Gates
@@ -68,7 +68,7 @@ from anabranch.protocol.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
-HAND_OUT = HandOut()
+DELIVER = DeliverRecords()
 WAIT = Wait()
 
 
@@ -82,7 +82,7 @@ class ConsumerCore:
     def __init__(
         self,
         topics: Sequence[str],
-        membership: Membership | None,
+        membership: ClassicMembership | None,
         *,
         ordered: bool,
         auto_commit_s: float | None,
@@ -120,7 +120,7 @@ class ConsumerCore:
         self._put_off.clear()
 
     def next_step(self, now_s: float, elapsed_s: float) -> Step:
-        """What has to be done now; `HandOut` allows to hand out records before anything else is awaited.
+        """What has to be done now; `DeliverRecords` allows to hand out records before anything else is awaited.
 
         `now_s` is the loop's time, `elapsed_s` that of the clock which stands still for nothing (`Lease`). KafkaError
         if a topic is refused for good, or the group refuses this member.
@@ -138,15 +138,15 @@ class ConsumerCore:
             or self._commit_when_due(elapsed_s)
             or self._announce(now_s)
             or self._make_room()
-            or (HAND_OUT if self.membership is None or self.membership.entitled(elapsed_s) else WAIT)
+            or (DELIVER if self.membership is None or self.membership.may_commit(elapsed_s) else WAIT)
         )
 
-    def undisturbed(self, elapsed_s: float) -> bool:
+    def is_undisturbed(self, elapsed_s: float) -> bool:
         """Whether another record may follow the one that was just handed out, if nothing was heard in between."""
         if self.membership is None:
             return True
         due = self._auto_commit_s is not None and elapsed_s >= self._commit_due_s
-        return self.membership.entitled(elapsed_s) and not due
+        return self.membership.may_commit(elapsed_s) and not due
 
     def _cross(self) -> Step | None:
         """Go beyond the boundaries that have been reached: flush, commit, cross."""
@@ -179,16 +179,16 @@ class ConsumerCore:
         return Flush(tuple(due)) if due else None
 
     def _find_positions(self) -> Step | None:
-        if not self.assignment.positioned and FindStarts not in self._put_off:
-            return FindStarts()
+        if not self.assignment.positioned and FindStartingPositions not in self._put_off:
+            return FindStartingPositions()
         for progress in self.deliveries.skip_deleted():
             log.warning("%s: records before offset %d were deleted", progress.partition, progress.position)
             self._starts[progress.partition] = progress.begun, progress.position
         starts = self._starts_to_commit()
         if starts:
             return starts
-        if FindResets not in self._put_off and any(progress.must_reset for progress in self.assignment):
-            return FindResets()
+        if FindResetPositions not in self._put_off and any(progress.must_reset for progress in self.assignment):
+            return FindResetPositions()
         return None
 
     def _starts_to_commit(self) -> Commit | LearnCommits | None:
@@ -229,14 +229,14 @@ class ConsumerCore:
         """The commit of every position that passes no keys on; None if there is none, or while the group rebalances."""
         if self.ownership.joining:
             return None
-        short = self.deliveries.short_of_boundaries()
+        short = self.deliveries.before_boundaries()
         offsets = {one: at for one, at in self.assignment.positions().items() if one in short}
         return Commit(offsets, Reason.DUE) if offsets else None
 
     def _announce(self, now_s: float) -> Step | None:
         """Tell of the gates that have opened, before anything behind them is handed out."""
         opened = self.deliveries.announcements(now_s)
-        return TellKeysAssigned(tuple(opened)) if opened else None
+        return NotifyKeysAssigned(tuple(opened)) if opened else None
 
     def _make_room(self) -> Step | None:
         return MakeRoom() if self._audited and MakeRoom not in self._put_off else None
@@ -337,7 +337,7 @@ class ConsumerCore:
         )
         self.assignment.note_positioned(complete=not missing)
 
-    def carried_out(self, step: Step) -> None:
+    def on_step_done(self, step: Step) -> None:
         """A step was taken, to its end. What has changed since it was decided on counts, not what it was about."""
         match step:
             case Flush():
@@ -348,21 +348,21 @@ class ConsumerCore:
                 for one in boundaries:
                     if one.progress.begun == one.begun:
                         one.progress.cross(one.segment)
-            case TellKeysAssigned():
+            case NotifyKeysAssigned():
                 for progress, segment in step.rows:  # whatever the application sought meanwhile, it knows of them
                     progress.announce(segment)
-            case TellRevoked() | TellLost():
-                self.ownership.told_of_departure(step.partitions)
-            case TellGone():
-                self.ownership.told_gone()
-            case TellAssigned():
-                self.ownership.told_assigned()
-            case LearnCommits() | FindStarts() | FindResets() | MakeRoom():
+            case NotifyRevoked() | NotifyLost():
+                self.ownership.on_notified_revoked(step.partitions)
+            case NotifyGone():
+                self.ownership.on_notified_gone()
+            case NotifyAssigned():
+                self.ownership.on_notified_assigned()
+            case LearnCommits() | FindStartingPositions() | FindResetPositions() | MakeRoom():
                 self._put_off.add(type(step))
         if _stores_for_departure(step):
             self.ownership.stored()
 
-    def put_off(self, step: Step) -> None:
+    def postpone(self, step: Step) -> None:
         """A step could not be taken: the group has moved on, or does not answer."""
         self._put_off.add(step.reason if isinstance(step, Commit) else type(step))
         if _stores_for_departure(step):

@@ -75,7 +75,7 @@ class Deliveries:
             # What was taken counts as handed out: the damage is met again by the next call.
         return {partition: rows for partition, rows in taken.items() if rows}
 
-    def one_by_one(self, limit: int, now_s: float) -> Iterator[ConsumerRecord]:
+    def take_one(self, limit: int, now_s: float) -> Iterator[ConsumerRecord]:
         """What `take(limit)` would give, each record taken when it is asked for.
 
         The caller makes sure that nothing has happened meanwhile, except that a partition was paused or sought.
@@ -129,7 +129,7 @@ class Deliveries:
             if segment not in progress.crossed and gate.end(segment) == UNKNOWN:
                 self._gates.want_end(progress.partition.topic, segment)
 
-    def short_of_boundaries(self) -> set[TopicPartition]:
+    def before_boundaries(self) -> set[TopicPartition]:
         """The partitions whose positions pass nothing on: not at a boundary, nor where one may be."""
         waiting = {boundary.progress.partition for boundary in self.boundaries(maybe=True)}
         return {progress.partition for progress in self._assignment} - waiting

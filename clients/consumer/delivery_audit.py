@@ -18,7 +18,7 @@ from typing import Final, Self
 
 from anabranch.clients.config import NetworkConfig
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
-from anabranch.clients.consumer.runs import EventRuns
+from anabranch.clients.consumer.event_runs import EventRuns
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.clients.producer.producer import Producer
 from anabranch.clients.producer.queues import RecordMetadata

@@ -12,9 +12,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from anabranch.clients.consumer.classic_group_membership import Assigned, State
+from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
 from anabranch.clients.consumer.consumer_partition_assignor import REJOIN_NOW, MemberAssignment
-from anabranch.clients.consumer.group_session import GroupSession
-from anabranch.clients.consumer.membership import Assigned, State
 from anabranch.clients.consumer.ownership import Ownership
 from anabranch.clients.metadata import ClusterMetadata
 from anabranch.clients.network import Network
@@ -34,7 +34,7 @@ class Joiner:
         self,
         network: Network,
         ownership: Ownership,
-        session: GroupSession,
+        session: ClassicGroupSession,
         topics: Sequence[str],
         *,
         clock_ms: Callable[[], int],
@@ -102,7 +102,7 @@ class Joiner:
         """None when everything is lost meanwhile that the member has kept: it has to be given up first."""
         membership = self._session.membership
         while not membership.keeps_lost:
-            membership.lapse()
+            membership.expire()
             assigned = await self._session.join()
             if assigned is not None and await self._learn(assigned):
                 return assigned
@@ -135,7 +135,7 @@ class Joiner:
             await self._network.wait_for(known, timeout_ms=METADATA_PATIENCE_MS)
         except TimeoutError:
             log.warning("the group's leader knew topics that cannot be found (deleted since?), joining again")
-            membership.lapse()
+            membership.expire()
         return membership.stable
 
     def _plan_rejoin(self, at_ms: int | None) -> None:

@@ -25,7 +25,7 @@ from typing import Final
 
 NEVER: Final = -math.inf
 HEARTBEATS: Final = 2
-LATELY_MIN_S: Final = 1.0
+RECENT_MIN_S: Final = 1.0
 """An answer takes its time, and has to come before it is out of date."""
 
 
@@ -51,7 +51,7 @@ class Lease:
 
     def agree(self, *, session_timeout_s: float | None, heartbeat_interval_s: float) -> None:
         """Take over what the coordinator enforces; `session_timeout_s` is None if it does not tell its session."""
-        self._lately_s = max(HEARTBEATS * heartbeat_interval_s, LATELY_MIN_S)
+        self._lately_s = max(HEARTBEATS * heartbeat_interval_s, RECENT_MIN_S)
         asks_early = self._static or session_timeout_s is None
         known_s = math.inf if session_timeout_s is None else session_timeout_s
         self._silence_s = min(known_s, self._lately_s) if asks_early else known_s

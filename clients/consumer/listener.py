@@ -54,7 +54,9 @@ class PartitionKeyRebalanceListener:
         return False
 
 
-async def tell(callback: Callable[[Collection[TopicPartition]], object], about: Collection[TopicPartition]) -> None:
+async def call_listener(
+    callback: Callable[[Collection[TopicPartition]], object], about: Collection[TopicPartition]
+) -> None:
     """Run a callback, plain or `async`."""
     result = callback(sorted(about))
     if inspect.isawaitable(result):

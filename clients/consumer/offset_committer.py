@@ -12,9 +12,9 @@ import logging
 from collections.abc import Collection, Coroutine, Mapping
 from typing import Any, Final
 
+from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
 from anabranch.clients.consumer.core import ConsumerCore
 from anabranch.clients.consumer.delivery_audit import DeliveryAudit
-from anabranch.clients.consumer.group_session import GroupSession
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -28,7 +28,7 @@ MEMBERSHIP_LOST: Final = frozenset(
 class OffsetCommitter:
     """Commits for one consumer; `session` is None without a group, then offsets are only noted."""
 
-    def __init__(self, core: ConsumerCore, session: GroupSession | None, audit: DeliveryAudit | None) -> None:
+    def __init__(self, core: ConsumerCore, session: ClassicGroupSession | None, audit: DeliveryAudit | None) -> None:
         self._core = core
         self._session = session
         self._audit = audit

@@ -20,22 +20,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 
-from anabranch.clients.consumer.membership import Assigned, Membership, TopicShape
+from anabranch.clients.consumer.classic_group_membership import Assigned, ClassicMembership, TopicShape
 from anabranch.clients.consumer.progress import Assignment, PartitionProgress
 from anabranch.clients.consumer.steps import (
+    AdoptAssignment,
     Commit,
     Flush,
     Flushed,
     Join,
-    JoinMeanwhile,
+    JoinInBackground,
+    NotifyAssigned,
+    NotifyGone,
+    NotifyLost,
+    NotifyRevoked,
     Reason,
     Step,
     StoreAudit,
-    TakeUp,
-    TellAssigned,
-    TellGone,
-    TellLost,
-    TellRevoked,
 )
 from anabranch.clients.consumer.topic_gates import Gates
 from anabranch.clients.metadata import REFUSED_FOR_GOOD, ClusterMetadata
@@ -53,7 +53,7 @@ class Ownership:
         topics: Sequence[str],
         assignment: Assignment,
         gates: Gates,
-        membership: Membership | None,
+        membership: ClassicMembership | None,
         *,
         automatic: bool,
     ) -> None:
@@ -124,17 +124,17 @@ class Ownership:
         self._remember(shapes)
         if self._gave_up:
             self._gave_up = False
-            self._membership.lapse()
+            self._membership.expire()
 
-    def told_assigned(self) -> None:
+    def on_notified_assigned(self) -> None:
         """The application has heard of the new partitions."""
         self._untold = None
 
-    def told_gone(self) -> None:
+    def on_notified_gone(self) -> None:
         """The application has heard of partitions that are not there any more."""
         self._gone.clear()
 
-    def told_of_departure(self, partitions: Collection[TopicPartition]) -> None:
+    def on_notified_revoked(self, partitions: Collection[TopicPartition]) -> None:
         """The application has heard that these leave it."""
         self._departing |= set(partitions)
 
@@ -152,14 +152,14 @@ class Ownership:
         self._complain()
         step = None
         if self._membership is None:
-            if self._lapsed() or self._topics_changed():
+            if self._on_membership_lost() or self._topics_changed():
                 self._take_everything()
         elif self._membership.cooperative:
             step = self._cooperatively(self._membership)
         else:
             step = self._eagerly(self._membership)
         if step is None and self._untold is not None:
-            return TellAssigned(frozenset(self._untold))
+            return NotifyAssigned(frozenset(self._untold))
         return step
 
     def missing_topics(self) -> list[str]:
@@ -173,13 +173,13 @@ class Ownership:
         """
         return self._give_up(None, replaced=replaced or (self._membership is not None and self._membership.lost))
 
-    def _eagerly(self, membership: Membership) -> Step | None:
+    def _eagerly(self, membership: ClassicMembership) -> Step | None:
         """Give everything up, and take what the group gives."""
         if self._assigned is not None:
             if membership.stable:
-                return TakeUp(self._assigned)
+                return AdoptAssignment(self._assigned)
             self._assigned = None
-        if not (self._departing or self._lapsed() or self._topics_changed()):
+        if not (self._departing or self._on_membership_lost() or self._topics_changed()):
             return None
         self._drop_other_topics()
         step = self._give_up(None, replaced=membership.lost)
@@ -187,11 +187,11 @@ class Ownership:
             return step
         self._wanted = False
         self._made_from = None
-        membership.lapse()
+        membership.expire()
         self._leave(None)
         return Join()
 
-    def _cooperatively(self, membership: Membership) -> Step | None:
+    def _cooperatively(self, membership: ClassicMembership) -> Step | None:
         """As far as that goes without waiting for others: what is left is done when the join is."""
         if self.joining:
             return None
@@ -202,18 +202,18 @@ class Ownership:
             return self._make_way(self._assigned)
         self._assigned = None
         if self._untold is not None:
-            return TellAssigned(frozenset(self._untold))
-        if not (self._departing or self._lapsed() or self._topics_changed()):
+            return NotifyAssigned(frozenset(self._untold))
+        if not (self._departing or self._on_membership_lost() or self._topics_changed()):
             return None
         self._gone |= self._drop_other_topics()
         if self._gone:
-            return TellGone(frozenset(self._gone))
+            return NotifyGone(frozenset(self._gone))
         if membership.lost and len(self._assignment):  # to be given up first: others may get it from the join on
             step = self._give_up(None, replaced=True)
             if step is not None:
                 return step
             self._leave(None)
-        return self._flush(list(self._assignment)) or self._store(None) or JoinMeanwhile()
+        return self._flush(list(self._assignment)) or self._store(None) or JoinInBackground()
 
     def _make_way(self, assigned: Assigned) -> Step:
         """Give up what an assignment takes away, take up the rest; then join again: others wait for the former."""
@@ -224,7 +224,7 @@ class Ownership:
                 return step
             self._gave_up = True
             self._leave(leaving)
-        return TakeUp(assigned)
+        return AdoptAssignment(assigned)
 
     def _give_up(self, partitions: Collection[TopicPartition] | None, *, replaced: bool) -> Step | None:
         """These, or all, go back to the group: flush, tell, commit. None when that is done, or there are none."""
@@ -236,8 +236,8 @@ class Ownership:
         if not untold:
             return None if replaced else self._store(owned)
         if replaced:
-            return TellLost(untold)
-        return self._flush(leaving) or TellRevoked(untold)
+            return NotifyLost(untold)
+        return self._flush(leaving) or NotifyRevoked(untold)
 
     def _leave(self, partitions: Collection[TopicPartition] | None) -> None:
         """Stop reading these partitions, or all."""
@@ -270,7 +270,7 @@ class Ownership:
 
     # topics
 
-    def _lapsed(self) -> bool:
+    def _on_membership_lost(self) -> bool:
         if self._made_from is None or self._wanted:
             return True
         return self._membership is not None and (self._membership.lost or not self._membership.stable)

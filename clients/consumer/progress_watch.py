@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from anabranch.clients.consumer.group_session import GroupSession
+from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
 from anabranch.clients.network import POSITION_CHANNELS
 from anabranch.clients.timer import Timer
 from anabranch.protocol.errors import KafkaError
@@ -31,7 +31,7 @@ class ProgressWatch:
 
     def __init__(
         self,
-        session: GroupSession,
+        session: ClassicGroupSession,
         awaited: Callable[[], Mapping[TopicPartition, int] | None],
         on_progress: Callable[[Mapping[TopicPartition, int]], None],
     ) -> None:
@@ -54,7 +54,7 @@ class ProgressWatch:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def look(self, after_s: float = 0) -> None:
+    def refresh(self, after_s: float = 0) -> None:
         """Something else may be waited for, or the membership stands again: see to it, soon or after a time."""
         if not self._closed:
             self._soon.set_by(self._loop.time() + after_s)
@@ -99,6 +99,6 @@ class ProgressWatch:
             return
         self.failure = task.exception()
         if self.failure is None:
-            self.look(task.result())
+            self.refresh(task.result())
         else:
             self._on_progress({})

@@ -14,9 +14,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
+from anabranch.clients.consumer.classic_group_membership import NO_GENERATION
+from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
 from anabranch.clients.consumer.core import ConsumerCore
-from anabranch.clients.consumer.group_session import GroupSession
-from anabranch.clients.consumer.membership import NO_GENERATION
 from anabranch.clients.consumer.offset_lookup import OffsetResets
 from anabranch.clients.consumer.progress import UNKNOWN
 from anabranch.clients.network import Network
@@ -29,7 +29,7 @@ class StartingPositions:
     """Those of one consumer; `session` is None without a group."""
 
     def __init__(
-        self, network: Network, core: ConsumerCore, session: GroupSession | None, resets: OffsetResets
+        self, network: Network, core: ConsumerCore, session: ClassicGroupSession | None, resets: OffsetResets
     ) -> None:
         self._network = network
         self._core = core
@@ -47,7 +47,7 @@ class StartingPositions:
         fresh = [one for one in todo if committed.get(one, UNKNOWN) == UNKNOWN]
         if self._session is not None:
             fresh = [one for one in fresh if one in committed]  # else in a transaction that is still open
-        starts = await self._resets.find(self._network, fresh, await self._read_before(fresh, committed))
+        starts = await self._resets.find(self._network, fresh, await self._read_until(fresh, committed))
         log.debug("the group has committed %s; by the reset policy: %s", committed, starts)
         self._core.begin_at(starts)
         self._core.starts_looked_up(todo)
@@ -58,7 +58,7 @@ class StartingPositions:
         lost = [progress.partition for progress in self._core.assignment if progress.must_reset]
         self._core.reset_at(await self._resets.find(self._network, lost, set()))
 
-    async def _read_before(self, fresh: Sequence[TopicPartition], committed: Mapping[TopicPartition, int]) -> set[str]:
+    async def _read_until(self, fresh: Sequence[TopicPartition], committed: Mapping[TopicPartition, int]) -> set[str]:
         """R20: the topics of `fresh` that this group, or this consumer, has been reading."""
         known = {progress.partition.topic for progress in self._core.assignment if progress.position != UNKNOWN}
         known |= {partition.topic for partition, offset in committed.items() if offset != UNKNOWN}

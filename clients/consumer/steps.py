@@ -1,7 +1,7 @@
 """What a consumer has to do next: the effects that `core.ConsumerCore` returns.
 
 A step is a piece of news that is missing or an act that is due: something that takes time, or that is the application's
-own code. `polling` carries it out and comes back with it (`ConsumerCore.carried_out`, or `put_off` if it could not be
+own code. `polling` carries it out and comes back with it (`ConsumerCore.on_step_done`, or `put_off` if it could not be
 done now). By then anything may have changed: a step therefore names the beginnings (`PartitionProgress.begun`) that it
 was decided on, and what has changed since is decided anew.
 """
@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from anabranch.clients.consumer.classic_group_membership import Assigned
 from anabranch.clients.consumer.delivery import Boundary
-from anabranch.clients.consumer.membership import Assigned
 from anabranch.clients.consumer.progress import PartitionProgress
 from anabranch.protocol.lineage import Segment
 from anabranch.protocol.topic_partition import TopicPartition
@@ -23,7 +23,7 @@ Partitions = frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
-class HandOut:
+class DeliverRecords:
     """Nothing is left to do before: records may be handed out, in this very moment."""
 
 
@@ -91,35 +91,35 @@ class StoreAudit:
 
 
 @dataclass(frozen=True, slots=True)
-class TellRevoked:
+class NotifyRevoked:
     """Tell the application `on_partitions_revoked`."""
 
     partitions: Partitions
 
 
 @dataclass(frozen=True, slots=True)
-class TellLost:
+class NotifyLost:
     """Tell the application `on_partitions_lost`: the group went on without this member."""
 
     partitions: Partitions
 
 
 @dataclass(frozen=True, slots=True)
-class TellGone:
+class NotifyGone:
     """Tell the application `on_partitions_lost`: a topic was created anew, and these partitions are of the old one."""
 
     partitions: Partitions
 
 
 @dataclass(frozen=True, slots=True)
-class TellAssigned:
+class NotifyAssigned:
     """Tell the application `on_partitions_assigned`."""
 
     partitions: Partitions
 
 
 @dataclass(frozen=True, slots=True)
-class TellKeysAssigned:
+class NotifyKeysAssigned:
     """Tell the application `on_partition_key_assigned`: the gates of these segments have opened."""
 
     rows: tuple[tuple[PartitionProgress, Segment], ...]
@@ -136,24 +136,24 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinMeanwhile:
+class JoinInBackground:
     """Begin to join the group, and read on: what comes of it is news (KIP-429)."""
 
 
 @dataclass(frozen=True, slots=True)
-class TakeUp:
+class AdoptAssignment:
     """Tell the assignor what this member was given, and read that from now on."""
 
     assigned: Assigned
 
 
 @dataclass(frozen=True, slots=True)
-class FindStarts:
+class FindStartingPositions:
     """Find out where to begin in the partitions that have no position."""
 
 
 @dataclass(frozen=True, slots=True)
-class FindResets:
+class FindResetPositions:
     """Find out where to go on in partitions whose leaders have nothing at the position."""
 
 
@@ -163,22 +163,22 @@ class MakeRoom:
 
 
 Step = (
-    HandOut
+    DeliverRecords
     | Wait
     | AskMembership
     | Flush
     | LearnCommits
     | Commit
     | StoreAudit
-    | TellRevoked
-    | TellLost
-    | TellGone
-    | TellAssigned
-    | TellKeysAssigned
+    | NotifyRevoked
+    | NotifyLost
+    | NotifyGone
+    | NotifyAssigned
+    | NotifyKeysAssigned
     | Join
-    | JoinMeanwhile
-    | TakeUp
-    | FindStarts
-    | FindResets
+    | JoinInBackground
+    | AdoptAssignment
+    | FindStartingPositions
+    | FindResetPositions
     | MakeRoom
 )

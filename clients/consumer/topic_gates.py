@@ -3,7 +3,7 @@
 A gate is the arithmetic of one topic (`gate.TopicGate`). Here stand those of all topics, made from the newest metadata,
 with the segments that were found closed. The question whether a segment `passes` leaves behind what is missing for the
 answer: the ends of segments that leaders have to be asked for (`ends_wanted`), the offsets that the group has to commit
-(`awaited`), newer metadata (`outdated`). `Gatekeeper` finds those out and notes the answers here.
+(`awaited`), newer metadata (`outdated`). `GateWatcher` finds those out and notes the answers here.
 
 Invariant: a gate exists only for a topic that is read in order, and knows nothing of an earlier topic of the same name.
 Pure.

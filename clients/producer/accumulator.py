@@ -20,13 +20,14 @@ from typing import Final
 from anabranch.clients.backoff import Backoff
 from anabranch.clients.config import ProducerConfig
 from anabranch.clients.producer import switch
-from anabranch.clients.producer.batch_turns import Drained, Turns
+from anabranch.clients.producer.audit_marks import AuditMarks
+from anabranch.clients.producer.delay_reasons import delay_reason, held_back_reason
+from anabranch.clients.producer.drain_order import Drained, DrainOrder
 from anabranch.clients.producer.keyless import withdraw_keyless
-from anabranch.clients.producer.marks import Marks
 from anabranch.clients.producer.metrics import ProducerMetrics, Stalls, Statistics, metrics_of
-from anabranch.clients.producer.numbering import Numbering
 from anabranch.clients.producer.own_partitioner import OwnPartitioner
 from anabranch.clients.producer.partitioner import Sticky
+from anabranch.clients.producer.producer_identity import Numbering
 from anabranch.clients.producer.queues import (
     Batch,
     PartitionQueue,
@@ -35,9 +36,8 @@ from anabranch.clients.producer.queues import (
     TopicQueues,
     size_of,
 )
-from anabranch.clients.producer.reasons import why_kept_back, why_late
 from anabranch.clients.producer.routes import UNKEYED, chosen_partition, not_live, starved
-from anabranch.clients.producer.transaction_verdicts import TransactionAborted
+from anabranch.clients.producer.transaction_errors import TransactionAborted
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.records.record import Headers
@@ -68,14 +68,14 @@ class Accumulator:
 
     def __init__(self, config: ProducerConfig, backoff: Backoff, rng: random.Random) -> None:
         self.config = config
-        self.marks: Marks | None = None
+        self.marks: AuditMarks | None = None
         self.partitioner: OwnPartitioner | None = None
         """The application's own partitioner, if it has one."""
         self.topics: dict[str, TopicQueues] = {}
         self.statistics = Statistics()
         self.stalls = Stalls()
         self.numbering = Numbering(config, self.statistics)
-        self._turns = Turns(config, self.numbering)
+        self._turns = DrainOrder(config, self.numbering)
         self.outstanding = 0
         self.buffered_bytes = 0
         self.hurry = 0
@@ -419,7 +419,7 @@ class Accumulator:
             if topic.returned and self._give_up_at(min(created_at for _, created_at in topic.returned)) <= now:
                 late = [record for record, created_at in topic.returned if self._give_up_at(created_at) <= now]
                 topic.returned = [entry for entry in topic.returned if self._give_up_at(entry[1]) > now]
-                error = self._timed_out(topic.name, why_kept_back(topic))
+                error = self._timed_out(topic.name, held_back_reason(topic))
                 self._missing(topic, late, error)
                 self._fail(late, error)
                 self.statistics.expired_records += len(late)
@@ -427,7 +427,7 @@ class Accumulator:
 
     def why_late(self, queue: PartitionQueue, batch: Batch, now: float) -> str:
         """What a batch waits for, in words."""
-        return why_late(
+        return delay_reason(
             queue,
             batch,
             now,

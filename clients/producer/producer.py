@@ -18,7 +18,8 @@ from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.clients.metadata import ClusterMetadata
 from anabranch.clients.network import Network
 from anabranch.clients.producer.accumulator import Accumulator
-from anabranch.clients.producer.marks import Marks
+from anabranch.clients.producer.audit_marks import AuditMarks
+from anabranch.clients.producer.flow_control import Flush, SendQueue
 from anabranch.clients.producer.metrics import ProducerMetrics, Statistics
 from anabranch.clients.producer.own_partitioner import OwnPartitioner
 from anabranch.clients.producer.partitioner import ClusterView, Partitioner, PartitionerFunction
@@ -26,7 +27,6 @@ from anabranch.clients.producer.queues import Record, RecordMetadata, TopicQueue
 from anabranch.clients.producer.routes import check_accepted, route_of
 from anabranch.clients.producer.sender import ALL, Sender
 from anabranch.clients.producer.transaction_task import TransactionScope, TransactionTask
-from anabranch.clients.producer.waiters import Entrance, Flush
 from anabranch.clients.security import SecurityArguments
 from anabranch.clients.security_config import make_security
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -127,7 +127,7 @@ class Producer:
             security=make_security(**security),
         )
         self._rng = rng if rng is not None else random.Random()
-        marks = Marks(self._rng)
+        marks = AuditMarks(self._rng)
         self._marks = marks if audit else None
         self._accumulator = Accumulator(self._config, self._network_config.retry_backoff, self._rng)
         self._accumulator.marks = self._marks
@@ -143,7 +143,7 @@ class Producer:
         self._loop: asyncio.AbstractEventLoop
         self._network: Network
         self._sender: Sender
-        self._entrance: Entrance
+        self._entrance: SendQueue
         self._transaction_task: TransactionTask | None = None
         self._clock: Callable[[], float]
         self._clock_ms: Callable[[], int]
@@ -171,7 +171,7 @@ class Producer:
         self._clock_ms = self._chosen_clock_ms or follow_loop_ms()
         self._network = Network(self._network_config, self._rng)
         self._sender = Sender(self._config, self._network, self._accumulator, self._rng)
-        self._entrance = Entrance(self._accumulator, self._sender.wake)
+        self._entrance = SendQueue(self._accumulator, self._sender.wake)
         self._sender.on_failure = self._on_failure
         self._sender.on_end = self._abandon
         self._accumulator.on_settled = self._on_settled
@@ -448,7 +448,7 @@ class Producer:
         receipt: asyncio.Future[RecordMetadata] = self._loop.create_future()
         if self._transaction_task is not None:
             # An application that does not look at its futures hears of a failure from the commit.
-            receipt.add_done_callback(_mark_heard)
+            receipt.add_done_callback(_consume_exception)
         stamped_ms = self._clock_ms() if timestamp_ms is None else timestamp_ms
         if self._marks is not None and key is not None:
             headers = (*headers, self._marks.next_header(queues.name, key))
@@ -516,13 +516,13 @@ class Producer:
 
     def _on_settled(self, records: Sequence[Record]) -> None:
         if self._entrance.waiting:
-            self._entrance.let_in()
+            self._entrance.admit()
         for flush in self._flushes:
             flush.settled(records)
         if self._transaction_task is not None:
             self._transaction_task.wake()
 
 
-def _mark_heard(receipt: asyncio.Future[RecordMetadata]) -> None:
+def _consume_exception(receipt: asyncio.Future[RecordMetadata]) -> None:
     if not receipt.cancelled():
         receipt.exception()

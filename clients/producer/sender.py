@@ -74,7 +74,7 @@ class Sender:
     def start(self) -> None:
         """Begin to send."""
         self._running = True
-        self._accumulator.obstacle = self._network.obstacle
+        self._accumulator.obstacle = self._network.error_for
         self._network.on_connection(lambda node_id: self.wake())
         self._task = self._loop.create_task(self._run(), name="producer sender")
         self._task.add_done_callback(lambda _: self.on_end())
@@ -166,7 +166,7 @@ class Sender:
         """Look every other moment while anything is to be sent, and say what stands still."""
         self._stall_timer = None
         active = self._accumulator.active
-        line = self._stall_watch.look(active, self._loop.time(), self._accumulator.why_late)
+        line = self._stall_watch.check(active, self._loop.time(), self._accumulator.why_late)
         if line is not None:
             log.warning("%s; given up after %g s", line, self._config.delivery_timeout_ms / 1000)
         if active:

@@ -25,7 +25,7 @@ class StallWatch:
         self._heads: dict[PartitionQueue, Batch] = {}
         self._told: dict[PartitionQueue, Batch] = {}
 
-    def look(self, queues: Iterable[PartitionQueue], now: float, why_late: WhyLate) -> str | None:
+    def check(self, queues: Iterable[PartitionQueue], now: float, why_late: WhyLate) -> str | None:
         """One line about what stands still since the last look and was not told of yet; None if nothing does."""
         heads = {queue: head for queue in queues if (head := head_of(queue)) is not None}
         still = {queue: head for queue, head in heads.items() if self._heads.get(queue) is head}

@@ -31,9 +31,9 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
-from anabranch.clients.producer import transaction_questions as questions
-from anabranch.clients.producer.transaction_questions import Asker, Question
-from anabranch.clients.producer.transaction_verdicts import (
+from anabranch.clients.producer import transaction_calls as questions
+from anabranch.clients.producer.transaction_calls import TransactionalProducer, TransactionCall
+from anabranch.clients.producer.transaction_errors import (
     FATAL_FOR_BATCHES,
     AbortableError,
     FatalError,
@@ -111,7 +111,7 @@ class TransactionManager:
         self._offsets: deque[_Offsets] = deque()
         self._unknown = 0
         """How often an offset was refused because its partition is unknown."""
-        self._open: Question | None = None
+        self._open: TransactionCall | None = None
 
     # what the application wants
 
@@ -209,17 +209,17 @@ class TransactionManager:
 
     # what the shell sends
 
-    def next(self, *, settled: bool) -> Question | None:
+    def next(self, *, settled: bool) -> TransactionCall | None:
         """What to ask now; None if there is nothing to ask. `settled`: no record waits or is on the wire."""
         if self._open is None:
             self._open = self._choose(settled)
         return self._open
 
     @property
-    def _asker(self) -> Asker:
-        return Asker(self.transactional_id, self.producer_id, self.producer_epoch)
+    def _asker(self) -> TransactionalProducer:
+        return TransactionalProducer(self.transactional_id, self.producer_id, self.producer_epoch)
 
-    def _choose(self, settled: bool) -> Question | None:
+    def _choose(self, settled: bool) -> TransactionCall | None:
         if self.state is State.INITIALIZING:
             return questions.initialize(self._asker, self.timeout_ms)
         if self.state in _OPEN:
@@ -237,12 +237,12 @@ class TransactionManager:
         self._ended()
         return self._choose(settled)
 
-    def lost(self, question: Question) -> None:
+    def lost(self, question: TransactionCall) -> None:
         """A question was sent and has no answer: it is asked again, and may arrive twice."""
         assert question is self._open, "one question is open at a time"
         self._lost = self._lost or question.step is not Step.INITIALIZE
 
-    def answered(self, question: Question, response: Any) -> Verdict:
+    def answered(self, question: TransactionCall, response: Any) -> Verdict:
         """The coordinator has answered. What may be asked again will be, by the next `next`."""
         code, where = questions.outcome(question.step, response)
         verdict = self.refused(question, code, where)
@@ -250,7 +250,7 @@ class TransactionManager:
             self._done(question, response)
         return verdict
 
-    def refused(self, question: Question, code: ErrorCode, where: str = "") -> Verdict:
+    def refused(self, question: TransactionCall, code: ErrorCode, where: str = "") -> Verdict:
         """Judge an error code, also one met before the request could be sent."""
         assert question is self._open, "one question is open at a time"
         verdict = verdict_of(question.step, code)
@@ -273,7 +273,7 @@ class TransactionManager:
                 self._fail(AbortableError(code, text))
         return verdict
 
-    def _done(self, question: Question, response: Any) -> None:
+    def _done(self, question: TransactionCall, response: Any) -> None:
         request = question.request
         match question.step:
             case Step.INITIALIZE:

@@ -19,9 +19,9 @@ from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.clients.network import GROUP, Network
 from anabranch.clients.producer.accumulator import Accumulator
 from anabranch.clients.producer.sender import Sender
+from anabranch.clients.producer.transaction_calls import ADD_PARTITIONS_VERSION_MAX, TransactionCall
+from anabranch.clients.producer.transaction_errors import AbortableError, FatalError, Step, Verdict
 from anabranch.clients.producer.transaction_manager import State, TransactionManager
-from anabranch.clients.producer.transaction_questions import ADD_PARTITIONS_VERSION_MAX, Question
-from anabranch.clients.producer.transaction_verdicts import AbortableError, FatalError, Step, Verdict
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -62,7 +62,7 @@ class TransactionTask:
         """Take the transactional id over. Raises KafkaError when its coordinator refuses it, or cannot be found."""
         self._sender.on_enlisting = self.wake
         self._task = self._loop.create_task(self._run(), name="producer transactions")
-        self._task.add_done_callback(lambda task: self._tell())
+        self._task.add_done_callback(lambda task: self._notify())
         self._transactions.initialize()
         await self._until(self._ready, "no producer id")
 
@@ -122,7 +122,7 @@ class TransactionTask:
     def wake(self) -> None:
         """Look again at what is to be asked and what is waited for, because something has changed."""
         self._news.set()
-        self._tell()
+        self._notify()
 
     # the task
 
@@ -130,7 +130,7 @@ class TransactionTask:
         while True:
             self._news.clear()
             question = self._transactions.next(settled=not self._accumulator.outstanding)
-            self._tell()
+            self._notify()
             if question is None:
                 await self._news.wait()
                 continue
@@ -141,7 +141,7 @@ class TransactionTask:
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
 
-    async def _ask(self, question: Question) -> float:
+    async def _ask(self, question: TransactionCall) -> float:
         """Ask once. Returns for how many seconds to wait before the next question."""
         try:
             node_id = await self._network.coordinator(question.key, key_type=question.key_type)
@@ -168,7 +168,7 @@ class TransactionTask:
             return CONCURRENT_RETRY_S
         return self._backoff_s() if verdict in (Verdict.LATER, Verdict.UNCERTAIN, Verdict.MOVED) else 0
 
-    async def _call(self, node_id: int, question: Question) -> Any:
+    async def _call(self, node_id: int, question: TransactionCall) -> Any:
         connection = await self._network.connection(node_id, channel=GROUP)
         version = connection.version_for(type(question.request))
         if question.step is Step.ADD_PARTITIONS:
@@ -206,7 +206,7 @@ class TransactionTask:
             text = f"{otherwise}: no answer within {self._max_block_ms} ms"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text) from None
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         waiting, self._waiting = self._waiting, []
         for turn in waiting:
             if not turn.done():

@@ -20,7 +20,7 @@ from anabranch.clients.consumer.consumer import Consumer
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.clients.producer.producer import Producer
 from anabranch.clients.producer.queues import RecordMetadata
-from anabranch.clients.producer.transaction_verdicts import AbortableError, FatalError
+from anabranch.clients.producer.transaction_errors import AbortableError, FatalError
 from anabranch.clients.streams import state_handover
 from anabranch.clients.streams.changelog import MARK_HEADERS, Marks, arrived_mark, changelog_topic, departed_mark
 from anabranch.clients.streams.internal_topic_manager import InternalTopicManager

@@ -48,7 +48,7 @@ class Departures:
                 found.append(Departure(task, lineage, opened))
         return found
 
-    def witness(self, view: ConsumerView, tasks: Collection[Task]) -> set[TaskId]:
+    def observe(self, view: ConsumerView, tasks: Collection[Task]) -> set[TaskId]:
         """A task, if there is one, whose offset can be committed once more, so that the group is asked to agree."""
         for task in tasks:
             if _complete(task) and any(view.position(one) >= 0 for one in self._inputs.present(view, task)):
@@ -59,7 +59,7 @@ class Departures:
         """The segment that a task's input is in; a removed partition's last one, if its task may be finished now."""
         if task.id not in self._removed:
             return self._inputs.read_to(view, task) if self._inputs.present(view, task) else None
-        agreeable = self._removed.member(view) is not None and self.witness(view, tasks)
+        agreeable = self._removed.member(view) is not None and self.observe(view, tasks)
         return self._removed.read_to(view, task.id) if agreeable else None
 
 

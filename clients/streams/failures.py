@@ -61,7 +61,7 @@ class Failures:
             if undecodable
             else ("processing_handler", self._processing_handler, "processed")
         )
-        text = f"{place_of(record)} cannot be {step}: {said(cause)}"
+        text = f"{place_of(record)} cannot be {step}: {error_text(cause)}"
         if handler == FAIL:
             if not undecodable:
                 log.error("%s", text, exc_info=cause)  # where in the application's code it was raised
@@ -79,7 +79,7 @@ def place_of(record: ConsumerRecord) -> str:
     return f"{record.topic}-{record.partition} at offset {record.offset}, key {key},"
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Say in one line what an exception says."""
     return " ".join(f"{type(error).__name__}: {error}".split())
 
@@ -87,7 +87,7 @@ def said(error: BaseException) -> str:
 def headers_of(record: ConsumerRecord, error: Exception) -> Headers:
     """The headers, all text, that KIP-1034 has a record carry which was put aside."""
     facts = {
-        "exception": said(error),
+        "exception": error_text(error),
         "message": str(error),
         "stacktrace": "".join(traceback.format_exception(error)),
         "topic": record.topic,

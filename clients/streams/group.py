@@ -37,7 +37,7 @@ LAG_MAX: Final = 2**63 - 1
 log = logging.getLogger(__name__)
 
 
-class Process:
+class StreamsProcess:
     """One process of the application: its members, which are its threads, and the tasks that they had."""
 
     def __init__(self, process_id: bytes, info: SubscriptionInfo) -> None:
@@ -93,7 +93,7 @@ class Group:
     def __init__(self, members: Sequence[MemberView], latest_version: int = LATEST_VERSION) -> None:
         """Raises DecodeError for a member whose subscription makes no sense."""
         self._latest_version = latest_version
-        self.processes: dict[bytes, Process] = {}
+        self.processes: dict[bytes, StreamsProcess] = {}
         self.version = self.commonly_supported_version = latest_version
         self.shutdown_requested = False
         self.owned: set[TopicPartition] = set()
@@ -122,7 +122,7 @@ class Group:
             info = _unread(info)
         process_id = info.process_id
         if process_id not in self.processes:
-            self.processes[process_id] = Process(process_id, info)
+            self.processes[process_id] = StreamsProcess(process_id, info)
         self.processes[process_id].add(member, info)
         if twice := self.owned.intersection(member.owned):
             log.warning("%s says that it owns what another member has: %s", member.member_id, sorted(twice))

@@ -22,11 +22,11 @@ from anabranch.clients.streams.assignment_info import (
     encode_assignment_info,
     write_hosts,
 )
-from anabranch.clients.streams.group import Group, Process, end_sums_of
+from anabranch.clients.streams.group import Group, StreamsProcess, end_sums_of
 from anabranch.clients.streams.sticky_task_assignor import assign_as_before, assign_sticky
 from anabranch.clients.streams.task_assignor import AssignorConfig, Client, Placement, TaskAssignor, Tasks
 from anabranch.clients.streams.task_id import TaskId
-from anabranch.clients.streams.threads import Shares, Threads
+from anabranch.clients.streams.threads import Threads, ThreadShares
 from anabranch.protocol.streams_protocol import LATEST_VERSION, NO_REBALANCE_MS
 from anabranch.protocol.topic_partition import TopicPartition
 from anabranch.protocol.values import value
@@ -126,7 +126,7 @@ class _Writer:
         self.members: dict[str, MemberAssignment] = {}
         self.waiting: list[str] = []
 
-    def write(self, process: Process, client: Client, asks_at_ms: int | None) -> None:
+    def write(self, process: StreamsProcess, client: Client, asks_at_ms: int | None) -> None:
         """Everything for the members of one process, of whom one is to ask for another look."""
         active, standby = self._shared_out(process, client)
         for member_id in sorted(process.sums_by_member):
@@ -147,7 +147,7 @@ class _Writer:
                 next_rebalance_ms, asks_at_ms = asks_at_ms, None
             self.members[member_id] = self._encoded(partitions, copies, next_rebalance_ms)
 
-    def _shared_out(self, process: Process, client: Client) -> tuple[Shares, Shares]:
+    def _shared_out(self, process: StreamsProcess, client: Client) -> tuple[ThreadShares, ThreadShares]:
         """Active and standby tasks of each member."""
         placed = self._placement.active[process.process_id]
         threads = Threads(process.sums_by_member, process.had(client))
@@ -156,7 +156,7 @@ class _Writer:
         stateless = threads.share(placed - self._every.stateful, stateful=False)
         return {member: active[member] + stateless[member] for member in active}, standby
 
-    def _is_owned_elsewhere(self, task: TaskId, member_id: str, process: Process) -> bool:
+    def _is_owned_elsewhere(self, task: TaskId, member_id: str, process: StreamsProcess) -> bool:
         return any(
             partition in self._group.owned and process.owner.get(partition) != member_id
             for partition in self._tasks[task]

@@ -81,7 +81,7 @@ class Restorer:
 
     async def _aim(self) -> None:
         """Look up how far the tasks that are to run have to be restored."""
-        tasks = self._machine.aimless(self._consumer)
+        tasks = self._machine.is_without_target(self._consumer)
         if not tasks:
             return
         changelogs = {self._machine.changelog(task, name) for task in tasks for name in task.stores}

@@ -2,7 +2,7 @@
 
 The hierarchy is that of Kafka Streams (KIP-429, KIP-441):
 
-    Consumer -> GroupSession -> StreamsPartitionAssignor -> TaskAssignor
+    Consumer -> ClassicGroupSession -> StreamsPartitionAssignor -> TaskAssignor
 
 A client is a process, with as much capacity as it has threads; a thread is a member of the group. The partition
 assignor speaks the protocol, knows members and partitions, and shares out a client's tasks among its threads; a task

@@ -187,7 +187,7 @@ class TaskMachine:
         leaving = {departure.task.id for departure in departures}
         if any(task in self.removed for task in leaving):
             member = self.removed.member(view)
-            leaving |= self._departures.witness(view, self.tasks.values())
+            leaving |= self._departures.observe(view, self.tasks.values())
         tasks = [task for task in self.tasks.values() if task.state is State.RUNNING or task.id in leaving]
         offsets = self._progressed(view, tasks, leaving)
         self._committed_at = now
@@ -283,7 +283,7 @@ class TaskMachine:
             for name, store in task.stores.items()
         }
 
-    def aimless(self, view: ConsumerView) -> list[Task]:
+    def is_without_target(self, view: ConsumerView) -> list[Task]:
         """The tasks that are to run, and whose changelogs' ends may be looked up now: their positions are known, so
         everything that an earlier owner had begun is decided, and lies below these ends."""
         return [task for task in self.tasks.values() if self._is_aimless(view, task)]

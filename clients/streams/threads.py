@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from anabranch.clients.streams.task_id import TaskId
 
-Shares = dict[str, list[TaskId]]
+ThreadShares = dict[str, list[TaskId]]
 """Tasks by member."""
 
 
@@ -26,17 +26,17 @@ class Threads:
         """The stateful tasks that each member had, those with the least lag first."""
         self._load = dict.fromkeys(self._members, 0)
 
-    def share(self, tasks: Collection[TaskId], *, stateful: bool) -> Shares:
+    def share(self, tasks: Collection[TaskId], *, stateful: bool) -> ThreadShares:
         """Share out one kind of tasks; the counts of earlier rounds are taken into account."""
         least = (sum(self._load.values()) + len(tasks)) // len(self._members)
         left = dict.fromkeys(sorted(tasks))
-        shares: Shares = {member: [] for member in self._members}
+        shares: ThreadShares = {member: [] for member in self._members}
         refused = self._keep(shares, left, least) if stateful else {}
         self._fill(shares, left, least)
         self._top_up(shares, left, least, refused)
         return shares
 
-    def _keep(self, shares: Shares, left: dict[TaskId, None], least: int) -> dict[TaskId, str]:
+    def _keep(self, shares: ThreadShares, left: dict[TaskId, None], least: int) -> dict[TaskId, str]:
         """Give threads the tasks they had, up to the least number. Returns task -> thread for those beyond it."""
         refused: dict[TaskId, str] = {}
         for member in self._members:
@@ -49,7 +49,7 @@ class Threads:
                     refused[task] = member
         return refused
 
-    def _fill(self, shares: Shares, left: dict[TaskId, None], least: int) -> None:
+    def _fill(self, shares: ThreadShares, left: dict[TaskId, None], least: int) -> None:
         """Deal in turn to threads below the least."""
         waiting = deque(member for member in self._members if self._load[member] < least)
         while waiting:
@@ -58,7 +58,9 @@ class Threads:
             if self._load[member] < least:
                 waiting.append(member)
 
-    def _top_up(self, shares: Shares, left: dict[TaskId, None], least: int, refused: Mapping[TaskId, str]) -> None:
+    def _top_up(
+        self, shares: ThreadShares, left: dict[TaskId, None], least: int, refused: Mapping[TaskId, str]
+    ) -> None:
         """One more for threads that have just the least, as far as there is something left."""
         waiting = [member for member in self._members if self._load[member] == least]
         for task in sorted(refused):
@@ -69,7 +71,7 @@ class Threads:
             self._give(member, task, shares, left)
         assert not left, f"{len(left)} tasks are left over"
 
-    def _give(self, member: str, task: TaskId, shares: Shares, left: dict[TaskId, None]) -> None:
+    def _give(self, member: str, task: TaskId, shares: ThreadShares, left: dict[TaskId, None]) -> None:
         shares[member].append(task)
         del left[task]
         self._load[member] += 1

@@ -45,7 +45,7 @@ def path_of(pattern: ResourcePattern) -> str:
     return f"{parent_of(pattern.resource_type, pattern.pattern_type)}/{pattern.name}"
 
 
-def is_possible(name: str) -> bool:
+def is_valid_name(name: str) -> bool:
     """Whether a znode may have this name; ZooKeeper refuses what cannot be seen and what Java writes as two units."""
     return name not in ("", ".", "..") and not _IMPOSSIBLE.search(name)
 

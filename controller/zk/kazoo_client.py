@@ -31,7 +31,7 @@ kazoo_log: Final = logging.getLogger("kazoo.client")
 kazoo_log.addFilter(WithoutContents())
 
 
-class PostTo:
+class PostingQueue:
     """Stands in for kazoo's completion queue: what is put there is called on the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -48,7 +48,7 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
-        self.completion_queue = PostTo(loop)
+        self.completion_queue = PostingQueue(loop)
 
     @property
     def running(self) -> bool:

@@ -207,19 +207,19 @@ class KazooSession:
     async def _warn_of_open_znodes(self) -> None:
         """Say so if this cluster was begun without owners: what it made then stays everybody's."""
         with contextlib.suppress(zk.NoNode, zk.NoAuth):
-            acl, _ = await self._ask("", self._client.get_acls_async, self._real(paths.BROKER_IDS))
+            acl, _ = await self._ask("", self._client.get_acls_async, self._full_path(paths.BROKER_IDS))
             if acl == OPEN_ACL_UNSAFE:
                 log.warning(
                     "znodes made before zookeeper.set.acl=true stay open to everybody who reaches ZooKeeper: "
                     "%s is one of them",
-                    self._real(paths.BROKER_IDS),
+                    self._full_path(paths.BROKER_IDS),
                 )
 
     # ---------------------------------------------------------------------------------------------- requests
 
     async def get(self, path: str, watch: WatchCallback | None = None) -> tuple[bytes, Stat]:
         """See ZkSession."""
-        data, stat = await self._ask(path, self._client.get_async, self._real(path), self._watcher(watch))
+        data, stat = await self._ask(path, self._client.get_async, self._full_path(path), self._watcher(watch))
         return data or b"", stat_of(stat)
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
@@ -229,7 +229,7 @@ class KazooSession:
         if self._multi_reads_lost >= MULTI_READS_LOST_MAX:
             return list(await asyncio.gather(*(self._get_if_there(path) for path in paths)))
         try:
-            found = await self._ask("", self._multi_read_async, [self._real(path) for path in paths])
+            found = await self._ask("", self._multi_read_async, [self._full_path(path) for path in paths])
         except zk.ConnectionLoss:
             self._multi_reads_lost += 1
             raise
@@ -256,12 +256,12 @@ class KazooSession:
 
     async def children(self, path: str, watch: WatchCallback | None = None) -> list[str]:
         """See ZkSession."""
-        names = await self._ask(path, self._client.get_children_async, self._real(path), self._watcher(watch))
+        names = await self._ask(path, self._client.get_children_async, self._full_path(path), self._watcher(watch))
         return sorted(names)
 
     async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
         """See ZkSession."""
-        stat = await self._ask(path, self._client.exists_async, self._real(path), self._watcher(watch))
+        stat = await self._ask(path, self._client.exists_async, self._full_path(path), self._watcher(watch))
         return None if stat is None else stat_of(stat)
 
     async def create(
@@ -302,9 +302,9 @@ class KazooSession:
     async def _create(self, path: str, data: bytes, **how: bool) -> tuple[str, Stat]:
         ask = self._client.create_async
         created, stat = await self._ask(
-            path, ask, self._real(path), data, acl=self._acl(path), include_data=True, **how
+            path, ask, self._full_path(path), data, acl=self._acl(path), include_data=True, **how
         )
-        return self._shown(created), stat_of(stat)
+        return self._visible_path(created), stat_of(stat)
 
     def _acl(self, path: str) -> list[ACL]:
         return ACLS[access_to(path, secured=self._secured)]
@@ -312,11 +312,11 @@ class KazooSession:
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
         """See ZkSession."""
         check_write(Set(path, data), self._root)
-        return stat_of(await self._ask(path, self._client.set_async, self._real(path), data, version))
+        return stat_of(await self._ask(path, self._client.set_async, self._full_path(path), data, version))
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         """See ZkSession."""
-        await self._ask(path, self._client.delete_async, self._real(path), version)
+        await self._ask(path, self._client.delete_async, self._full_path(path), version)
 
     async def multi(self, ops: Sequence[Op]) -> list[str | Stat | None]:
         """See ZkSession."""
@@ -326,13 +326,13 @@ class KazooSession:
             match op:
                 case Create():
                     acl = self._acl(op.path)
-                    request.create(self._real(op.path), op.data, acl, op.ephemeral, op.sequence)
+                    request.create(self._full_path(op.path), op.data, acl, op.ephemeral, op.sequence)
                 case Set():
-                    request.set_data(self._real(op.path), op.data, op.version)
+                    request.set_data(self._full_path(op.path), op.data, op.version)
                 case Delete():
-                    request.delete(self._real(op.path), op.version)
+                    request.delete(self._full_path(op.path), op.version)
                 case Check():
-                    request.check(self._real(op.path), op.version)
+                    request.check(self._full_path(op.path), op.version)
                 case _:
                     assert_never(op)
         answers = await self._ask("", request.commit_async)
@@ -342,7 +342,7 @@ class KazooSession:
     def _answer(self, answer: object) -> str | Stat | None:
         if isinstance(answer, ZnodeStat):
             return stat_of(answer)
-        return self._shown(answer) if isinstance(answer, str) else None
+        return self._visible_path(answer) if isinstance(answer, str) else None
 
     async def _ask(self, path: str, call: Callable[..., Any], *args: object, **kwargs: object) -> Any:
         """Make one asynchronous call. Completions run on the loop; their waiter may have been cancelled."""
@@ -378,17 +378,17 @@ class KazooSession:
         if self._over is not None:
             return
         if state == KazooState.SUSPENDED:
-            self._tell(SessionEvent.SUSPENDED)
+            self._notify(SessionEvent.SUSPENDED)
         elif state == KazooState.LOST:
             self._over = SessionEvent.EXPIRED
-            self._tell(SessionEvent.EXPIRED)
+            self._notify(SessionEvent.EXPIRED)
         elif self._opened.done():
-            self._tell(SessionEvent.CONNECTED)
+            self._notify(SessionEvent.CONNECTED)
         elif credentials is not None:
             self._id = credentials[0]
             self._opened.set_result(None)
 
-    def _tell(self, event: SessionEvent) -> None:
+    def _notify(self, event: SessionEvent) -> None:
         log.info("%r: %s", self, event.value)
         for callback in self._listeners:
             callback(event)
@@ -396,7 +396,7 @@ class KazooSession:
     def deliver(self, callback: WatchCallback, event: WatchedEvent) -> None:
         """Hand a watch's event to its callback, unless the session was closed."""
         if self._over is not SessionEvent.CLOSED:
-            path = None if event.path is None else self._shown(event.path)
+            path = None if event.path is None else self._visible_path(event.path)
             callback(WatchEvent(path, WATCH_KINDS[event.type]))
 
     def _watcher(self, callback: WatchCallback | None) -> Watcher | None:
@@ -409,7 +409,7 @@ class KazooSession:
         expired, self._over = self._over is not None, SessionEvent.CLOSED
         await self._loop.run_in_executor(None, self._stop)
         if not expired:
-            self._tell(SessionEvent.CLOSED)
+            self._notify(SessionEvent.CLOSED)
 
     def _stop(self) -> None:
         """Runs in an executor, because it joins the connection thread."""
@@ -418,10 +418,10 @@ class KazooSession:
 
     # ---------------------------------------------------------------------------------------------- chroot
 
-    def _real(self, path: str) -> str:
+    def _full_path(self, path: str) -> str:
         return self._root if path == "/" and self._root else self._root + path
 
-    def _shown(self, path: str) -> str:
+    def _visible_path(self, path: str) -> str:
         return path.removeprefix(self._root) or "/"
 
 

@@ -104,11 +104,11 @@ class MemoryZooKeeper:
 
     def freeze(self, session: MemorySession) -> None:
         """The client's process stands still: it says nothing, and the session expires if that lasts."""
-        session.stand_still()
+        session.stall()
 
     def thaw(self, session: MemorySession) -> None:
         """The client's process goes on, as if nothing had been, or learns that it has taken too long."""
-        session.go_on()
+        session.unstall()
 
     def holds(self, session: MemorySession) -> bool:
         """Whether the server still counts the session as alive."""
@@ -118,7 +118,7 @@ class MemoryZooKeeper:
         """Forget the session: drop its watches and delete its ephemerals in one transaction."""
         if self._sessions.pop(session.session_id, None) is None:
             return
-        session.miss(self.drop_watches(session))
+        session.drop_answers(self.drop_watches(session))
         doomed = self.tree.owned_by(session.session_id)
         if doomed:
             self.write(partial(self.tree.perform, session.session_id, [Delete(path) for path in doomed]))
@@ -344,16 +344,16 @@ class MemorySession:
         for _ in self._sent:
             self._loop.call_soon(self._serve, context=self._context)
 
-    def stand_still(self) -> None:
+    def stall(self) -> None:
         """Nothing is heard of the client any more."""
         if self.link is Link.CONNECTED and self._expiry is None:
             self._expiry = self._loop.call_later(self._timeout_ms / 1000, self._server.end_session, self)
 
-    def miss(self, watches: Sequence[WatchCallback]) -> None:
+    def drop_answers(self, watches: Sequence[WatchCallback]) -> None:
         """The session is over; a client that stands still hears of its watches when it goes on."""
         self._missed += watches
 
-    def go_on(self) -> None:
+    def unstall(self) -> None:
         """The client is there again; if its session is over, it learns so as everybody does."""
         if self.link is not Link.CONNECTED:
             return

@@ -21,31 +21,31 @@ if TYPE_CHECKING:
     from anabranch.clients.producer.partitioner import ClusterView, Partitioner, StickyPartitioner
     from anabranch.clients.producer.producer import Producer
     from anabranch.clients.producer.queues import RecordMetadata
-    from anabranch.clients.producer.transaction_verdicts import AbortableError, FatalError, ProducerFenced
+    from anabranch.clients.producer.transaction_errors import AbortableError, FatalError, ProducerFenced
     from anabranch.clients.streams.config import StreamsConfig
     from anabranch.clients.streams.streams import Streams
     from anabranch.clients.streams.topology import Topology
-    from anabranch.cluster import Cluster
+    from anabranch.cluster.in_process import Cluster
     from anabranch.protocol.errors import ErrorCode, KafkaError
     from anabranch.protocol.topic_partition import TopicPartition
 
 _HOMES = {
-    "AbortableError": "clients.producer.transaction_verdicts",
+    "AbortableError": "clients.producer.transaction_errors",
     "Admin": "clients.admin",
-    "Cluster": "cluster",
+    "Cluster": "cluster.in_process",
     "ClusterView": "clients.producer.partitioner",
     "Consumer": "clients.consumer.consumer",
     "ConsumerGroupMetadata": "clients.group_metadata",
     "ConsumerMetrics": "clients.consumer.metrics",
     "ConsumerRecord": "clients.consumer.delivery",
     "ErrorCode": "protocol.errors",
-    "FatalError": "clients.producer.transaction_verdicts",
+    "FatalError": "clients.producer.transaction_errors",
     "KafkaError": "protocol.errors",
     "NewTopic": "clients.admin",
     "PartitionKeyRebalanceListener": "clients.consumer.listener",
     "Partitioner": "clients.producer.partitioner",
     "Producer": "clients.producer.producer",
-    "ProducerFenced": "clients.producer.transaction_verdicts",
+    "ProducerFenced": "clients.producer.transaction_errors",
     "ProducerMetrics": "clients.producer.metrics",
     "RecordMetadata": "clients.producer.queues",
     "StickyPartitioner": "clients.producer.partitioner",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.audit import written
+from anabranch.audit import delivery_log
 from anabranch.chaos.ledger import Ledger
 from benchmarks.stock_groups import Course, line, play
 
@@ -60,5 +60,5 @@ def test_they_keep_it_while_the_topic_grows_and_a_member_dies(tmp_path: Path) ->
 
 
 def test_the_audit_reads_these_lines() -> None:
-    (one,) = written.deliveries([written.Lines("file", [line("k", 7, 3, 91, "r0")])])
+    (one,) = delivery_log.deliveries([delivery_log.Lines("file", [line("k", 7, 3, 91, "r0")])])
     assert (one.key, one.sequence, one.partition, one.offset, one.member) == (b"k", 7, 3, 91, "r0")

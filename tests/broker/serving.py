@@ -9,17 +9,17 @@ import random
 import struct
 from collections.abc import AsyncIterator, Callable
 
-from anabranch.broker.attachment import Attachment
-from anabranch.broker.config import BrokerSettings
-from anabranch.broker.controller_link import ControllerLink
-from anabranch.broker.dispatch import HANDLERS, Dispatcher, Handler
-from anabranch.broker.dynamic_config import DynamicConfig
-from anabranch.broker.metadata_cache import MetadataCache
-from anabranch.broker.producer_ids import Claim, ProducerIds
-from anabranch.broker.response_memory import ResponseMemory
-from anabranch.broker.server import Server
-from anabranch.broker.services import Services
-from anabranch.broker.topic_configs import TopicConfigs
+from anabranch.broker.config.broker_settings import BrokerSettings
+from anabranch.broker.config.dynamic_config import DynamicConfig
+from anabranch.broker.dispatch.dispatcher import HANDLERS, Dispatcher, Handler
+from anabranch.broker.dispatch.services import Services
+from anabranch.broker.membership.cluster_membership import ClusterMembership
+from anabranch.broker.membership.controller_link import ControllerLink
+from anabranch.broker.membership.producer_ids import Claim, ProducerIds
+from anabranch.broker.metadata.metadata_cache import MetadataCache
+from anabranch.broker.metadata.topic_configs import TopicConfigs
+from anabranch.broker.network.server import Server
+from anabranch.broker.quotas.response_memory import ResponseMemory
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.controller.zk.producer_id_blocks import claim_block
 from anabranch.controller.zk.session import ZkSession
@@ -47,7 +47,7 @@ async def lone_services(settings: BrokerSettings = SETTINGS, zookeeper: MemoryZo
         topic_configs=TopicConfigs(settings, lambda: session),
         controller_link=ControllerLink(lambda: session, client_id="test", request_timeout_ms=1000),
         producer_ids=ProducerIds(claims(session, settings.node_id)),
-        attachment=Attachment(session),
+        membership=ClusterMembership(session),
         clock_ms=lambda: 0,
         rng=random.Random(0),
         response_memory=ResponseMemory.of(settings),

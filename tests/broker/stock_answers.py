@@ -17,14 +17,14 @@ from typing import Any, Final
 from anabranch.clients.admin import Admin, NewTopic
 from anabranch.clients.connection import Connection
 from anabranch.clients.producer.producer import Producer
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.api_versions import ApiVersionsRequest
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.registry import api_of
-from tests.broker.personas.golden import _ask
+from tests.broker.profiles.golden import _ask
 from tests.protocol.messages import as_sent
 
 FILE: Final = Path(__file__).parent / "stock_answers.json"

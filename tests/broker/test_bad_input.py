@@ -26,8 +26,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from anabranch.broker.api import version_range
-from anabranch.broker.dispatch import HANDLERS, Served
+from anabranch.broker.dispatch.dispatcher import HANDLERS, HandlerRow
+from anabranch.broker.dispatch.request_context import version_range
 from anabranch.protocol import codec
 from anabranch.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -165,7 +165,7 @@ def attack(victim: Victim, raw: bytes) -> None:
             pass
 
 
-def header(row: Served, version: int) -> bytes:
+def header(row: HandlerRow, version: int) -> bytes:
     """The head of a request."""
     api = row.api
     if api.request_header_version(version) == 0:
@@ -176,7 +176,18 @@ def header(row: Served, version: int) -> bytes:
 @pytest.fixture(scope="module")
 def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
     log_path = tmp_path_factory.mktemp("victim") / "log"
-    command = [sys.executable, "-m", "anabranch.main", "up", "--brokers", "1", "--port", "0", "--log-level", "warning"]
+    command = [
+        sys.executable,
+        "-m",
+        "anabranch.cli.main",
+        "up",
+        "--brokers",
+        "1",
+        "--port",
+        "0",
+        "--log-level",
+        "warning",
+    ]
     command += ["--config", "socket.request.max.bytes=1048576"]
     with log_path.open("w") as log, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
         assert process.stdout is not None

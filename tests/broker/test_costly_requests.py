@@ -22,11 +22,11 @@ from typing import Any
 
 import pytest
 
-from anabranch.broker.api import version_range
-from anabranch.broker.app import Node
-from anabranch.broker.connection import BrokerConnection
-from anabranch.broker.dispatch import HANDLERS, Served
-from anabranch.cluster import Cluster
+from anabranch.broker.dispatch.dispatcher import HANDLERS, HandlerRow
+from anabranch.broker.dispatch.request_context import version_range
+from anabranch.broker.network.connection import BrokerConnection
+from anabranch.broker.node.app import Node
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol import codec
 from anabranch.protocol.connection import ClientConnection, decode_request
 from anabranch.protocol.errors import DecodeError
@@ -61,7 +61,7 @@ PATIENCE_S = 300
 class Case:
     """One array of one API."""
 
-    row: Served
+    row: HandlerRow
     path: Path
 
     @property

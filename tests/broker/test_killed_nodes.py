@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from anabranch import Admin, Consumer, NewTopic, Producer
-from anabranch.processes import ProcessCluster
+from anabranch.cluster.processes import ProcessCluster
 
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 PARTITIONS = 3

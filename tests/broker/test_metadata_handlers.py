@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
-from anabranch.broker.api import RequestContext
-from anabranch.broker.config import BrokerSettings
+from anabranch.broker.administration.mutation_charge import MutationCharge
+from anabranch.broker.authorization.peer import UNKNOWN_PEER
+from anabranch.broker.config.broker_settings import BrokerSettings
+from anabranch.broker.dispatch.request_context import RequestContext
+from anabranch.broker.dispatch.services import Services
 from anabranch.broker.handlers import metadata as metadata_module
 from anabranch.broker.handlers.describe_cluster import describe_cluster
 from anabranch.broker.handlers.describe_configs import describe_configs
@@ -18,12 +21,9 @@ from anabranch.broker.handlers.init_producer_id import init_producer_id
 from anabranch.broker.handlers.metadata import metadata
 from anabranch.broker.handlers.partition_leader_epochs_for_partitions import epochs_of
 from anabranch.broker.handlers.update_metadata import update_metadata
-from anabranch.broker.metadata_cache import BrokerImage, ClusterImage, PartitionImage, TopicImage
-from anabranch.broker.mutation_quotas import MUTATIONS
-from anabranch.broker.mutation_spending import Spending
-from anabranch.broker.peer import NOBODY
-from anabranch.broker.quotas import DEFAULT
-from anabranch.broker.services import Services
+from anabranch.broker.metadata.metadata_cache import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from anabranch.broker.quotas.client_quotas import DEFAULT
+from anabranch.broker.quotas.controller_mutation_quotas import MUTATIONS
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.protocol import codec
 from anabranch.protocol.apis.describe_cluster import DescribeClusterRequest
@@ -34,8 +34,8 @@ from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTop
 from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.hashing import partition_of_group
+from tests.broker.node.test_assembly import assembled
 from tests.broker.serving import lone_services
-from tests.broker.test_assembly import assembled
 
 ID = bytes([7]) * 16
 
@@ -90,7 +90,7 @@ async def ask(handler: Callable[..., Any], request: Any, version: int, image: Cl
 
 
 def context(services: Services, version: int) -> RequestContext:
-    return RequestContext(services, version, "test", NOBODY)
+    return RequestContext(services, version, "test", UNKNOWN_PEER)
 
 
 def names(*topics: str) -> MetadataRequest:
@@ -162,7 +162,7 @@ async def test_automatic_creation_is_charged_to_the_quota_of_the_client() -> Non
     services.throttling.quotas.set_limits((None, DEFAULT), {MUTATIONS: 1.0})
     services.metadata.image = ClusterImage(brokers=IMAGE.brokers, controller_id=2)
     ctx = context(services, 12)
-    Spending(ctx, strict=False).spend(1_000)
+    MutationCharge(ctx, strict=False).spend(1_000)
     response = await metadata(ctx, names("a", "b"))
     assert response.throttle_time_ms > 900_000
     assert [row.error_code for row in response.topics] == [ErrorCode.LEADER_NOT_AVAILABLE] * 2

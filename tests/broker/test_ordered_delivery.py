@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from anabranch import Admin, Consumer, NewTopic, Producer
-from anabranch.broker.config_requests import SET, TOPIC
+from anabranch.broker.administration.config_alterations import SET, TOPIC
 from anabranch.clients.metadata import Topic
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.controller.zk import paths, znodes
 from anabranch.protocol.errors import ErrorCode
 from tests.broker.handlers.test_alter_configs import alter, one, resource

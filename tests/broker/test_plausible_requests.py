@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from anabranch.broker.dispatch import HANDLERS
+from anabranch.broker.dispatch.dispatcher import HANDLERS
 from anabranch.clients.admin import Admin, NewTopic
 from anabranch.clients.connection import Connection
 from anabranch.clients.consumer.consumer import Consumer
 from anabranch.clients.producer.producer import Producer
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from anabranch.protocol.apis.produce import ProduceRequest
 from tests.broker.plausible import Plausible

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from anabranch import Admin, Consumer, NewTopic, Producer
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 pytestmark = pytest.mark.timeout(60)

@@ -11,7 +11,7 @@ import asyncio
 import pytest
 
 from anabranch import Admin, Consumer, NewTopic, Producer
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.topic_partition import TopicPartition
 
 TOPIC = "t"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.controller.zk.kazoo_session import open_kazoo
 from anabranch.controller.zk.session import ZkSession
 from anabranch.protocol.errors import ErrorCode
-from tests.anabranch.test_cluster import active_controller, create, describe, fetch, leader, produce
+from tests.anabranch.cluster.test_in_process import active_controller, create, describe, fetch, leader, produce
 from tests.controller.test_sessions import expire
 
 pytestmark = pytest.mark.timeout(60)

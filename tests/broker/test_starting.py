@@ -17,13 +17,13 @@ from typing import TypeVar
 
 import pytest
 
-from anabranch.broker.app import Node
-from anabranch.broker.registration import DuplicateBroker
+from anabranch.broker.membership.registration import DuplicateBroker
+from anabranch.broker.node.app import Node
 from anabranch.broker.storage.memory_files import MemoryFiles
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
+from anabranch.cluster.zookeeper import LocalZooKeeper
 from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
 from anabranch.controller.zk.session import NoServerListens
-from anabranch.zookeeper import LocalZooKeeper
 from tests.broker.test_sessions import Ensemble
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ def at_home(zookeeper: MemoryZooKeeper, node: Node) -> bool:
 async def test_a_start_survives_the_loss_of_its_session_at_any_moment(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anabranch.broker.app.RENEWAL_PAUSE_S", 0.001)
+    monkeypatch.setattr("anabranch.broker.node.app.RENEWAL_PAUSE_S", 0.001)
 
     async def start(failing: int) -> Unsteady:
         cluster = Cluster(1, seed=failing)
@@ -113,7 +113,7 @@ async def test_a_start_waits_for_a_zookeeper_that_stalls() -> None:
             if "ZooKeeper stalls" in record.getMessage():
                 stalls.set()
 
-    log = logging.getLogger("anabranch.broker.app")
+    log = logging.getLogger("anabranch.broker.node.app")
     log.addHandler(heard := Heard())
     zookeeper = LocalZooKeeper()
     await zookeeper.start()

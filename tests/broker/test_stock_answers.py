@@ -6,12 +6,12 @@ import json
 
 from anabranch.clients.connection import Connection
 from anabranch.clients.group_admin import describe_group
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.describe_groups import DescribeGroupsRequest
 from anabranch.protocol.apis.metadata import MetadataRequest
 from tests.broker import stock_answers
+from tests.broker.coordinators.groups.test_group_gates import orders
 from tests.broker.coordinators.stock_members import GROUP, StockMember
-from tests.broker.coordinators.test_group_gates import orders
 from tests.protocol.messages import own_tags
 
 

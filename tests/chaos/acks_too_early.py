@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from anabranch.broker.replication.purgatory import DelayedProduce, Purgatory
 from anabranch.broker.replication.replica_fetcher import Fetcher
-from anabranch.broker.replication.waiting import ReplicationWait, WaitingRooms
-from anabranch.main import main
+from anabranch.cli.main import main
 from anabranch.protocol.errors import ErrorCode
 
 LATE_S: Final = 0.7
@@ -26,7 +26,7 @@ async def fetch_late(fetcher: Fetcher) -> None:
 
 
 async def no_wait(
-    rooms: WaitingRooms, waits: Sequence[ReplicationWait], timeout_ms: float, *, settling: bool = False
+    rooms: Purgatory, waits: Sequence[DelayedProduce], timeout_ms: float, *, settling: bool = False
 ) -> None:
     """Everything is replicated as soon as it is asked about."""
     for wait in waits:
@@ -35,5 +35,5 @@ async def no_wait(
 
 if __name__ == "__main__":
     Fetcher._fetch_once = fetch_late  # type: ignore[method-assign]
-    WaitingRooms.wait_replicated = no_wait  # type: ignore[method-assign,assignment]
+    Purgatory.wait_replicated = no_wait  # type: ignore[method-assign,assignment]
     main()

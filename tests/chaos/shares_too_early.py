@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from anabranch.broker.coordinators.shares.share_coordinator import ShareCoordinator
-from anabranch.main import main
+from anabranch.broker.coordinators.share_partitions.share_coordinator import ShareCoordinator
+from anabranch.cli.main import main
 
 
 async def write(coordinator: ShareCoordinator, key: Any, **change: Any) -> None:

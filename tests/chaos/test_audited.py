@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+from anabranch.chaos.audit_companion import moments
 from anabranch.chaos.audited import AuditCompanion, Comparison
-from anabranch.chaos.companion import moments
 from anabranch.chaos.faults import FAULTS, Fired
 from anabranch.clients.clock import wall_clock_ms
 

@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.chaos.control import Control
 from anabranch.chaos.proxy import Proxy
-from anabranch.door import Refused
+from anabranch.cluster.control_socket import OrderRefused
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def test_a_fault_begins_and_ends_by_its_number(control: Control) -> None:
     ("order", "error", "says"),
     [
         ({"do": "begin", "kind": "melt", "source": "1", "target": "2"}, ValueError, "kind is one of"),
-        ({"do": "begin", "kind": "cut", "source": "9", "target": "2"}, Refused, "no link passes here .* '9'"),
-        ({"do": "reset", "target": "3"}, Refused, "no link passes here .* '3'"),
+        ({"do": "begin", "kind": "cut", "source": "9", "target": "2"}, OrderRefused, "no link passes here .* '9'"),
+        ({"do": "reset", "target": "3"}, OrderRefused, "no link passes here .* '3'"),
         ({"do": "dance"}, ValueError, "cannot dance"),
     ],
 )

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.chaos.marathon import Course, marathon, report
+from anabranch.chaos.marathon import MarathonPlan, marathon, report
 
 log = logging.getLogger(__name__)
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
 
 
-OF_COMMITS = ("anabranch.clients.consumer.starting_positions", "anabranch.clients.consumer.group_session")
+OF_COMMITS = ("anabranch.clients.consumer.starting_positions", "anabranch.clients.consumer.classic_group_session")
 
 
 def coordinators_said(nodes: Path) -> Iterator[str]:
@@ -31,7 +31,9 @@ async def test_every_record_comes_once_and_in_order_whoever_is_killed(
 ) -> None:
     for name in OF_COMMITS:
         caplog.set_level(logging.DEBUG, name)
-    outcome = await marathon(Course(records=200_000, resizes=12, faults=8, seed=253), say=log.info, directory=tmp_path)
+    outcome = await marathon(
+        MarathonPlan(records=200_000, resizes=12, faults=8, seed=253), say=log.info, directory=tmp_path
+    )
     told = "\n".join(itertools.chain(report(outcome), () if outcome.good else coordinators_said(tmp_path / "nodes")))
     assert outcome.good, told
     assert outcome.ledger.delivered == outcome.acknowledged == 200_000, told
@@ -44,6 +46,6 @@ async def test_readers_without_gates_are_noticed() -> None:
     Method: nobody reads before everything is stored, over growth and merging. A key's records lie in a partition, then
     in its child, then in the first again: whichever of the two is handed out first, without gates it is out of order.
     """
-    course = Course(records=40_000, resizes=4, faults=0, seed=250, gates=False, head_start=40_000)
+    course = MarathonPlan(records=40_000, resizes=4, faults=0, seed=250, gates=False, head_start=40_000)
     outcome = await marathon(course, say=log.info)
     assert outcome.ledger.found, "\n".join(report(outcome))

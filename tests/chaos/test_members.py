@@ -57,7 +57,7 @@ def test_in_order_and_all_of_it_is_good(tmp_path: Path) -> None:
     one = group(tmp_path, row(0, 0, 0), row(1, 0, 1), row(0, 0, 0), row(1, 0, 1), row(2, 3, 0))
     assert one.missing(SENDS) == []
     assert list(one.judge(SENDS)) == []
-    assert one.told() == "g: 3 records, 2 handed out again, 0 members killed, 0 ended by themselves"
+    assert one.summary() == "g: 3 records, 2 handed out again, 0 members killed, 0 ended by themselves"
 
 
 def test_a_child_before_its_parent_is_noticed(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_the_order_of_a_key_is_promised_until_the_topic_shrinks(tmp_path: Path) 
     one = group(tmp_path, row(1, 0, 1), row(0, 1, 0), row(2, 0, 2))
     one.look()
     assert list(one.judge(SENDS, {"k/0", "k/1", "k/2"})) == [] and one.unordered == 1
-    assert one.told().endswith(", 1 out of the order of their key behind a merge")
+    assert one.summary().endswith(", 1 out of the order of their key behind a merge")
     assert list(one.judge(SENDS, {"k/1", "k/2"})) == [] and one.unordered == 1
     assert list(one.judge(SENDS, {"k/2"})) == ["g: B1 key-order: k/0 at orders-1@0 was first delivered after k/1"]
     assert one.unordered == 0

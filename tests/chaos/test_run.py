@@ -16,11 +16,11 @@ from anabranch.chaos.history import Send
 from anabranch.chaos.run import ChaosRun, Plan, chaos, report
 from anabranch.chaos.scene import Scene
 from anabranch.clients.group_admin import commit_offsets
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.topic_partition import TopicPartition
 from tests.broker.coordinators import stock_members
+from tests.broker.coordinators.groups.test_group_gates import EACH, orders
 from tests.broker.coordinators.stock_members import StockMember
-from tests.broker.coordinators.test_group_gates import EACH, orders
 
 log = logging.getLogger(__name__)
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]

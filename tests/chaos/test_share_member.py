@@ -15,10 +15,10 @@ import pytest
 
 from anabranch import Admin, NewTopic, Producer
 from anabranch.chaos.share_member import ShareMember, begin_at_earliest
-from anabranch.chaos.share_session import Saying, SharedRecord, Verdict
-from anabranch.cluster import Cluster
+from anabranch.chaos.share_session import Acknowledgement, SharedRecord, Verdict
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.errors import KafkaError
-from tests.broker.coordinators.shares.sharing import TOPIC, send, sharing
+from tests.broker.coordinators.share_partitions.sharing import TOPIC, send, sharing
 
 GROUP = "g"
 
@@ -62,10 +62,12 @@ async def said(
     """What became of what was said, by offset."""
     outcome: dict[int, bool | None] = {}
 
-    def sayings() -> list[Saying]:
-        return [Saying(one, verdict, lambda holds, one=one: outcome.update({one.offset: holds})) for one in records]  # type: ignore[misc]
+    def sayings() -> list[Acknowledgement]:
+        return [
+            Acknowledgement(one, verdict, lambda holds, one=one: outcome.update({one.offset: holds})) for one in records
+        ]  # type: ignore[misc]
 
-    await member.say(sayings(), later=later)
+    await member.acknowledge(sayings(), later=later)
     return outcome
 
 
@@ -154,10 +156,10 @@ async def test_a_leader_that_is_dead_keeps_nothing_back_that_others_hand_out() -
                 assert [one.session.node for one in await member.poll(1, 0)] == [living]
             outcome: dict[int, bool | None] = {}
             sayings = [
-                Saying(held[node], Verdict.ACCEPT, lambda holds, node=node: outcome.update({node: holds}))  # type: ignore[misc]
+                Acknowledgement(held[node], Verdict.ACCEPT, lambda holds, node=node: outcome.update({node: holds}))  # type: ignore[misc]
                 for node in (dead, living)
             ]
-            await member.say(sayings)
+            await member.acknowledge(sayings)
             assert outcome == {dead: False, living: True}
 
 

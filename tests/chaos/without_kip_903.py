@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from anabranch.broker.replication.follower import Follower
 from anabranch.broker.replication.partition import Partition
+from anabranch.cli.main import main
 from anabranch.controller import alter_partition
 from anabranch.controller.state import ClusterState
-from anabranch.main import main
 from anabranch.protocol.apis.alter_partition import PartitionData
 
 

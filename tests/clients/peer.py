@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from anabranch.protocol.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from anabranch.protocol.codec import Request
+from anabranch.protocol.codec import DecodedRequest
 from anabranch.protocol.connection import ServerConnection
 from anabranch.protocol.registry import APIS
 
@@ -26,7 +26,7 @@ class Peer:
     """One listening server. `seen` collects the requests in the order of their arrival."""
 
     port: int = 0
-    seen: list[Request] = field(default_factory=list)
+    seen: list[DecodedRequest] = field(default_factory=list)
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -85,7 +85,7 @@ async def serve(answer: Answer, served: dict[int, tuple[int, int]] | None = None
         await asyncio.sleep(0)
 
 
-async def _answer(request: Request, answer: Answer, versions: dict[int, tuple[int, int]]) -> Any:
+async def _answer(request: DecodedRequest, answer: Answer, versions: dict[int, tuple[int, int]]) -> Any:
     if request.body is None:
         return None
     if isinstance(request.body, ApiVersionsRequest):

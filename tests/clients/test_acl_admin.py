@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anabranch import Admin
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.acls import MATCH, Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 from anabranch.protocol.acls import ResourcePattern as Pattern
 from anabranch.protocol.errors import ErrorCode, KafkaError

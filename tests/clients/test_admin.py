@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from anabranch import Admin, NewTopic
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from anabranch.protocol.apis.metadata import (
     MetadataRequest,

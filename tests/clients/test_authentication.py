@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from anabranch.clients.authentication import NotAuthenticated, log_in
+from anabranch.clients.authentication import AuthenticationFailed, log_in
 from anabranch.clients.connection import Connection
 from anabranch.clients.security import Security
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from anabranch.protocol.apis.sasl_handshake import SaslHandshakeResponse
@@ -57,7 +57,7 @@ async def test_the_answer_says_when_to_log_in_again() -> None:
     ],
 )
 async def test_a_refusal_says_why(answers: Any, says: str) -> None:
-    with pytest.raises(NotAuthenticated, match=says):
+    with pytest.raises(AuthenticationFailed, match=says):
         await told(*answers)
 
 
@@ -97,7 +97,7 @@ async def test_who_is_not_let_in_again_loses_the_connection(
         connection = await Connection.open(*cluster.address(1), client_id="test", security=PLAIN)
         assert connection._login is not None
         connection._login.cancel()
-        monkeypatch.setattr("anabranch.broker.security.gate.REAUTHENTICATION_PAUSE_MS", 0)
+        monkeypatch.setattr("anabranch.broker.authentication.sasl_authenticator.REAUTHENTICATION_PAUSE_MS", 0)
         task = asyncio.ensure_future(connection._log_in_again(Security(None, "PLAIN", "alice", "changed")))
         await asyncio.sleep(0)
         held = connection.send(MetadataRequest(topics=[]))

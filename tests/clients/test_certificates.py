@@ -6,9 +6,9 @@ import ssl
 
 import pytest
 
-from anabranch.clients.certificates import Authority, distinguished_name, pkcs12_identity, pkcs12_trusted
+from anabranch.clients.certificates import CertificateAuthority, distinguished_name, pkcs12_identity, pkcs12_trusted
 
-AUTHORITY = Authority()
+AUTHORITY = CertificateAuthority()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from anabranch import Admin, Consumer, NewTopic, Producer
 from anabranch.clients.clock import follow_loop_ms, wall_clock_ms
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 
 
 def test_it_is_the_time_of_day() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from anabranch import Admin, NewTopic
 from anabranch.clients.config_admin import ALL_BROKERS
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.clients.test_admin import cluster_and_admin
 

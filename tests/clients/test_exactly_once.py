@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from anabranch import AbortableError, Admin, Consumer, NewTopic, Producer, ProducerFenced
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 

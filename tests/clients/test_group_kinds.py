@@ -14,16 +14,16 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from anabranch import Admin, Cluster, Consumer, NewTopic, Producer
+from anabranch.cli.main import cli
 from anabranch.clients.group_admin import commit_offsets
 from anabranch.control import state
+from anabranch.dashboard.collectors.shared_standings import shared_standings
 from anabranch.dashboard.feed import Feed
-from anabranch.dashboard.sights.shared_standings import shared_standings
-from anabranch.main import cli
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.topic_partition import TopicPartition
 from tests.anabranch.dashboard.test_feed import Page
-from tests.anabranch.test_draining import joining
-from tests.broker.coordinators.shares.sharing import ACCEPT, Member, members
+from tests.anabranch.inspect.test_draining import joining
+from tests.broker.coordinators.share_partitions.sharing import ACCEPT, Member, members
 from tests.broker.serving import until
 
 RECORDS = 10

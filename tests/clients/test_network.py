@@ -271,15 +271,15 @@ async def test_a_wait_for_a_topic_that_ends_says_what_was_the_matter() -> None:
         brokers.topic_error, brokers.leader = ErrorCode.NONE, 7
         with pytest.raises(TimeoutError, match="t is not as it is waited for"):
             await network.wait_for_topic("t", lambda metadata: False, timeout_ms=40)
-        assert network.obstacle("t", 0) == "node 7, the leader of t-0, is not there"
+        assert network.error_for("t", 0) == "node 7, the leader of t-0, is not there"
         brokers.leader = 2
         await network.refresh()
-        assert network.obstacle("t", 0) == ""
+        assert network.error_for("t", 0) == ""
         brokers.peers[3], brokers.leader = Peer(port=1), 3
         await network.refresh()
         with pytest.raises(ConnectionError):
             await network.call(3, heartbeat())
-        assert network.obstacle("t", 0).startswith("node 3 cannot be reached: ")
+        assert network.error_for("t", 0).startswith("node 3 cannot be reached: ")
 
 
 async def test_what_refused_one_call_does_not_refuse_the_next() -> None:

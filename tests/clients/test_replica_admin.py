@@ -8,7 +8,7 @@ import pytest
 
 from anabranch import Admin, NewTopic, Producer, TopicPartition
 from anabranch.broker.storage.memory_files import MemoryFiles
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.clients.test_admin import cluster_and_admin
 

@@ -6,11 +6,11 @@ import hashlib
 
 import pytest
 
-from anabranch.broker.scram import Upsertion, credential
-from anabranch.broker.security.exchange import Refused
-from anabranch.broker.security.oauthbearer import BadToken, Bearer, OAuthBearerServer
-from anabranch.broker.security.plain import PlainServer
-from anabranch.broker.security.scram_server import Credential, ScramServer
+from anabranch.broker.authentication.oauthbearer import BadToken, Bearer, OAuthBearerServer
+from anabranch.broker.authentication.plain import PlainServer
+from anabranch.broker.authentication.sasl_exchange import SaslRefused
+from anabranch.broker.authentication.scram_server import Credential, ScramServer
+from anabranch.broker.credentials.scram_store import Upsertion, credential
 from anabranch.clients.sasl import DIGESTS, ITERATIONS_MAX, OAuthBearerLogin, PlainLogin, ScramLogin
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
@@ -41,7 +41,7 @@ def test_client_and_broker_believe_each_other_only_with_the_same_password(mechan
         final = client.step(server.step(client.first(), 0).answer)
         assert final is not None
         if password == "planted":
-            with pytest.raises(Refused):
+            with pytest.raises(SaslRefused):
                 server.step(final, 0)
         else:
             last = server.step(final, 0)
@@ -96,7 +96,7 @@ def test_a_token_is_shown_and_given_up_when_it_is_bad() -> None:
     server, client = OAuthBearerServer(read), OAuthBearerLogin("bad")
     gives_up = client.step(server.step(client.first(), 0).answer)
     assert gives_up is not None
-    with pytest.raises(Refused, match="a bad token"):
+    with pytest.raises(SaslRefused, match="a bad token"):
         server.step(gives_up, 0)
 
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from anabranch import Consumer, Producer
-from anabranch.broker.coordinators.background import Alarm
-from anabranch.broker.replication.waiting import WaitingRooms
+from anabranch.broker.coordinators.runtime.coordinator_tasks import CoordinatorTimer
+from anabranch.broker.replication.purgatory import Purgatory
 from anabranch.clients.admin import Admin, NewTopic
 from anabranch.clients.connection import Connection
 from anabranch.clients.timer import Timer
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.clients.peer import serve
 
@@ -63,13 +63,15 @@ async def test_a_later_deadline_after_a_near_one() -> None:
         assert isinstance(far_one, HeartbeatResponse | ConnectionError)
         await connection.close()
 
-    rooms = WaitingRooms()
-    await asyncio.gather(*(rooms.park(rooms.fetches, (), ms, lambda _: False) for ms in (NEAR_S * 1000, 0, 20, 5)))
+    rooms = Purgatory()
+    await asyncio.gather(*(rooms.wait(rooms.fetches, (), ms, lambda _: False) for ms in (NEAR_S * 1000, 0, 20, 5)))
     rooms.close()
 
     rung: asyncio.Queue[str] = asyncio.Queue()
     clock = asyncio.get_running_loop().time
-    alarm: Alarm[str] = Alarm(lambda: int(clock() * 1000), lambda key, at_ms: rung.put_nowait(key))
+    alarm: CoordinatorTimer[str] = CoordinatorTimer(
+        lambda: int(clock() * 1000), lambda key, at_ms: rung.put_nowait(key)
+    )
     alarm.start()
     for key in ("a", "b"):
         alarm.set(key, int(clock() * 1000))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from anabranch import Admin
-from anabranch.cluster import Cluster
-from tests.broker.test_tokens import ALICE, LISTENER, PROPERTIES
+from anabranch.cluster.in_process import Cluster
+from tests.broker.credentials.test_delegation_tokens import ALICE, LISTENER, PROPERTIES
 
 
 async def test_tokens_come_and_go() -> None:

@@ -14,10 +14,10 @@ from threading import Thread
 import pytest
 
 from anabranch import Admin
-from anabranch.clients.authentication import NotAuthenticated
+from anabranch.clients.authentication import AuthenticationFailed
 from anabranch.clients.security_config import security_of
 from anabranch.clients.token_endpoint import TokenEndpoint
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from tests.secured import issuer as issuers
 from tests.secured.certificates import OAUTH_MODULE
 
@@ -57,7 +57,7 @@ async def test_an_issuer_is_asked_once_in_the_life_of_a_token(tmp_path: Path) ->
             assert len(endpoint.asked) == begun + 1
             assert endpoint.asked[-1] == {"grant_type": "client_credentials", "scope": "kafka"}
             wrong = security_of(asking(endpoint.url, "alice", "planted wrongly"))
-            with pytest.raises(NotAuthenticated, match="gives no token: 401") as refused:
+            with pytest.raises(AuthenticationFailed, match="gives no token: 401") as refused:
                 await Admin(cluster.bootstrap_servers, security=wrong).start()
             assert "planted" not in str(refused.value) and "planted" not in repr(wrong)
 
@@ -92,14 +92,14 @@ def answering(status: int, content: bytes, seen: list[str] | None = None) -> Ite
     ],
 )
 def test_an_answer_without_a_token_is_refused(content: bytes) -> None:
-    with answering(200, content) as url, pytest.raises(NotAuthenticated, match="answers with"):
+    with answering(200, content) as url, pytest.raises(AuthenticationFailed, match="answers with"):
         TokenEndpoint(url, "alice", "secret")()
 
 
 def test_an_issuer_that_fails_is_asked_again_by_whoever_connects_again() -> None:
     with answering(503, b"") as url, pytest.raises(ConnectionError, match="answers 503") as failed:
         TokenEndpoint(url, "alice", "secret")()
-    assert not isinstance(failed.value, NotAuthenticated)
+    assert not isinstance(failed.value, AuthenticationFailed)
 
 
 @pytest.mark.parametrize(("told", "asked"), [(b"", 2), (b', "expires_in": 600', 1)])

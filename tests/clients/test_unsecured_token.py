@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.broker.security.oauthbearer import BadToken, Bearer, OAuthBearerServer
-from anabranch.broker.security.unsecured_tokens import UnsecuredTokens
+from anabranch.broker.authentication.oauthbearer import BadToken, Bearer, OAuthBearerServer
+from anabranch.broker.authentication.unsecured_tokens import UnsecuredTokens
 from anabranch.clients.sasl import OAuthBearerLogin
 from anabranch.clients.unsecured_token import unsecured_token
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import pytest
 
 from anabranch import Admin, ErrorCode, KafkaError
-from anabranch.clients.authentication import NotAuthenticated
+from anabranch.clients.authentication import AuthenticationFailed
 from anabranch.clients.connection import Connection
 from anabranch.clients.security import Security
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from tests.broker.serving import until
 from tests.secured.certificates import plain_users
 
@@ -26,7 +26,7 @@ async def logs_in(cluster: Cluster, node_id: int, mechanism: str, password: str)
     security = Security(None, mechanism, "al=ice,", password)
     try:
         connection = await Connection.open(*cluster.address(node_id), client_id="t", security=security)
-    except NotAuthenticated:
+    except AuthenticationFailed:
         return False
     await connection.close()
     return True

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from anabranch.clients.connection import Connection
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from anabranch.protocol.errors import ErrorCode
 from tests.broker.replication.replica_cluster import until
@@ -28,16 +28,16 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 Scenario = Callable[["World"], Awaitable[Any]]
 
 UNDERSTOOD: Final[Mapping[ErrorCode, frozenset[str]]] = {
-    ErrorCode.INVALID_FETCH_SIZE: frozenset({"broker/coordinators/replicated_journal.py"}),
+    ErrorCode.INVALID_FETCH_SIZE: frozenset({"broker/coordinators/runtime/journal.py"}),
     ErrorCode.NETWORK_EXCEPTION: frozenset(
         {
-            "broker/coordinators/group_transactions.py",
+            "broker/coordinators/groups/group_transactions.py",
             "broker/handlers/transactional_batches.py",
-            "broker/replication/verification.py",
+            "broker/replication/transaction_verification.py",
         }
     ),
     ErrorCode.NEW_LEADER_ELECTED: frozenset({"broker/replication/isr_change.py"}),
-    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: frozenset({"broker/coordinators/transaction_markers.py"}),
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: frozenset({"broker/coordinators/transactions/transaction_markers.py"}),
 }
 
 

@@ -52,7 +52,7 @@ def ask(
     )
     epoch = world.brokers[broker].epoch if broker_epoch is None else broker_epoch
     request = AlterPartitionRequest(broker_id=broker, broker_epoch=epoch, topics=[topic])
-    term.happen(events.AlterPartitionAsked(77, request))
+    term.happen(events.AlterPartitionRequested(77, request))
     return term.replies.pop(77)
 
 

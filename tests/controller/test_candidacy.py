@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from anabranch.controller.candidacy import Candidacy, Deposed, fenced
+from anabranch.controller.candidacy import Candidacy, NoLongerController, fenced
 from anabranch.controller.settings import ControllerSettings
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
@@ -62,7 +62,7 @@ async def test_a_write_of_a_term_that_is_over_changes_nothing() -> None:
     await one.delete(paths.CONTROLLER)
     new = await candidate(two, 2).elect()
     assert new is not None
-    with pytest.raises(Deposed):
+    with pytest.raises(NoLongerController):
         await fenced(one, old, [Create("/x", b"")])
     assert await two.exists("/x") is None
     assert await fenced(two, new, [Create("/x", b"")]) == ["/x"]

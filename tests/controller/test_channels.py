@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from anabranch.controller.channels import Channels
-from anabranch.controller.events import Answered
+from anabranch.controller.channels import ControllerChannelManager
+from anabranch.controller.events import ResponseReceived
 from anabranch.controller.model import Broker, Endpoint
 from anabranch.controller.settings import ControllerSettings
 from anabranch.controller.zk.memory import MemoryZooKeeper
@@ -22,8 +22,8 @@ def message(number: int) -> UpdateMetadataRequest:
 
 async def test_in_order_through_broken_connections_and_time_outs() -> None:
     broker = await FakeBroker(1, await MemoryZooKeeper().connect()).start()
-    answers: asyncio.Queue[Answered] = asyncio.Queue()
-    channels = Channels(SETTINGS, answers.put_nowait)
+    answers: asyncio.Queue[ResponseReceived] = asyncio.Queue()
+    channels = ControllerChannelManager(SETTINGS, answers.put_nowait)
     endpoint = Endpoint("PLAINTEXT", "127.0.0.1", broker.port)
     channels.open(Broker(1, broker.epoch, (endpoint,)))
     for number in range(6):
@@ -47,7 +47,7 @@ async def test_in_order_through_broken_connections_and_time_outs() -> None:
 async def test_a_request_for_an_earlier_life_is_dropped() -> None:
     broker = await FakeBroker(1, await MemoryZooKeeper().connect()).start()
     answers: asyncio.Queue[Any] = asyncio.Queue()
-    channels = Channels(SETTINGS, answers.put_nowait)
+    channels = ControllerChannelManager(SETTINGS, answers.put_nowait)
     channels.open(Broker(1, 50, (Endpoint("PLAINTEXT", "127.0.0.1", broker.port),)))
     channels.send(1, 49, message(1))
     channels.send(2, 50, message(2))
@@ -60,7 +60,7 @@ async def test_a_request_for_an_earlier_life_is_dropped() -> None:
 
 async def test_closing_drops_what_waits_for_a_broker_that_nobody_can_reach() -> None:
     answers: asyncio.Queue[Any] = asyncio.Queue()
-    channels = Channels(SETTINGS, answers.put_nowait)
+    channels = ControllerChannelManager(SETTINGS, answers.put_nowait)
     channels.open(Broker(1, 1, (Endpoint("PLAINTEXT", "127.0.0.1", 1),)))
     channels.open(Broker(2, 1, ()))
     channels.send(1, 1, message(1))

@@ -125,7 +125,7 @@ def test_that_records_may_be_lost_stands_until_a_leader_deals_with_it() -> None:
 def test_there_are_two_kinds_of_election() -> None:
     _, term = started()
     request = ElectLeadersRequest(election_type=7, topic_partitions=None)
-    assert term.ask(lambda token: events.ElectionAsked(token, request)).error_code == 42
+    assert term.ask(lambda token: events.ElectionRequested(token, request)).error_code == 42
 
 
 @pytest.mark.parametrize("unclean", [False, True])

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from anabranch.controller.candidacy import Candidacy, Deposed
+from anabranch.controller.candidacy import Candidacy, NoLongerController
 from anabranch.controller.fenced_writes import FencedWrites
 from anabranch.controller.settings import ControllerSettings
 from anabranch.controller.zk import paths, znodes
@@ -50,7 +50,7 @@ async def test_nobody_need_listen() -> None:
 async def test_a_term_that_is_over_writes_nothing() -> None:
     session, writes, steps = await office()
     await session.set(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(9))
-    with pytest.raises(Deposed):
+    with pytest.raises(NoLongerController):
         await writes.commit("isr", [Create("/x", b"")])
     assert await session.exists("/x") is None and steps == []
 

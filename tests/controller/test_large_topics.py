@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from anabranch.broker.config_changes import change_config
+from anabranch.broker.config.config_changes import change_config
 from anabranch.controller import candidacy, partitions, reassignment, resize, topic_admin, topic_size
-from anabranch.controller.candidacy import Term, fenced
+from anabranch.controller.candidacy import ControllerTenure, fenced
 from anabranch.controller.effects import WritePartitions
 from anabranch.controller.model import LeaderAndIsr, Retired, TopicBody
 from anabranch.controller.zk import paths, znodes
@@ -199,9 +199,9 @@ async def test_a_request_that_is_lost_again_and_again_is_given_up(monkeypatch: p
     await session.create("/controller_epoch", b"1")
     sent = hang_up(monkeypatch, 500)
     with pytest.raises(TooLarge):
-        await fenced(session, Term(1, 0), [Create("/a", bytes(1000))])
+        await fenced(session, ControllerTenure(1, 0), [Create("/a", bytes(1000))])
     assert len(sent) == candidacy.LOSSES_MAX
-    await fenced(session, Term(1, 0), [Create("/a", b"")])
+    await fenced(session, ControllerTenure(1, 0), [Create("/a", b"")])
 
 
 async def test_states_go_one_by_one_where_the_server_takes_less(monkeypatch: pytest.MonkeyPatch) -> None:

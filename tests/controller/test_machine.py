@@ -30,7 +30,7 @@ def rejoin_isr(world: World, term: Term, index: int, isr: list[int]) -> Any:
     leader = committed.state.leader
     topic = TopicData(topic_id=b"t".ljust(16, b"."), partitions=[row])
     request = AlterPartitionRequest(broker_id=leader, broker_epoch=world.brokers[leader].epoch, topics=[topic])
-    term.happen(events.AlterPartitionAsked(9, request))
+    term.happen(events.AlterPartitionRequested(9, request))
     return term.replies.pop(9)
 
 
@@ -146,11 +146,11 @@ def test_an_answer_from_an_earlier_life_of_a_broker_counts_for_nothing() -> None
     world.silent.add(leader)
     assert term.resize("t", 6) is None
     request = [one for one in sent_to(world, leader) if isinstance(one, LeaderAndIsrRequest)][-1]
-    late = events.Answered(leader, old - 1, request, world._lead(leader, request))
+    late = events.ResponseReceived(leader, old - 1, request, world._lead(leader, request))
     term.happen(late)
     assert world.topics["t"].body.plan is not None
     term.happen(replace(late, broker_epoch=old))
-    held = [effect for effect in machine.step(term.state, events.Settle()) if isinstance(effect, effects.WriteTopic)]
+    held = [effect for effect in machine.step(term.state, events.Reconcile()) if isinstance(effect, effects.WriteTopic)]
     assert not held, "another phase waits for its own confirmations"
 
 

@@ -62,7 +62,7 @@ class Queues:
         request = self._waiting[broker].popleft()
         response = self.world._answer(broker, request)
         epoch = self.world.brokers[broker].epoch
-        self.term.happen(events.Answered(broker, epoch, request, response))
+        self.term.happen(events.ResponseReceived(broker, epoch, request, response))
         self.collect()
         return True
 

@@ -120,5 +120,5 @@ def test_birth_continues_the_epochs_of_an_earlier_incarnation() -> None:
     world, _ = started(partitions=2)
     topic = world.topics["t"]
     body = replace(topic.body, retired={1: Retired(7, 30, ((0, 0), (2, 7)))})
-    born = partitions.birth(replace(topic, body=body), 1, Elected(1, (1,)), 5)
+    born = partitions.initial_state(replace(topic, body=body), 1, Elected(1, (1,)), 5)
     assert (born.leader_epoch, born.gen_start[0]) == (8, (0, 0))

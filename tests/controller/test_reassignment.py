@@ -238,7 +238,7 @@ def test_a_partition_that_nobody_has_yet_is_simply_placed() -> None:
     term = Term(world).take_over()
     assert term.reassign({0: [1]}) == {0: 0}
     assert assignment(world) == ((1,), None, None)
-    term.happen(events.Settle())
+    term.happen(events.Reconcile())
     assert (world.state("t", 0).leader, world.state("t", 0).leader_epoch) == (1, 0)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from anabranch.controller import effects, resize
-from anabranch.controller.events import Answered, BrokersRead, Event, TimerFired
+from anabranch.controller.events import BrokersRead, Event, ResponseReceived, TimerFired
 from anabranch.controller.model import TopicPartition
 from anabranch.protocol.apis.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -65,7 +65,7 @@ class Marked(World):
                 self.marker = False
                 self.end += 1
 
-    def deliver(self, effect: effects.SendToBroker) -> Answered | None:
+    def deliver(self, effect: effects.SendToBroker) -> ResponseReceived | None:
         answered = super().deliver(effect)
         busy = isinstance(effect.request, StopReplicaRequest) and effect.broker_id in self.mute_stops
         return None if busy else answered

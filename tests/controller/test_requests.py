@@ -19,8 +19,8 @@ def test_one_request_of_each_kind_per_broker_in_kafkas_order() -> None:
     _, term = started(brokers=2, partitions=2, replication=2)
     batch = RequestBatch(term.state)
     batch.stop(T0, [1], delete=True)
-    batch.lead(T0)
-    batch.lead(T1)
+    batch.add_leadership(T0)
+    batch.add_leadership(T1)
     kinds = [(effect.broker_id, type(effect.request)) for effect in batch.flush()]  # type: ignore[union-attr]
     assert kinds == [
         (1, LeaderAndIsrRequest),

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from anabranch.controller import resize
-from anabranch.controller.events import PartitionsAsked, TimerFired
+from anabranch.controller.events import PartitionsRequested, TimerFired
 from anabranch.controller.model import TopicBody, TopicPartition
 from anabranch.protocol.apis.create_partitions import (
     CreatePartitionsAssignment,
@@ -169,7 +169,7 @@ def test_r4_no_parent_is_fenced_while_a_child_has_no_ready_leader() -> None:
     on_the_silent_one = [CreatePartitionsAssignment(broker_ids=[4]) for _ in range(2)]
     topic = CreatePartitionsTopic(name="t", count=6, assignments=on_the_silent_one)
     request = CreatePartitionsRequest(topics=[topic], timeout_ms=1000, validate_only=False)
-    term.happen(PartitionsAsked(1, request))
+    term.happen(PartitionsRequested(1, request))
     assert {index: state.generation for index, state in world.states_of("t").items()} == {
         **dict.fromkeys(range(4), 0),
         **dict.fromkeys((4, 5), 1),

@@ -10,7 +10,7 @@ import pytest
 from anabranch.controller import events
 from anabranch.controller.features import RESHARD, SAFE_DOWNGRADE
 from anabranch.controller.model import Features
-from anabranch.controller.resize_requests import may_be_shrink
+from anabranch.controller.resize_requests import is_shrink_request
 from anabranch.protocol.apis.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -23,7 +23,7 @@ from tests.controller.world import Term, World, broker, started
 
 def ask(term: Term, *topics: CreatePartitionsTopic, timeout_ms: int = 1000, validate_only: bool = False) -> Any:
     request = CreatePartitionsRequest(topics=list(topics), timeout_ms=timeout_ms, validate_only=validate_only)
-    term.happen(events.PartitionsAsked(5, request))
+    term.happen(events.PartitionsRequested(5, request))
     return term.replies.pop(5, None)
 
 
@@ -69,7 +69,7 @@ def test_r17_a_topic_is_resized_only_when_every_broker_fences_old_generations() 
     term.state.features = Features({RESHARD: 1}, 1)
     assert ask(term, wish(6)).results[0].error_code == 0
     back = FeatureUpdateKey(feature=RESHARD, max_version_level=0, upgrade_type=SAFE_DOWNGRADE)
-    term.happen(events.FeaturesAsked(7, UpdateFeaturesRequest(feature_updates=[back])))
+    term.happen(events.FeaturesRequested(7, UpdateFeaturesRequest(feature_updates=[back])))
     code, says = term.replies.pop(7)[RESHARD]
     assert code == ErrorCode.INVALID_REQUEST and "Topics have been resized" in says and ": t." in says
 
@@ -139,14 +139,14 @@ def test_requests_for_one_topic_wait_for_each_other() -> None:
 def test_what_turns_out_to_be_a_shrink_is_refused_when_its_turn_comes(barred: bool) -> None:
     world, term = started(partitions=4)
     held_up(world)
-    assert not may_be_shrink(term.state, wish(5, shrink=True))
-    assert may_be_shrink(term.state, wish(3, shrink=True)) and not may_be_shrink(term.state, wish(3))
+    assert not is_shrink_request(term.state, wish(5, shrink=True))
+    assert is_shrink_request(term.state, wish(3, shrink=True)) and not is_shrink_request(term.state, wish(3))
     assert term.resize("t", 6) is None
-    assert may_be_shrink(term.state, wish(5, shrink=True)), "more than now, and fewer than then"
-    assert not may_be_shrink(term.state, wish(5, "no such topic", shrink=True))
+    assert is_shrink_request(term.state, wish(5, shrink=True)), "more than now, and fewer than then"
+    assert not is_shrink_request(term.state, wish(5, "no such topic", shrink=True))
     request = CreatePartitionsRequest(topics=[wish(5, shrink=True)], timeout_ms=1000, validate_only=False)
     refusals = {"t": KafkaError(ErrorCode.POLICY_VIOLATION, "somebody reads it")} if barred else {}
-    term.happen(events.PartitionsAsked(5, request, refusals))
+    term.happen(events.PartitionsRequested(5, request, refusals))
     leader = world.state("t", 0).leader
     world.silent.clear()
     world.add_brokers(leader)
@@ -159,7 +159,7 @@ def test_what_turns_out_to_be_a_shrink_is_refused_when_its_turn_comes(barred: bo
 def test_who_may_not_shrink_may_grow() -> None:
     _, term = started(partitions=4)
     request = CreatePartitionsRequest(topics=[wish(5, shrink=True)], timeout_ms=1000, validate_only=False)
-    term.happen(events.PartitionsAsked(5, request, {"t": KafkaError(ErrorCode.POLICY_VIOLATION)}))
+    term.happen(events.PartitionsRequested(5, request, {"t": KafkaError(ErrorCode.POLICY_VIOLATION)}))
     assert term.replies[5].results[0].error_code == 0
 
 
@@ -187,7 +187,7 @@ def test_a_topic_that_is_deleted_meanwhile_refuses_those_who_wait() -> None:
     held_up(world)
     assert term.resize("t", 6) is None
     world.deletions.add("t")
-    term.happen(events.DeletionsRead(frozenset({"t"})), events.Settle())
+    term.happen(events.DeletionsRead(frozenset({"t"})), events.Reconcile())
     assert term.replies[1].results[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 

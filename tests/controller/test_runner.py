@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from anabranch.controller.candidacy import Deposed
+from anabranch.controller.candidacy import NoLongerController
 from anabranch.controller.controller import Controller
 from anabranch.controller.runner import Runner
 from anabranch.controller.zk import paths
@@ -129,7 +129,7 @@ async def test_a_controller_that_reads_the_work_of_a_later_one_is_deposed() -> N
         in_turn=lambda: False,
         in_touch=in_touch,
     )
-    with pytest.raises(Deposed, match="epoch 1 is at work"):
+    with pytest.raises(NoLongerController, match="epoch 1 is at work"):
         await late.run()
     await cluster.stop()
 

@@ -15,7 +15,7 @@ from tests.controller.world import Term, World, started
 def shut_down(world: World, term: Term, broker: int, epoch: int | None = None) -> Any:
     known = world.brokers[broker].epoch if broker in world.brokers else 0
     request = ControlledShutdownRequest(broker_id=broker, broker_epoch=known if epoch is None else epoch)
-    term.happen(events.ShutdownAsked(3, request))
+    term.happen(events.ShutdownRequested(3, request))
     return term.replies.pop(3)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anabranch.controller import events, machine
 from anabranch.controller.effects import Effect, SendToBroker, SetTimer
-from anabranch.controller.events import Answered, DeletionsRead, TimerFired
+from anabranch.controller.events import DeletionsRead, ResponseReceived, TimerFired
 from anabranch.protocol.apis.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrRequest,
@@ -104,7 +104,7 @@ def answer(world: World, term: Term, broker: int, request: LeaderAndIsrRequest |
     row = LeaderAndIsrPartitionError(partition_index=0, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
     topic = LeaderAndIsrTopicError(topic_id=world.topics["t"].body.topic_id, partition_errors=[row])
     response = LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=[topic])
-    term.happen(Answered(broker, world.brokers[broker].epoch, request or asked(world, broker), response))
+    term.happen(ResponseReceived(broker, world.brokers[broker].epoch, request or asked(world, broker), response))
 
 
 def refused(code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> tuple[Term, list[Effect]]:
@@ -123,6 +123,6 @@ def refused(code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> tuple[Term, list
         error_code=ErrorCode.NONE,
         topics=[LeaderAndIsrTopicError(topic_id=topic_id, partition_errors=[row])],
     )
-    decided = machine.step(state, Answered(2, state.brokers[2].epoch, request, response))
+    decided = machine.step(state, ResponseReceived(2, state.brokers[2].epoch, request, response))
     assert SetTimer(events.REMIND_TIMER, state.settings.remind_interval_ms) in decided
     return term, decided

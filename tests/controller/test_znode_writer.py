@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from anabranch.controller import topic_admin
-from anabranch.controller.candidacy import Candidacy, Deposed
+from anabranch.controller.candidacy import Candidacy, NoLongerController
 from anabranch.controller.effects import PartitionWrite, WritePartitions, WriteTopic
 from anabranch.controller.events import TopicWriteLost, TopicWritten
 from anabranch.controller.fenced_writes import FencedWrites
@@ -106,8 +106,8 @@ async def test_removing_a_topic_leaves_nothing_and_can_be_done_twice() -> None:
 async def test_a_term_that_is_over_writes_nothing() -> None:
     at = await desk()
     await at.session.set(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(9))
-    with pytest.raises(Deposed):
+    with pytest.raises(NoLongerController):
         await at.writer.partitions(WritePartitions((write(0, STATE, None),), "create"))
-    with pytest.raises(Deposed):
+    with pytest.raises(NoLongerController):
         await at.writer.remove_topic("t")
     assert await at.session.exists(paths.topic("t")) is not None

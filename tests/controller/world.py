@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from anabranch.broker.metadata_cache import ClusterImage, applied
+from anabranch.broker.metadata.metadata_cache import ClusterImage, applied
 from anabranch.controller import effects, events, machine
 from anabranch.controller.features import RESHARD
 from anabranch.controller.model import Broker, Endpoint, Features, LeaderAndIsr, Partition, Topic, TopicPartition
@@ -71,7 +71,7 @@ class World:
     silent: set[int] = field(default_factory=set)
     """Brokers that get requests and do not answer."""
     sent: list[tuple[int, Any]] = field(default_factory=list)
-    announced: list[effects.Announce] = field(default_factory=list)
+    announced: list[effects.PublishEvent] = field(default_factory=list)
 
     def add_brokers(self, *ids: int) -> None:
         for one in ids:
@@ -162,7 +162,7 @@ class World:
         self.deletions.discard(name)
         self.states = {one: state for one, state in self.states.items() if one.topic != name}
 
-    def deliver(self, effect: effects.SendToBroker) -> events.Answered | None:
+    def deliver(self, effect: effects.SendToBroker) -> events.ResponseReceived | None:
         receiver = self.brokers.get(effect.broker_id)
         if receiver is None or receiver.epoch != effect.broker_epoch:
             return None
@@ -170,7 +170,7 @@ class World:
         if effect.broker_id in self.silent:
             return None
         response = self._answer(effect.broker_id, effect.request)
-        return events.Answered(effect.broker_id, effect.broker_epoch, effect.request, response)
+        return events.ResponseReceived(effect.broker_id, effect.broker_epoch, effect.request, response)
 
     def _answer(self, broker_id: int, request: Any) -> Any:
         match request:
@@ -247,7 +247,7 @@ class Term:
         world = self.world
         snapshots = tuple(world.snapshot(name) for name in sorted(world.topics))
         deletions = frozenset(world.deletions)
-        self.happen(events.TakenOver(dict(world.brokers), snapshots, deletions, world.features))
+        self.happen(events.ControllerFailover(dict(world.brokers), snapshots, deletions, world.features))
         return self
 
     def happen(self, *happened: events.Event) -> None:
@@ -268,7 +268,7 @@ class Term:
         topic = CreatePartitionsTopic(name=name, count=count, assignments=None, allow_shrink=allow_shrink)
         request = CreatePartitionsRequest(topics=[topic], timeout_ms=timeout_ms, validate_only=False)
         self._token += 1
-        self.happen(events.PartitionsAsked(self._token, request))
+        self.happen(events.PartitionsRequested(self._token, request))
         reply = self.replies.get(self._token)
         return None if reply is None else reply.results[0]
 
@@ -276,7 +276,7 @@ class Term:
         """Ask for these replicas, None to cancel; {partition: error code}."""
         rows = [ReassignablePartition(partition_index=index, replicas=ids) for index, ids in moves.items()]
         request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=name, partitions=rows)])
-        response = self.ask(lambda token: events.ReassignmentAsked(token, request))
+        response = self.ask(lambda token: events.ReassignmentRequested(token, request))
         return {row.partition_index: row.error_code for row in response.responses[0].partitions}
 
     def moving(self, name: str = "t") -> dict[int, tuple[list[int], list[int], list[int]]]:
@@ -294,7 +294,7 @@ class Term:
         """Ask for elections; {partition: error code}."""
         asked = None if partitions is None else [TopicPartitions(topic=name, partitions=partitions)]
         request = ElectLeadersRequest(election_type=int(unclean), topic_partitions=asked)
-        response = self.ask(lambda token: events.ElectionAsked(token, request))
+        response = self.ask(lambda token: events.ElectionRequested(token, request))
         return {
             row.partition_id: row.error_code
             for topic in response.replica_election_results
@@ -320,7 +320,7 @@ class Term:
         )
         topic = TopicData(topic_id=self.world.topics[name].body.topic_id, partitions=[row])
         request = AlterPartitionRequest(broker_id=leader.id, broker_epoch=leader.epoch, topics=[topic])
-        self.ask(lambda token: events.AlterPartitionAsked(token, request))
+        self.ask(lambda token: events.AlterPartitionRequested(token, request))
 
     def ask(self, make_event: Callable[[int], events.Event]) -> Any:
         self._token += 1
@@ -358,11 +358,11 @@ class Term:
                     self._arrived.append(answer)
             case effects.Post():
                 return effect.event
-            case effects.Reply():
+            case effects.SendReply():
                 self.replies[effect.token] = effect.response
             case effects.SetTimer():
                 self.timers[effect.timer] = effect.delay_ms
-            case effects.Announce():
+            case effects.PublishEvent():
                 world.announced.append(effect)
         return None
 

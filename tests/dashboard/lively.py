@@ -17,8 +17,8 @@ from typing import Final
 from anabranch import Admin, Consumer, NewTopic, Producer
 from anabranch.clock.cluster_clock import ClusterClock
 from anabranch.clock.loop import ClockLoop
-from anabranch.cluster import Cluster
-from anabranch.control.endpoint import Address, ControlDoor
+from anabranch.cluster.in_process import Cluster
+from anabranch.control.endpoint import Address, ControlEndpoint
 from anabranch.faults.rule import Rule
 
 JOURNAL: Final = 500
@@ -92,7 +92,7 @@ async def lively(token: str) -> AsyncIterator[str]:
     """A cluster in which all of it is going on; where its control plane is."""
     clock = ClusterClock.new()
     assert clock is not None
-    cluster, door = Cluster(3, seed=2), ControlDoor(Address("127.0.0.1", 0), token, JOURNAL)
+    cluster, door = Cluster(3, seed=2), ControlEndpoint(Address("127.0.0.1", 0), token, JOURNAL)
     async with clock.running(cluster), door.open(cluster, clock):
         servers = cluster.bootstrap_servers
         async with Admin(servers) as admin, Producer(servers) as producer:

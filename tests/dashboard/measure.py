@@ -16,8 +16,8 @@ from typing import Any, Final
 from anabranch import Admin, Consumer, NewTopic, Producer
 from anabranch.clock.cluster_clock import ClusterClock
 from anabranch.clock.loop import ClockLoop
-from anabranch.cluster import Cluster
-from anabranch.control.endpoint import Address, ControlDoor
+from anabranch.cluster.in_process import Cluster
+from anabranch.control.endpoint import Address, ControlEndpoint
 from anabranch.dashboard.feed import Feed
 from tests.dashboard.chromium import Page, browser
 from tests.dashboard.lively import elsewhere
@@ -64,7 +64,7 @@ async def run() -> None:
             SPENT.write_text(f"{spent[0]} {spent[1]} {time.process_time()}")
 
     Feed.look = timed  # type: ignore[method-assign]
-    cluster, door = Cluster(3), ControlDoor(Address("127.0.0.1", 0), "")
+    cluster, door = Cluster(3), ControlEndpoint(Address("127.0.0.1", 0), "")
     async with clock.running(cluster), door.open(cluster, clock):
         servers = cluster.bootstrap_servers
         async with Admin(servers) as admin, Producer(servers) as producer, contextlib.AsyncExitStack() as stack:

@@ -27,7 +27,7 @@ def go_on(page: Page, steps: int) -> int:
 
 
 def test_six_stories(browser: Page) -> None:
-    up = ("-m", "anabranch.main", "up", "--port", "0", "--control", "127.0.0.1:0")
+    up = ("-m", "anabranch.cli.main", "up", "--port", "0", "--control", "127.0.0.1:0")
     with elsewhere(*up) as url:
         page = browser.at(url)
         page.open("tour")

@@ -71,7 +71,7 @@ def test_the_past_is_shown_and_left(page: Page, lively: str) -> None:
 
 
 def test_an_empty_cluster_a_token_and_a_lost_connection(browser: Page) -> None:
-    up = ("-m", "anabranch.main", "up", "--brokers", "1", "--port", "0", "--control", "127.0.0.1:0")
+    up = ("-m", "anabranch.cli.main", "up", "--brokers", "1", "--port", "0", "--control", "127.0.0.1:0")
     with elsewhere(*up, "--control-token", "secret") as url:
         page = browser.at(url)
         page.driver.get(url)

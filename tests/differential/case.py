@@ -18,10 +18,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from anabranch.broker.api import version_range
-from anabranch.broker.personas.persona import persona
+from anabranch.broker.dispatch.request_context import version_range
+from anabranch.broker.profiles.profile import profile_for
 from anabranch.clients.connection import Connection
-from anabranch.journal.comparable import FREE, FREE_IN_KAFKA_4, UNORDERED_IN_KAFKA_4, Namer, plain
+from anabranch.journal.comparison import FREE, FREE_IN_KAFKA_4, UNORDERED_IN_KAFKA_4, Namer, plain
 from anabranch.protocol.apis.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -90,7 +90,7 @@ CASES: Final[list[Case]] = []
 
 def accepted(kafka: str, api: str) -> tuple[int, int]:
     """The versions of an API that a Kafka takes; none of them: (0, -1)."""
-    shown = persona(kafka)
+    shown = profile_for(kafka)
     if api not in shown.ranges:
         return 0, -1
     first, last = version_range(shown.ranges[api])

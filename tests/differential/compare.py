@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from anabranch.journal.comparable import unequal
+from anabranch.journal.comparison import unequal
 from tests.differential.case import Answer
 
 

@@ -16,7 +16,7 @@ import struct
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
-from anabranch.journal.comparable import Namer, plain
+from anabranch.journal.comparison import Namer, plain
 from anabranch.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from anabranch.protocol.apis.sasl_handshake import SaslHandshakeRequest
 from anabranch.protocol.connection import ClientConnection, decode_response

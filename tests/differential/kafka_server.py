@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from anabranch.lifetime import Startable
-from anabranch.processes import free_ports, known_brokers
+from anabranch.cluster.processes import free_ports, known_brokers
+from anabranch.cluster.zookeeper import LocalZooKeeper, die_with_parent
+from anabranch.runtime.startable import Startable
 from anabranch.spark_jobs import java
-from anabranch.zookeeper import LocalZooKeeper, dying_with_us
 
 VARIABLE: Final = "ANABRANCH_KAFKA_JARS"
 READY_TIMEOUT_S: Final = 60.0
@@ -126,7 +126,7 @@ class KafkaCluster(Startable):
         options = [*self._jvm_options, f"-Dlog4j.configuration=file:{logging}"]
         with (directory / f"broker-{node_id}.log").open("ab") as output:
             self._processes[node_id] = await asyncio.create_subprocess_exec(
-                *(*dying_with_us(), java.find().command, *options, "-cp", f"{jars}/*", "kafka.Kafka", str(config)),
+                *(*die_with_parent(), java.find().command, *options, "-cp", f"{jars}/*", "kafka.Kafka", str(config)),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

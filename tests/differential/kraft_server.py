@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from anabranch.lifetime import Startable
-from anabranch.processes import free_ports, known_brokers
+from anabranch.cluster.processes import free_ports, known_brokers
+from anabranch.cluster.zookeeper import die_with_parent
+from anabranch.runtime.startable import Startable
 from anabranch.spark_jobs import java
-from anabranch.zookeeper import dying_with_us
 from tests.differential import telemetry_receiver
 from tests.differential.kafka_server import JVM_OPTIONS, READY_TIMEOUT_S
 
@@ -113,7 +113,7 @@ class KraftCluster(Startable):
             if await formatting.wait():
                 raise RuntimeError(f"Kafka cannot be formatted:\n{self._log_path(node_id).read_text()[-3000:]}")
             self._processes[node_id] = await asyncio.create_subprocess_exec(
-                *dying_with_us(),
+                *die_with_parent(),
                 *program,
                 "kafka.Kafka",
                 str(config),

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Final
 
 import tests.differential.corpus  # noqa: F401  # fills CASES
-from anabranch.broker.config import BrokerSettings, property_name
-from anabranch.processes import ProcessCluster
+from anabranch.broker.config.broker_settings import BrokerSettings, property_name
+from anabranch.cluster.processes import ProcessCluster
 from tests.differential import telemetry_receiver
 from tests.differential.case import CASES, Answer, Case
 from tests.differential.compare import Comparison, compare

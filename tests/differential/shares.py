@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from anabranch.broker.support import COMPARED, COMPARED_WITH_KAFKA_4
+from anabranch.broker.node.support import COMPARED, COMPARED_WITH_KAFKA_4
 from tests.differential.compare import Comparison
 from tests.differential.known import known_differences
 

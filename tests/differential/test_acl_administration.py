@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from anabranch.cluster import Cluster
-from anabranch.journal.comparable import unequal
+from anabranch.cluster.in_process import Cluster
+from anabranch.journal.comparison import unequal
 from anabranch.protocol.apis.create_acls import AclCreation, CreateAclsRequest
 from anabranch.protocol.apis.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from anabranch.protocol.apis.describe_acls import DescribeAclsRequest

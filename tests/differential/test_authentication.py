@@ -19,12 +19,12 @@ from typing import Any, Final
 import pytest
 
 from anabranch import Admin
-from anabranch.broker.audiences import FIRST_OWN_KEY
-from anabranch.clients.authentication import NotAuthenticated
+from anabranch.broker.dispatch.version_ranges import FIRST_PRIVATE_KEY
+from anabranch.clients.authentication import AuthenticationFailed
 from anabranch.clients.security import SecurityArguments
 from anabranch.clients.token_admin import DelegationToken
-from anabranch.cluster import Cluster
-from anabranch.processes import free_ports
+from anabranch.cluster.in_process import Cluster
+from anabranch.cluster.processes import free_ports
 from tests.differential.dialogue import DELAY_MS, Heard, Talk
 from tests.differential.kafka_server import JVM_OPTIONS, KafkaCluster, why_absent
 from tests.differential.logins import PASSWORD, SESSION_S, STORIES, Story, strangers
@@ -125,10 +125,10 @@ async def ours(keys: Path) -> AsyncIterator[tuple[dict[str, int], dict[int, int]
     """Our broker: listener -> port, and API -> version in which it is asked."""
     listeners = [f"{name}://127.0.0.1:0" for name in ("PLAINTEXT", *LISTENERS)]
     async with Cluster(1, listeners=listeners, properties=properties(keys)) as cluster:
-        served = cluster.nodes[1].server.dispatcher.audiences.of("rdkafka").told
+        served = cluster.nodes[1].server.dispatcher.audiences.ranges_for("rdkafka").advertised
         yield (
             {name: int(cluster.bootstrap_servers_of(name).rpartition(":")[2]) for name in ("PLAINTEXT", *LISTENERS)},
-            {key: last for key, (_, last) in served.items() if key < FIRST_OWN_KEY},
+            {key: last for key, (_, last) in served.items() if key < FIRST_PRIVATE_KEY},
         )
 
 
@@ -142,7 +142,7 @@ async def a_token(port: int) -> DelegationToken:
                     f"127.0.0.1:{port}", security_protocol="SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-512", **alice
                 ) as admin:
                     return await admin.create_token()
-            except NotAuthenticated:
+            except AuthenticationFailed:
                 pass
 
 

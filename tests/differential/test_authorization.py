@@ -12,17 +12,20 @@ from collections.abc import AsyncIterator
 import pytest
 
 from anabranch import Admin, NewTopic
-from anabranch.broker.personas.persona import persona
+from anabranch.broker.profiles.profile import profile_for
 from anabranch.clients.connection import Connection
 from anabranch.clients.security_config import make_security
-from anabranch.processes import free_ports
+from anabranch.cluster.processes import free_ports
 from tests.broker.handlers.test_authorization import ALICE, AUTHORIZER, LISTENER, REFUSALS, ROWS, SMALL, Asking
 from tests.broker.handlers.test_authorization import coordinating as wait_until_coordinating
 from tests.differential.kafka_server import KafkaCluster, why_absent
 from tests.secured.certificates import plain_users
 
 pytestmark = [pytest.mark.kafka_jars, pytest.mark.processes]
-KAFKAS = set(persona("3.9").ranges) - {"ConsumerGroupHeartbeat", "ConsumerGroupDescribe"}  # which it refuses unasked
+KAFKAS = set(profile_for("3.9").ranges) - {
+    "ConsumerGroupHeartbeat",
+    "ConsumerGroupDescribe",
+}  # which it refuses unasked
 PROPERTIES = {
     **plain_users(LISTENER, admin="a", alice="b"),
     **AUTHORIZER,

@@ -10,7 +10,7 @@ import asyncio
 
 import pytest
 
-from anabranch.journal.comparable import unequal
+from anabranch.journal.comparison import unequal
 from tests.differential.case import CASES
 from tests.differential.compare import Comparison
 from tests.differential.kafka_server import why_absent

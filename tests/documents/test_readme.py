@@ -10,7 +10,7 @@ import shlex
 import click
 import pytest
 
-from anabranch.main import cli
+from anabranch.cli.main import cli
 from tests.documents.links import pages
 from tests.documents.made import ROOT
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.processes import free_ports
+from anabranch.cluster.processes import free_ports
 from tests.documents.made import ROOT
 from tests.secured.issuer import Issuer, jwks
 

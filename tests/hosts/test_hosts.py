@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from anabranch import zookeeper
+from anabranch.cluster import zookeeper
 from tests.hosts.network import Network, why_unavailable
 
 NODES = ("one", "two", "three")
-ANABRANCH = (sys.executable, "-m", "anabranch.main")
+ANABRANCH = (sys.executable, "-m", "anabranch.cli.main")
 
 pytestmark = [pytest.mark.hosts, pytest.mark.zookeeper, pytest.mark.processes]
 

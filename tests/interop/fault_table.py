@@ -24,15 +24,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from anabranch import Admin, NewTopic, Producer
-from anabranch.broker.dispatch import Dispatcher
-from anabranch.broker.peer import Peer
+from anabranch.broker.authorization.peer import Peer
+from anabranch.broker.dispatch.dispatcher import Dispatcher
 from anabranch.clock.cluster_clock import ClusterClock
 from anabranch.clock.loop import ClockLoop
-from anabranch.cluster import Cluster
-from anabranch.faults.armed import ArmedRule, Hit
-from anabranch.faults.matching import BROKER_CLIENT, View
-from anabranch.faults.places import values_of
-from anabranch.protocol.codec import Request
+from anabranch.cluster.in_process import Cluster
+from anabranch.faults.active_rule import ActiveRule, Hit
+from anabranch.faults.matching import BROKER_CLIENT, RequestView
+from anabranch.faults.request_fields import values_of
+from anabranch.protocol.codec import DecodedRequest
 from anabranch.spark_jobs import java
 from tests.interop.clients import CACHE, HERE, JARS
 from tests.interop.drivers.faulted import VALUE
@@ -106,7 +106,7 @@ class Recording(Dispatcher):
         self.audiences, self.requests = inner.audiences, inner.requests
         self.throttling, self.long_polls = inner.throttling, inner.long_polls
 
-    async def answer(self, request: Request, peer: Peer) -> Any:
+    async def answer(self, request: DecodedRequest, peer: Peer) -> Any:
         """See Dispatcher."""
         named = values_of(request.body, request.version, "partition")
         in_session = getattr(request.body, "session_epoch", 0) > 0  # what has not changed is not named
@@ -205,8 +205,8 @@ async def cell(command: Sequence[str], what: str, said: Mapping[str, Any]) -> Ru
             said = {"edit": {CODE_AT[api]: said["edit"]}}
         cluster.faults.add(api=api, topic=TOPIC, partition=1, times=1, **said)
 
-        def hit(armed: ArmedRule, node_id: int, what: Hit) -> None:
-            assert isinstance(what, View)
+        def hit(armed: ActiveRule, node_id: int, what: Hit) -> None:
+            assert isinstance(what, RequestView)
             run.hit = Asked(asyncio.get_running_loop().time(), what.peer.port, what.request.api.name, True, node_id)
 
         cluster.faults.on_hit(hit)

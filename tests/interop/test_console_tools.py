@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from anabranch import Producer
+from anabranch.cluster.zookeeper import why_unavailable
 from anabranch.spark_jobs import java
-from anabranch.zookeeper import why_unavailable
 from tests.differential.kafka_server import VARIABLE, why_absent
 from tests.interop.clients import CLIENTS
 from tests.interop.world import World

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from anabranch.zookeeper import why_unavailable
+from anabranch.cluster.zookeeper import why_unavailable
 from tests.interop.batches import batches_of
 from tests.interop.clients import CLIENTS
 from tests.interop.driving import PATIENCE_S, Driver

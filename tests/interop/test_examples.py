@@ -20,7 +20,7 @@ EXAMPLES = ROOT / "examples/testing"
 
 @pytest.fixture(scope="module")
 def environment() -> Iterator[dict[str, str]]:
-    words = [sys.executable, "-m", "anabranch.main", "up", "--port", "0", "--control", "127.0.0.1:0"]
+    words = [sys.executable, "-m", "anabranch.cli.main", "up", "--port", "0", "--control", "127.0.0.1:0"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.broker.coordinators.transaction_journal import record_of
-from anabranch.broker.coordinators.transactional_id import Transaction
-from anabranch.broker.storage.cleaner import Cleaning, dirt_of
+from anabranch.broker.coordinators.transactions.transaction_journal import record_of
+from anabranch.broker.coordinators.transactions.transactional_id import Transaction
+from anabranch.broker.storage.cleaner import Cleaning, cleanable_part
 from anabranch.broker.storage.log import LogSettings, PartitionLog
 from anabranch.broker.storage.os_files import OsFiles
 from anabranch.protocol.records.batch import iter_batches
@@ -112,7 +112,7 @@ def test_kafka_reads_segments_indexes_and_snapshots(tmp_path: Path, jars: Path, 
     if compacted:
         for pass_ in range(3):
             log.cleaned_to = 0
-            cleaning = Cleaning(files, log, dirt_of(log, log.log_end_offset, NOW_MS), NOW_MS + 600 * pass_)
+            cleaning = Cleaning(files, log, cleanable_part(log, log.log_end_offset, NOW_MS), NOW_MS + 600 * pass_)
             while cleaning.step():
                 pass
     wanted, aborted = offsets_of(log), list(log.producers.aborted)

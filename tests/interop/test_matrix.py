@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from anabranch.broker.personas.persona import DEFAULT
-from anabranch.zookeeper import why_unavailable
+from anabranch.broker.profiles.profile import DEFAULT
+from anabranch.cluster.zookeeper import why_unavailable
 from tests.interop.capabilities import CAPABILITIES
 from tests.interop.clients import CLIENTS, OLD_FORMATS, Client
 from tests.interop.world import SHOWN, World

@@ -10,7 +10,7 @@ from confluent_kafka import ElectionType
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 
 pytestmark = [
     pytest.mark.interop,

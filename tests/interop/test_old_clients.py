@@ -111,7 +111,7 @@ OLD_CLIENTS = {
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
     """The bootstrap server of a cluster of one."""
-    command = [sys.executable, "-m", "anabranch.main", "up", "--brokers", "1", "--port", "0"]
+    command = [sys.executable, "-m", "anabranch.cli.main", "up", "--brokers", "1", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from anabranch import Admin, NewTopic
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from tests.broker.serving import until
 from tests.interop.clients import CLIENTS, TOKEN, TOKEN_ENDPOINT, Client
 from tests.secured.certificates import OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, Files, files

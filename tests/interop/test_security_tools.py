@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.spark_jobs import java
-from tests.broker.test_tokens import LISTENER, PROPERTIES
+from tests.broker.credentials.test_delegation_tokens import LISTENER, PROPERTIES
 from tests.differential.kafka_server import VARIABLE, why_absent
 from tests.secured.certificates import PLAIN_MODULE, SCRAM_MODULE
 

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from anabranch import Admin, NewTopic, Producer
-from anabranch.broker.coordinators.shares.share_coordinator import name_of
-from anabranch.broker.coordinators.shares.share_state import ShareKey
-from anabranch.cluster import Cluster
+from anabranch.broker.coordinators.share_partitions.share_coordinator import name_of
+from anabranch.broker.coordinators.share_partitions.share_state import ShareKey
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.hashing import partition_of_group
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from anabranch.spark_jobs import java

@@ -213,7 +213,10 @@ def audit(deliveries: Iterable[Handed], folder: Path) -> int:
     file.write_text("\n".join(lines) + "\n")
     words = ("--deliveries", str(file), "--out", str(folder / "out"))
     ran = subprocess.run(
-        [sys.executable, "-m", "anabranch.main", "audit", *words], capture_output=True, text=True, timeout=PATIENCE_S
+        [sys.executable, "-m", "anabranch.cli.main", "audit", *words],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
     print(ran.stdout, ran.stderr)
     return ran.returncode

@@ -19,7 +19,7 @@ from typing import Final
 import pytest
 
 from anabranch import Admin, Consumer, NewTopic, Producer
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.spark_jobs import java
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka_jars]

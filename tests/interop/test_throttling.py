@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from anabranch.clients.connection import Connection
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from tests.interop.other_clients import within
 

@@ -15,8 +15,8 @@ import pytest
 
 from anabranch import Admin, NewTopic
 from anabranch.clients.security import SecurityArguments
-from anabranch.cluster import Cluster
-from tests.broker.security.test_protection import signed_properties
+from anabranch.cluster.in_process import Cluster
+from tests.broker.authentication.test_listener_security import signed_properties
 from tests.secured.issuer import Issuer
 
 AUTHORIZER = {

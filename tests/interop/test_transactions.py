@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from anabranch import Admin, NewTopic
-from anabranch.broker.metadata_cache import PartitionImage
+from anabranch.broker.metadata.metadata_cache import PartitionImage
 from anabranch.clients.connection import Connection
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.hashing import partition_of_group

@@ -49,7 +49,10 @@ def test_a_killed_member_of_a_group_takes_nothing_with_it(anabranch: Any, tmp_pa
             reader.wait()
     words = ("--deliveries", str(handed), "--sent", str(stored), "--out", str(tmp_path / "out"))
     audit = subprocess.run(
-        [sys.executable, "-m", "anabranch.main", "audit", *words], capture_output=True, text=True, timeout=PATIENCE_S
+        [sys.executable, "-m", "anabranch.cli.main", "audit", *words],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
     assert audit.returncode == 0, audit.stdout + audit.stderr
     (file,) = (tmp_path / "out").rglob("verdict.json")

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-from anabranch.broker.personas.persona import DEFAULT
+from anabranch.broker.profiles.profile import DEFAULT
 from anabranch.clients.admin import Admin, NewTopic
 from anabranch.clients.connection import Connection
-from anabranch.processes import ProcessCluster
+from anabranch.cluster.processes import ProcessCluster
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic

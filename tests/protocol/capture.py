@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.framing import FrameReader
 from anabranch.protocol.registry import BY_KEY
 from anabranch.spark_jobs import java

@@ -15,7 +15,7 @@ from anabranch.protocol import codec
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from anabranch.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from anabranch.protocol.apis.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
-from anabranch.protocol.codec import Request
+from anabranch.protocol.codec import DecodedRequest
 from anabranch.protocol.connection import ClientConnection, decode_request
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.registry import APIS
@@ -26,7 +26,7 @@ LIMIT = 1000
 TOO_MANY = r"entries more than one request may name \(max.request.partition.size.limit\)"
 
 
-def decoded(message: object, version: int) -> Request:
+def decoded(message: object, version: int) -> DecodedRequest:
     """What a server makes of a client's request."""
     _, chunks = ClientConnection("test").request(message, version)
     return decode_request(b"".join(map(bytes, chunks))[4:], SERVED, LIMIT)

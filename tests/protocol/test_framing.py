@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.errors import DecodeError
-from anabranch.protocol.framing import BUFFER_BYTES, FrameReader, Landing
+from anabranch.protocol.framing import BUFFER_BYTES, FrameReader, ReceiveBuffer
 from tests.protocol.messages import settings
 
 assert settings  # its profile keeps these tests quick
@@ -108,7 +108,7 @@ def test_the_largest_allowed_frame_passes() -> None:
 
 @pytest.mark.parametrize("arrived", [9, BUFFER_BYTES, 3 * BUFFER_BYTES])
 def test_a_claimed_length_reserves_no_more_than_what_arrived(arrived: int) -> None:
-    landing = Landing()
+    landing = ReceiveBuffer()
     tracemalloc.start()
     try:
         readers = [FrameReader(landing=landing) for _ in range(10)]
@@ -184,7 +184,7 @@ def test_the_next_read_has_room_for_many_however_little_is_left_of_the_one_befor
 
 
 def test_readers_that_share_a_landing_take_turns_in_the_middle_of_their_frames() -> None:
-    landing = Landing()
+    landing = ReceiveBuffer()
     readers = [FrameReader(landing=landing) for _ in range(3)]
     streams = [memoryview(framed(*(bytes([number]) * size for size in (5, 3000, 70_000, 2)))) for number in range(3)]
     found: list[list[bytes]] = [[], [], []]
@@ -226,7 +226,7 @@ def test_what_comes_behind_a_length_that_is_refused_is_taken_in_and_not_looked_a
 
 @pytest.mark.parametrize("size_bytes", [100, 20_000, 60_000, 1_000_000])
 def test_a_reader_that_waits_for_nothing_holds_nothing(size_bytes: int) -> None:
-    landing = Landing()
+    landing = ReceiveBuffer()
     tracemalloc.start()
     try:
         readers = [FrameReader(landing=landing) for _ in range(10)]

@@ -6,7 +6,7 @@ import functools
 import tempfile
 from pathlib import Path
 
-from anabranch.clients.certificates import Authority, Issued
+from anabranch.clients.certificates import CertificateAuthority, IssuedCertificate
 
 HOSTS = ("localhost", "127.0.0.1", "::1")
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -19,7 +19,7 @@ class Files:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.authority = Authority()
+        self.authority = CertificateAuthority()
         self.ca = self.write("ca.pem", self.authority.certificate)
         self.broker = self.identity("broker", hosts=HOSTS)
 
@@ -29,7 +29,7 @@ class Files:
         path.write_bytes(content)
         return path
 
-    def issue(self, name: str, hosts: tuple[str, ...] = ()) -> Issued:
+    def issue(self, name: str, hosts: tuple[str, ...] = ()) -> IssuedCertificate:
         """A certificate of CN=name,O=Acme."""
         return self.authority.issue([("O", "Acme"), ("CN", name)], hosts)
 

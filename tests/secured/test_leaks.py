@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from anabranch import Admin, Consumer, NewTopic, Producer
-from anabranch.clients.authentication import NotAuthenticated
+from anabranch.clients.authentication import AuthenticationFailed
 from anabranch.clients.connection import Connection
 from anabranch.clients.security import SecurityArguments
 from anabranch.clients.security_config import make_security
@@ -70,7 +70,7 @@ async def running(folder: Path) -> AsyncIterator[Running]:
     words += ["--config-file", str(folder / "server.properties"), "--metrics-port", "0"]
     words += ["--control", "127.0.0.1:0", "--control-journal", "1000"]
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "anabranch.main", *words),
+        *(sys.executable, "-m", "anabranch.cli.main", *words),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         env={**os.environ, "PYTHONASYNCIODEBUG": "1"},
@@ -160,7 +160,7 @@ async def use(servers: str) -> tuple[list[str], bytes]:
             connection = await Connection.open(host, int(port), client_id="test", security=security)
             heard.append(repr(connection))
             await connection.close()
-        except NotAuthenticated as refused:
+        except AuthenticationFailed as refused:
             heard.append(repr(refused))
     for mechanism, shown in dishonest():
         heard.append(await raw(servers, mechanism, shown))

@@ -17,15 +17,15 @@ from pathlib import Path
 import pytest
 
 from anabranch import Admin, NewTopic
-from anabranch.broker.app import Node
-from anabranch.broker.config import BrokerSettings
-from anabranch.broker.start_settings import start_settings, zookeeper_login
+from anabranch.broker.config.broker_settings import BrokerSettings
+from anabranch.broker.node.app import Node
+from anabranch.broker.node.start_settings import start_settings, zookeeper_login
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.clients.clock import follow_loop_ms
+from anabranch.cluster.zookeeper import LocalZooKeeper, why_unavailable
 from anabranch.controller.zk.access import login_in
 from anabranch.controller.zk.kazoo_session import open_kazoo
 from anabranch.controller.zk.session import ConnectionLoss, Create, LoginRefused, NoAuth, Set, ZkSession
-from anabranch.zookeeper import LocalZooKeeper, why_unavailable
 
 pytestmark = pytest.mark.zookeeper
 LOGIN = {"zookeeper.auth": "digest:brokers:planted"}
@@ -114,7 +114,7 @@ async def test_nodes_start_again_with_owners_and_without(
 
 async def test_a_node_with_another_login_says_so_in_one_line(zookeeper_hosts: str, tmp_path: Path) -> None:
     (tmp_path / "other").write_text("zookeeper.set.acl=true\nzookeeper.auth=digest:brokers:planted-another\n")
-    command = [sys.executable, "-m", "anabranch.main", "node", "--zookeeper", zookeeper_hosts]
+    command = [sys.executable, "-m", "anabranch.cli.main", "node", "--zookeeper", zookeeper_hosts]
     command += ["--listen", "127.0.0.1:0", "--log-level", "error", "--config-file", str(tmp_path / "other")]
     async with asyncio.timeout(60), one_node(zookeeper_hosts, OWNED):
         child = await asyncio.create_subprocess_exec(

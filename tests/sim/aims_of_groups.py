@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anabranch import Admin
-from anabranch.clients.consumer.membership import Membership
+from anabranch.clients.consumer.classic_group_membership import ClassicMembership
 from anabranch.protocol.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -86,7 +86,7 @@ async def zombie_commits(schedule: Any) -> bool:
     return taken and row.outcome != "info"
 
 
-def _commit_of(membership: Membership, offsets: Mapping[int, int]) -> OffsetCommitRequest:
+def _commit_of(membership: ClassicMembership, offsets: Mapping[int, int]) -> OffsetCommitRequest:
     """What a member says when it commits."""
     return OffsetCommitRequest(
         group_id=GROUP,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from anabranch.broker.coordinators.transactional_id import ONGOING
+from anabranch.broker.coordinators.transactions.transactional_id import ONGOING
 from anabranch.protocol.apis.end_txn import EndTxnRequest
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.internal_topics import TRANSACTION_STATE_TOPIC

@@ -1,6 +1,6 @@
 """A whole cluster on a simulated loop: nodes, machines, disks, ZooKeeper and the network, all from one seed.
 
-Nodes are `broker.app.Node`, unchanged, each in a process of its own on a host of its own; what surrounds them is
+Nodes are `broker.node.app.Node`, unchanged, each in a process of its own on a host of its own; what surrounds them is
 simulated. A host keeps its disk when its process dies.
 """
 
@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Literal
 
-from anabranch.broker.app import Node
-from anabranch.broker.config import BrokerSettings
-from anabranch.broker.coordinators import coordinator_failpoints
-from anabranch.broker.registration import DuplicateBroker
+from anabranch.broker.config.broker_settings import BrokerSettings
+from anabranch.broker.coordinators.runtime import failpoints
+from anabranch.broker.membership.registration import DuplicateBroker
+from anabranch.broker.node.app import Node
 from anabranch.broker.replication.partition import Partition
 from anabranch.controller.failpoints import step_of
 from anabranch.controller.model import TopicBody
@@ -199,7 +199,7 @@ class SimCluster:
 
     def _reached(self, machine: Machine, process: Process, point: str) -> None:
         process.must_live()
-        step = point if point in coordinator_failpoints.STEPS else step_of(point)
+        step = point if point in failpoints.STEPS else step_of(point)
         self.steps[step] += 1
         if machine.failpoint != point:
             return

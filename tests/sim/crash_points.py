@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from anabranch.chaos import checkers
-from anabranch.controller.channels import Channels
-from anabranch.controller.events import Answered
+from anabranch.controller.channels import ControllerChannelManager
+from anabranch.controller.events import ResponseReceived
 from anabranch.controller.runner import Runner
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
@@ -141,15 +141,19 @@ class CrashCluster(SimCluster):
 @contextlib.contextmanager
 def _answers_are_points(cluster: CrashCluster) -> Iterator[None]:
     """An answer of a broker changes what a controller does next, so it is a point, too; and requests have names."""
-    original, original_send = Runner._decide, Channels.send
+    original, original_send = Runner._decide, ControllerChannelManager.send
 
-    def send(channels: Channels, broker_id: int, broker_epoch: int, request: Any) -> None:
+    def send(channels: ControllerChannelManager, broker_id: int, broker_epoch: int, request: Any) -> None:
         cluster.sent = _name(request)
         original_send(channels, broker_id, broker_epoch, request)
 
     async def decide(runner: Runner, event: Any) -> None:
         process = PROCESS.get()
-        if isinstance(event, Answered) and not isinstance(event.request, UpdateMetadataRequest) and process is not None:
+        if (
+            isinstance(event, ResponseReceived)
+            and not isinstance(event.request, UpdateMetadataRequest)
+            and process is not None
+        ):
             machine = next(one for one in cluster.machines.values() if one.process is process)
             cluster.reach(machine, process, f"heard:{_name(event.request)}")
             process.must_live()
@@ -157,11 +161,11 @@ def _answers_are_points(cluster: CrashCluster) -> Iterator[None]:
                 await asyncio.sleep(0.01)
         await original(runner, event)
 
-    Runner._decide, Channels.send = decide, send  # type: ignore[method-assign]
+    Runner._decide, ControllerChannelManager.send = decide, send  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Runner._decide, Channels.send = original, original_send  # type: ignore[method-assign]
+        Runner._decide, ControllerChannelManager.send = original, original_send  # type: ignore[method-assign]
 
 
 def _name(request: Any) -> str:

@@ -74,7 +74,7 @@ def counts_of_leaders(planter: Planter) -> None:
 
 @defect("R12", "new leader epochs are shown before their generation")
 def shown_too_early(planter: Planter) -> None:
-    from anabranch.broker import metadata_cache
+    from anabranch.broker.metadata import metadata_cache
 
     planter.replace(metadata_cache, "visible", lambda partition, topic_generation: partition)
 
@@ -110,7 +110,7 @@ def old_log_kept(planter: Planter) -> None:
 @defect("R16", "a topic is marked as ordered after its first stamped batch is in")
 def marked_late(planter: Planter) -> None:
     from anabranch.broker.replication.partition import Partition
-    from anabranch.broker.replication.stamps import Stamps
+    from anabranch.broker.replication.stamped_topics import StampedTopics
 
     async def write(stamps: Any, partitions: Any, timeout_ms: int) -> None:
         for partition in partitions:
@@ -124,7 +124,7 @@ def marked_late(planter: Planter) -> None:
         finally:
             partition.stamped = marked
 
-    planter.replace(Stamps, "write", write)
+    planter.replace(StampedTopics, "write", write)
     original = planter.replace(Partition, "check_generation", check_generation)
 
 

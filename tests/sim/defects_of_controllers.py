@@ -110,5 +110,5 @@ def index_from_zero(planter: Planter) -> None:
         row.log_start_offset = -1
         return row
 
-    original = planter.replace(partitions, "birth", birth)
+    original = planter.replace(partitions, "initial_state", birth)
     original_leadership = planter.replace(requests, "_leadership", leadership)

@@ -109,7 +109,7 @@ def high_watermark(planter: Planter) -> None:
 @defect("K407", "a leader that has not adopted the cut says where a segment ends")
 def not_adopted(planter: Planter) -> None:
     """Nobody names an epoch when asking, and gates ask as soon as a plan is known, which here is at once."""
-    from anabranch.broker import metadata_cache
+    from anabranch.broker.metadata import metadata_cache
     from anabranch.clients.connection import Connection
     from anabranch.controller import resize
     from anabranch.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
@@ -216,10 +216,10 @@ def counts_of_consumers(planter: Planter) -> None:
 
 @defect("I5", "nobody is told that keys have arrived")
 def not_told(planter: Planter) -> None:
-    from anabranch.clients.consumer import polling
+    from anabranch.clients.consumer import poll_loop
 
     async def tell(callback: Any, about: Any) -> None:
         if "key_assigned" not in callback.__name__:
             await original(callback, about)
 
-    original = planter.replace(polling, "tell", tell)
+    original = planter.replace(poll_loop, "call_listener", tell)

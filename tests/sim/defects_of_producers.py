@@ -55,10 +55,10 @@ def unknown_outcomes(planter: Planter) -> None:
     aim="a leader hears late that it is one",
 )
 def first_contact(planter: Planter) -> None:
-    from anabranch.clients.producer import batch_turns
+    from anabranch.clients.producer import drain_order
     from anabranch.clients.producer.queues import PartitionQueue
 
-    planter.replace(batch_turns, "first_contact", lambda queue: False)
+    planter.replace(drain_order, "first_contact", lambda queue: False)
 
     def established(queue: Any) -> bool:
         return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from anabranch.broker.api import INTERNAL_TOPICS
+from anabranch.broker.dispatch.request_context import INTERNAL_TOPICS
 from anabranch.broker.storage.epochs import EpochEntry
 from anabranch.chaos.archive import records
 from anabranch.chaos.replication_events import Stray

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from anabranch import Consumer
-from anabranch.broker.coordinators.group_gates import GroupGates
+from anabranch.broker.coordinators.groups.group_gates import GroupGates
 from anabranch.chaos.checkers.order import b1_key_order
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
 from tests.sim.clients import Application, Operator, Reader, Writer
@@ -101,7 +101,7 @@ class Growing:
     def run(self) -> list[str]:
         """The violations."""
         with contextlib.ExitStack() as stack:
-            wrap(stack, (GroupGates, "look", self._looked), (GroupGates, "is_due", self._due))
+            wrap(stack, (GroupGates, "refresh", self._looked), (GroupGates, "is_due", self._due))
             self.cluster.loop.run(self._life())
         history = self.cluster.history
         return [*history.failures, *self.cluster.loop.failures, *b1_key_order(history)]

@@ -4,8 +4,8 @@ When no callback is ready the clock jumps to the next timer. Timers with equal d
 were made (asyncio's own heap does not promise that), callbacks run first-in-first-out as asyncio does promise, and only
 neighbouring wake-ups of tasks are shuffled, by the seed: a task can rely on no order among its peers, a protocol can.
 
-Every callback belongs to a `Process`, inherited through the context from whoever scheduled it. A killed process never
-runs again, not even its `finally` clauses, exactly like one that got SIGKILL; a frozen one (SIGSTOP) keeps its
+Every callback belongs to a `StreamsProcess`, inherited through the context from whoever scheduled it. A killed process
+never runs again, not even its `finally` clauses, exactly like one that got SIGKILL; a frozen one (SIGSTOP) keeps its
 callbacks until it is thawed.
 
 The time of day is a number, too: `clients.clock` reads the loop's while the loop runs. A timestamp of the real one

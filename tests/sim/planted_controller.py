@@ -11,17 +11,17 @@ from tests.sim.planted import Planter, plant
 @plant("controller writes unfenced", aim="a controller is asked for producer ids while another takes over")
 def unfenced(planter: Planter) -> None:
     from anabranch.controller import fenced_writes
-    from anabranch.controller.candidacy import persistently
+    from anabranch.controller.candidacy import retry_connection_loss
 
     async def write(session: Any, term: Any, ops: Any) -> Any:
-        return await persistently(lambda: session.multi(list(ops)))
+        return await retry_connection_loss(lambda: session.multi(list(ops)))
 
     planter.replace(fenced_writes, "fenced", write)
 
 
 @plant("requests of a deposed controller accepted")
 def stale_controller(planter: Planter) -> None:
-    from anabranch.broker.controller_fence import ControllerFence
+    from anabranch.broker.membership.controller_fence import ControllerFence
 
     def admit(fence: Any, *, controller_epoch: int, broker_epoch: int) -> None:
         fence.controller_epoch = min(fence.controller_epoch, controller_epoch)
@@ -32,7 +32,7 @@ def stale_controller(planter: Planter) -> None:
 
 @plant("requests for an earlier life of a broker accepted")
 def earlier_life(planter: Planter) -> None:
-    from anabranch.broker.controller_fence import ControllerFence
+    from anabranch.broker.membership.controller_fence import ControllerFence
 
     async def at_once(fence: Any) -> None:
         return
@@ -51,7 +51,7 @@ def unclean(planter: Planter) -> None:
     def offline(assignment: Any, isr: Any, live: Any, *, unclean: bool) -> Any:
         return original(assignment, [one for one in assignment if one in live][-1:] or isr, live, unclean=True)
 
-    original = planter.replace(elections, "offline", offline)
+    original = planter.replace(elections, "elect_offline_leader", offline)
 
 
 @plant("an election keeps the leader epoch")
@@ -62,7 +62,7 @@ def epoch_kept(planter: Planter) -> None:
         after = original(committed, elected, controller_epoch)
         return replace(after, leader_epoch=committed.state.leader_epoch)
 
-    original = planter.replace(partitions, "led", led)
+    original = planter.replace(partitions, "with_leader", led)
 
 
 @plant("stale ISR accepted")

@@ -14,7 +14,7 @@ from tests.sim.planted import Planter, plant
     aim="a controller is replaced while a broker connects to it",
 )
 def link_to_the_deposed(planter: Planter) -> None:
-    from anabranch.broker.controller_link import ControllerLink
+    from anabranch.broker.membership.controller_link import ControllerLink
 
     async def connected(link: Any) -> Any:
         async with link._opening:
@@ -81,7 +81,7 @@ def not_reminded(planter: Planter) -> None:
         state.to_remind.clear()
         return []
 
-    planter.replace(machine, "remind", remind)
+    planter.replace(machine, "on_remind", remind)
 
 
 @plant("found: a log without sealed segments is flushed for ever")
@@ -100,14 +100,14 @@ def flush_for_ever(planter: Planter) -> None:
 )
 def session_over(planter: Planter) -> None:
     """Both that know better: who writes topics, and the dispatcher, which would say that ZooKeeper has not answered."""
-    from anabranch.broker import dispatch
+    from anabranch.broker.dispatch import dispatcher
     from anabranch.controller import topic_admin
 
     class NeverRaised(Exception):
         pass
 
     planter.replace(topic_admin, "_in_a_session", contextlib.nullcontext)
-    planter.replace(dispatch, "SessionExpired", NeverRaised)
+    planter.replace(dispatcher, "SessionExpired", NeverRaised)
 
 
 @plant(
@@ -139,7 +139,7 @@ def reminded_of_the_deleted(planter: Planter) -> None:
                 batch.remind(partition, broker)
         return batch.flush()
 
-    planter.replace(machine, "remind", remind)
+    planter.replace(machine, "on_remind", remind)
 
 
 @plant(
@@ -200,7 +200,7 @@ def commit_at_a_late_end(planter: Planter) -> None:
 
     original_round = planter.replace(ConsumerCore, "begin_round", begin_round)
     original = planter.replace(Deliveries, "boundaries", boundaries)
-    planter.replace(Deliveries, "short_of_boundaries", short)
+    planter.replace(Deliveries, "before_boundaries", short)
 
 
 @plant(
@@ -252,7 +252,7 @@ def tail_of_an_earlier_life(planter: Planter) -> None:
     def starts_lower(partition: Any, state: Any) -> bool:
         return bool(partition.log.log_start_offset < state.log_start_offset)
 
-    planter.replace(Partition, "is_of_an_earlier_life", starts_lower)
+    planter.replace(Partition, "is_previous_incarnation", starts_lower)
 
 
 @plant(
@@ -260,9 +260,9 @@ def tail_of_an_earlier_life(planter: Planter) -> None:
     aim="a bit rots on a leader's disk while all brokers are dead",
 )
 def rotten_leader(planter: Planter) -> None:
-    from anabranch.broker.replication import fitness
+    from anabranch.broker.replication import lost_data_check
 
-    planter.replace(fitness, "judge", lambda partition, state, broker_id, verdict: verdict)
+    planter.replace(lost_data_check, "check_lost_data", lambda partition, state, broker_id, verdict: verdict)
 
 
 @plant(

@@ -9,7 +9,7 @@ from tests.sim.planted import Planter, plant
 
 @plant("commits of an old generation accepted", aim="a member of another make commits after it was replaced")
 def zombie_commits(planter: Planter) -> None:
-    from anabranch.broker.coordinators import group_machine
+    from anabranch.broker.coordinators.classic_groups import group_machine
 
     def authorize(group: Any, event: Any, now_ms: int) -> None:
         if event.transactional:

@@ -10,14 +10,14 @@ from tests.sim.planted import Planter, plant
 
 @plant("acknowledge before replication")
 def acknowledge_early(planter: Planter) -> None:
-    from anabranch.broker.replication.waiting import ReplicationWait
+    from anabranch.broker.replication.purgatory import DelayedProduce
     from anabranch.protocol.errors import ErrorCode
 
     def settled(wait: Any) -> bool:
         wait.code = ErrorCode.NONE
         return True
 
-    planter.replace(ReplicationWait, "settled", settled)
+    planter.replace(DelayedProduce, "is_complete", settled)
 
 
 @plant("acknowledge below min.insync.replicas")
@@ -146,9 +146,9 @@ def high_watermark_back(planter: Planter) -> None:
 
 @plant("consumers read above the high watermark")
 def read_uncommitted_tail(planter: Planter) -> None:
-    from anabranch.broker.replication.reading import Reading
+    from anabranch.broker.replication.fetch_reader import FetchReader
 
-    planter.replace(Reading, "_limit", lambda reading, partition: partition.log.log_end_offset)
+    planter.replace(FetchReader, "_limit", lambda reading, partition: partition.log.log_end_offset)
 
 
 @plant("an ISR is asked for while another question about it is open")

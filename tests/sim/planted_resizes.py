@@ -56,14 +56,14 @@ def gates_open(planter: Planter) -> None:
 
 @plant("boundaries are crossed without a flush")
 def no_flush_callback(planter: Planter) -> None:
-    from anabranch.clients.consumer import listener, polling
+    from anabranch.clients.consumer import listener, poll_loop
 
     async def tell(callback: Any, about: Any) -> None:
         if "maybe_revoked" not in callback.__name__:
             await original(callback, about)
 
-    original = planter.replace(listener, "tell", tell)
-    planter.replace(polling, "tell", tell)
+    original = planter.replace(listener, "call_listener", tell)
+    planter.replace(poll_loop, "call_listener", tell)
 
 
 @plant("a producer does not wait at the barrier of a resize")

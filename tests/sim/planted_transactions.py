@@ -34,7 +34,7 @@ def aborted_not_filtered(planter: Planter) -> None:
 )
 def old_markers_accepted(planter: Planter) -> None:
     """And coordinators go on when they are replaced, as they do when they have not heard of it yet."""
-    from anabranch.broker.coordinators.marker_sender import MarkerSender
+    from anabranch.broker.coordinators.transactions.marker_sender import MarkerSender
     from anabranch.broker.storage.producer_state import ProducerStates
 
     planter.replace(ProducerStates, "check_marker", lambda states, header, control, *, newer=False: None)
@@ -47,7 +47,7 @@ def old_markers_accepted(planter: Planter) -> None:
 )
 def late_end_accepted(planter: Planter) -> None:
     """The epoch of an EndTxn is not compared, so a repeated one is carried out twice."""
-    from anabranch.broker.coordinators import transaction_requests as requests
+    from anabranch.broker.coordinators.transactions import transaction_requests as requests
 
     def end(transaction: Any, producer: Any, *, from_client: bool = True, **options: Any) -> Any:
         if from_client and producer.id == transaction.producer_id:
@@ -59,7 +59,7 @@ def late_end_accepted(planter: Planter) -> None:
 
 @plant("transactions: a replaced producer is not fenced")
 def producers_not_fenced(planter: Planter) -> None:
-    from anabranch.broker.coordinators import transaction_requests as requests
+    from anabranch.broker.coordinators.transactions import transaction_requests as requests
 
     planter.replace(requests, "_check_producer", lambda transaction, producer: None)
     late_end_accepted(planter)
@@ -67,7 +67,7 @@ def producers_not_fenced(planter: Planter) -> None:
 
 @plant("transactions: offsets are visible before the commit")
 def offsets_visible(planter: Planter) -> None:
-    from anabranch.broker.coordinators.committed_offsets import Offsets
+    from anabranch.broker.coordinators.offsets.committed_offsets import Offsets
 
     def stage(offsets: Any, producer_id: int, partition: Any, value: Any) -> None:
         offsets.commit(partition, value)
@@ -77,7 +77,7 @@ def offsets_visible(planter: Planter) -> None:
 
 @plant("transactions: an abort commits the offsets")
 def abort_commits_offsets(planter: Planter) -> None:
-    from anabranch.broker.coordinators.committed_offsets import Offsets
+    from anabranch.broker.coordinators.offsets.committed_offsets import Offsets
 
     def settle(offsets: Any, producer_id: int, *, commit: bool) -> Any:
         return original(offsets, producer_id, commit=True)
@@ -90,7 +90,7 @@ def abort_commits_offsets(planter: Planter) -> None:
     aim="a copier sleeps in a transaction while another takes its partitions",
 )
 def old_generations_accepted(planter: Planter) -> None:
-    from anabranch.broker.coordinators import group_machine
+    from anabranch.broker.coordinators.classic_groups import group_machine
 
     def authorize(group: Any, event: Any, now_ms: int) -> None:
         if not event.transactional:
@@ -101,7 +101,7 @@ def old_generations_accepted(planter: Planter) -> None:
 
 @plant("transactions: a new coordinator forgets what was decided")
 def decisions_forgotten(planter: Planter) -> None:
-    from anabranch.broker.coordinators.transaction_coordinator import TransactionCoordinator
+    from anabranch.broker.coordinators.transactions.transaction_coordinator import TransactionCoordinator
 
     planter.replace(TransactionCoordinator, "_loaded", lambda coordinator, shard: None)
 
@@ -111,7 +111,7 @@ def decisions_forgotten(planter: Planter) -> None:
     aim="a coordinator dies with what nobody else has",
 )
 def promised_too_early(planter: Planter) -> None:
-    from anabranch.broker.coordinators.transaction_coordinator import TransactionCoordinator
+    from anabranch.broker.coordinators.transactions.transaction_coordinator import TransactionCoordinator
     from anabranch.protocol.errors import KafkaError
 
     async def decide(coordinator: Any, shard: Any, transaction: Any, transition: Any) -> None:
@@ -130,8 +130,8 @@ def promised_too_early(planter: Planter) -> None:
 def partitions_not_written(planter: Planter) -> None:
     import dataclasses
 
-    from anabranch.broker.coordinators import transaction_coordinator
-    from anabranch.broker.coordinators.transactional_id import ONGOING
+    from anabranch.broker.coordinators.transactions import transaction_coordinator
+    from anabranch.broker.coordinators.transactions.transactional_id import ONGOING
 
     def record_of(transactional_id: str, transition: Any) -> tuple[bytes, bytes]:
         if transition.state is ONGOING:
@@ -183,7 +183,7 @@ def two_owners(planter: Planter) -> None:
 def offsets_not_written(planter: Planter) -> None:
     import dataclasses
 
-    from anabranch.broker.coordinators.group_transactions import GroupTransactions
+    from anabranch.broker.coordinators.groups.group_transactions import GroupTransactions
     from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
 
     async def stage(transactions: Any, slot: Any, request: Any, values: Any, verification: Any) -> None:

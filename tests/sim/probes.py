@@ -10,13 +10,13 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from anabranch.broker.metadata_cache import MetadataCache
+from anabranch.broker.metadata.metadata_cache import MetadataCache
 from anabranch.broker.replication import replica_fetcher
 from anabranch.broker.replication.partition import Partition, Role
-from anabranch.broker.replication.waiting import ReplicationWait
+from anabranch.broker.replication.purgatory import DelayedProduce
 from anabranch.chaos.replication_events import Acked, HighWatermark, Led, Proposed, Truncated
-from anabranch.clients.consumer.group_session import GroupSession
-from anabranch.clients.consumer.membership import Fate, Membership
+from anabranch.clients.consumer.classic_group_membership import ClassicMembership, HeartbeatOutcome
+from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
 from anabranch.clients.consumer.progress import PartitionProgress
 from anabranch.controller import alter_partition
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -35,14 +35,14 @@ def watching(cluster: SimCluster) -> Iterator[None]:
         wrap(
             stack,
             (Partition, "become_leader", probes.become_leader),
-            (ReplicationWait, "settled", probes.settled),
+            (DelayedProduce, "is_complete", probes.settled),
             (replica_fetcher, "_truncate_to", probes.truncate_to),
             (MetadataCache, "apply", probes.apply_metadata),
             (alter_partition, "decide", probes.decide),
             (PartitionProgress, "seek", probes.seek),
-            (GroupSession, "commit", probes.commit),
-            (GroupSession, "committed", probes.committed),
-            (Membership, "synced", probes.synced),
+            (ClassicGroupSession, "commit", probes.commit),
+            (ClassicGroupSession, "committed", probes.committed),
+            (ClassicMembership, "synced", probes.synced),
         )
         yield
 
@@ -131,7 +131,7 @@ class Probes:
         )
         self._cluster.tell(f"node {node} leads {place[0]}-{place[1]} in epoch {partition.leader_epoch}")
 
-    def settled(self, original: Any, wait: ReplicationWait) -> bool:
+    def settled(self, original: Any, wait: DelayedProduce) -> bool:
         open_before = wait.code is None
         done: bool = original(wait)
         if open_before and wait.code is ErrorCode.NONE:
@@ -197,7 +197,7 @@ class Probes:
         if reader is not None:
             reader.begin((progress.partition.topic, progress.partition.partition), offset)
 
-    async def commit(self, original: Any, session: GroupSession, offsets: Any) -> None:
+    async def commit(self, original: Any, session: ClassicGroupSession, offsets: Any) -> None:
         reader = self._application()
         if reader is None or not offsets:
             await original(session, offsets)
@@ -211,7 +211,7 @@ class Probes:
             raise
         row.outcome, row.acked_order = "ok", self._history.tick()
 
-    async def committed(self, original: Any, session: GroupSession, partitions: Any) -> Any:
+    async def committed(self, original: Any, session: ClassicGroupSession, partitions: Any) -> Any:
         asked = self._history.tick()
         offsets = await original(session, partitions)
         places = {(partition.topic, partition.partition): offset for partition, offset in sorted(offsets.items())}
@@ -220,9 +220,9 @@ class Probes:
             self._history.fetched.append(row)
         return offsets
 
-    def synced(self, original: Any, membership: Membership, response: Any) -> Any:
+    def synced(self, original: Any, membership: ClassicMembership, response: Any) -> Any:
         fate, assigned = original(membership, response)
-        if fate is Fate.PROCEED:
+        if fate is HeartbeatOutcome.PROCEED:
             places = tuple((partition.topic, partition.partition) for partition in assigned.partitions)
             row = Assigned(
                 self._history.tick(), membership.group_id, membership.generation, membership.member_id, places

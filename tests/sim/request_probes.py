@@ -9,9 +9,9 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from anabranch.broker.controller_fence import ControllerFence
-from anabranch.broker.dispatch import Dispatcher
+from anabranch.broker.dispatch.dispatcher import Dispatcher
 from anabranch.broker.handlers import list_offsets
+from anabranch.broker.membership.controller_fence import ControllerFence
 from anabranch.broker.replication.isr_changes import IsrChanges
 from anabranch.broker.replication.partition import Partition
 from anabranch.chaos.replication_events import Admitted, EndTold, IsrAnswered, IsrAsked, IsrVersion

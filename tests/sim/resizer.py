@@ -15,7 +15,7 @@ from typing import Final
 
 from anabranch import Admin, NewTopic
 from anabranch.chaos.resize_events import TopicWritten
-from anabranch.draining import delete_read, draining
+from anabranch.inspect.draining import delete_read, draining
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.sim.clients import CLIENT_FAILURES, GROUP, TOPIC, Operator

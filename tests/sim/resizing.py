@@ -14,14 +14,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from anabranch import Admin
-from anabranch.broker.app import Node
+from anabranch.broker.node.app import Node
 from anabranch.chaos.checkers.invariants import INVARIANTS
 from anabranch.chaos.checkers.transactions import COPIERS
 from anabranch.clients.group_admin import commit_offsets, committed_offsets
 from anabranch.controller.failpoints import STEPS
+from anabranch.inspect.offset_reset import new_offsets
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.errors import KafkaError
-from anabranch.rewinding import new_offsets
 from tests.sim import resize_probes, stock
 from tests.sim.aims import Aim
 from tests.sim.chores import Caretaker

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from anabranch import Admin, NewTopic, Producer
-from anabranch.broker.authorizer import Authorizer
+from anabranch.broker.authorization.authorizer import Authorizer
 from anabranch.clients.connection import Connection
 from anabranch.controller.zk import acl_znodes
 from anabranch.protocol.acls import Acl, Operation, PatternType, Permission, ResourcePattern, ResourceType

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
-from anabranch.broker.coordinators.shards import Slot
+from anabranch.broker.coordinators.groups.group_shards import GroupEntry
 from anabranch.broker.coordinators.share_groups.share_heartbeat import ShareDecision
-from anabranch.broker.coordinators.shares.share_coordinator import ShareCoordinator
-from anabranch.broker.coordinators.shares.share_persister import SharePersister
-from anabranch.broker.coordinators.shares.shared_partitions import SharedPartitions
+from anabranch.broker.coordinators.share_partitions.share_coordinator import ShareCoordinator
+from anabranch.broker.coordinators.share_partitions.share_persister import SharePersister
+from anabranch.broker.coordinators.share_partitions.shared_partitions import SharedPartitions
 from anabranch.chaos.share_events import LetGo, Locked, Settled, StartKept
 from tests.sim.cluster import SimCluster
 from tests.sim.loop import PROCESS
@@ -62,7 +62,7 @@ class ShareProbes:
                 (SharedPartitions, "acquire", self._acquire),
                 (SharedPartitions, "release", self._release),
                 (SharedPartitions, "_store", self._store),
-                (Slot, "take", self._decide),
+                (GroupEntry, "take", self._decide),
                 (SharePersister, "read", self._ask_read),
                 (SharePersister, "write", self._ask_write),
                 (SharePersister, "initialize", self._ask_initialize),
@@ -147,7 +147,7 @@ class ShareProbes:
 
     # --- coordinators
 
-    async def _decide(self, original: Any, slot: Slot, journal: Any, decision: Any, **more: Any) -> None:
+    async def _decide(self, original: Any, slot: GroupEntry, journal: Any, decision: Any, **more: Any) -> None:
         await original(slot, journal, decision, **more)
         told = decision.answer if isinstance(decision, ShareDecision) and decision.records else None
         if told is not None and told.assignment:

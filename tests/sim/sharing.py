@@ -20,11 +20,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from anabranch.broker.coordinators.shares.share_coordinator import ShareCoordinator, name_of
-from anabranch.broker.coordinators.shares.share_state import ShareKey, ShareState
+from anabranch.broker.coordinators.share_partitions.share_coordinator import ShareCoordinator, name_of
+from anabranch.broker.coordinators.share_partitions.share_state import ShareKey, ShareState
 from anabranch.chaos.checkers import shares
 from anabranch.chaos.share_member import FAILURES, ShareMember, begin_at_earliest
-from anabranch.chaos.sharers import GROUP, SHARED, Handling
+from anabranch.chaos.share_readers import GROUP, SHARED, Handling
 from anabranch.protocol.hashing import partition_of_group
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from tests.sim.clients import Application, Operator, Writer

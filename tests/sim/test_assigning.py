@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from anabranch.broker.coordinators.consumer_group_requests import ConsumerGroupRequests
 from anabranch.broker.coordinators.consumer_groups import target_assignment
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.coordinators.consumer_groups.member import STABLE, Member
+from anabranch.broker.coordinators.groups.consumer_group_requests import ConsumerGroupRequests
 from tests.sim.assigning import AssigningSchedule
 
 Bug = Callable[[pytest.MonkeyPatch], None]

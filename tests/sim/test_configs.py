@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from anabranch import Admin, NewTopic
-from anabranch.broker.config_changes import DEFAULT_ENTITY
+from anabranch.broker.config.config_changes import DEFAULT_ENTITY
 from anabranch.clients.config_admin import ALL_BROKERS
 from anabranch.controller.zk import paths, znodes
 from anabranch.protocol.errors import KafkaError

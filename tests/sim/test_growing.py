@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from anabranch.broker.coordinators.gated_topic import GatedTopic
-from anabranch.broker.coordinators.group_gates import GroupGates
-from anabranch.broker.coordinators.rebalance import without_closed as product_strips
+from anabranch.broker.coordinators.classic_groups.rebalance import without_closed as product_strips
+from anabranch.broker.coordinators.gates.gated_topic import GatedTopic
+from anabranch.broker.coordinators.groups.group_gates import GroupGates
 from tests.sim.growing import FAULTS, play
 
 SCHEDULES = 3
@@ -51,7 +51,7 @@ def members_with_gates_are_everybody(patch: pytest.MonkeyPatch) -> None:
     def strips(member: Any, assignment: bytes, assignable: Any) -> Any:
         return product_strips(member, assignment, {})
 
-    patch.setattr("anabranch.broker.coordinators.rebalance.without_closed", strips)
+    patch.setattr("anabranch.broker.coordinators.classic_groups.rebalance.without_closed", strips)
 
 
 def what_is_half_read_is_done(patch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def what_is_half_read_is_done(patch: pytest.MonkeyPatch) -> None:
 
 def commits_open_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(GroupGates, "committed", lambda gates, slot, partitions: None)
-    patch.setattr("anabranch.broker.coordinators.group_gates.AGAIN_S", 10_000.0)
+    patch.setattr("anabranch.broker.coordinators.groups.group_gates.AGAIN_S", 10_000.0)
 
 
 def the_next_coordinator_does_not_look(patch: pytest.MonkeyPatch) -> None:

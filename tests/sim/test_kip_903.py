@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from anabranch import Admin, NewTopic, Producer
-from anabranch.broker.controller_link import ControllerLink
+from anabranch.broker.membership.controller_link import ControllerLink
 from anabranch.broker.replication.partition import Partition
 from anabranch.chaos.archive import records
 from anabranch.chaos.checkers import data_plane

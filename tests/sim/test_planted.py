@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from anabranch.broker.coordinators import transaction_requests
+from anabranch.broker.coordinators.transactions import transaction_requests
 from tests.sim.aims import AIMS
 from tests.sim.defects import DEFECTS
 from tests.sim.fitting import Misfit

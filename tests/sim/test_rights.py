@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from anabranch.broker import acl_store, rights
-from anabranch.broker.acl_store import AclWatch
-from anabranch.broker.authorizer import Authorizer
-from anabranch.broker.connection_quotas import Entrance
+from anabranch.broker.authorization import acl_store
+from anabranch.broker.authorization.acl_store import AclWatch
+from anabranch.broker.authorization.authorizer import Authorizer
+from anabranch.broker.dispatch import auth_helper
+from anabranch.broker.quotas.connection_quotas import AdmissionQueue
 from anabranch.controller.zk.session import Set
 from anabranch.protocol.acls import Acl, Operation, Permission, ResourcePattern, ResourceType
 from tests.sim.rights import allowed, play
@@ -107,17 +108,17 @@ def a_change_is_in_force_later(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_handler_does_not_ask(patch: pytest.MonkeyPatch) -> None:
-    original = rights.may
+    original = auth_helper.is_authorized
 
     def may(ctx: Any, operation: Operation, resource_type: ResourceType, *name: str) -> bool:
         return operation is Operation.READ or original(ctx, operation, resource_type, *name)
 
-    patch.setattr("anabranch.broker.handlers.fetch.may", may)
+    patch.setattr("anabranch.broker.handlers.fetch.is_authorized", may)
 
 
 def the_door_is_open_at_once(patch: pytest.MonkeyPatch) -> None:
-    original = Entrance.__init__
-    patch.setattr(Entrance, "__init__", lambda entrance, quotas, is_open: original(entrance, quotas))
+    original = AdmissionQueue.__init__
+    patch.setattr(AdmissionQueue, "__init__", lambda entrance, quotas, is_open: original(entrance, quotas))
 
 
 @pytest.mark.parametrize(

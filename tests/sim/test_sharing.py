@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from anabranch.broker.coordinators.share_groups import share_heartbeat
-from anabranch.broker.coordinators.shares.in_flight import InFlight, RecordState
-from anabranch.broker.coordinators.shares.share_coordinator import ShareCoordinator, ShareShard
-from anabranch.broker.coordinators.shares.share_partition import SharePartition
-from anabranch.broker.coordinators.shares.share_persister import SharePersister
-from anabranch.broker.coordinators.shares.share_state import ShareState
-from anabranch.broker.coordinators.shares.shared_partitions import SharedPartitions
+from anabranch.broker.coordinators.share_partitions.in_flight import InFlight, RecordState
+from anabranch.broker.coordinators.share_partitions.share_coordinator import ShareCoordinator, ShareShard
+from anabranch.broker.coordinators.share_partitions.share_partition import SharePartition
+from anabranch.broker.coordinators.share_partitions.share_persister import SharePersister
+from anabranch.broker.coordinators.share_partitions.share_state import ShareState
+from anabranch.broker.coordinators.share_partitions.shared_partitions import SharedPartitions
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.sim.sharing import FAULTS, play
 
@@ -92,7 +92,7 @@ def a_coordinator_trusts_its_topics(patch: pytest.MonkeyPatch) -> None:
 
 def a_lost_answer_is_not_said_again(patch: pytest.MonkeyPatch) -> None:
     """Found by these schedules: the member's heartbeat says again what it wants, and is told nothing."""
-    product = share_heartbeat._stay
+    product = share_heartbeat._update_member
 
     def stay(decision: Any, request: Any, sender: Any) -> None:
         before = decision.group.members.get(request.member_id)
@@ -100,7 +100,7 @@ def a_lost_answer_is_not_said_again(patch: pytest.MonkeyPatch) -> None:
         if request.member_epoch and before is not None and decision.answer.assignment == before.assigned:
             decision.answer = dataclasses.replace(decision.answer, assignment=None)
 
-    patch.setattr(share_heartbeat, "_stay", stay)
+    patch.setattr(share_heartbeat, "_update_member", stay)
 
 
 def a_change_is_stored_when_it_is_asked_for(patch: pytest.MonkeyPatch) -> None:

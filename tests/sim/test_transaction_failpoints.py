@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from anabranch import Admin, NewTopic, Producer
-from anabranch.broker.coordinators.coordinator_failpoints import STEPS
+from anabranch.broker.coordinators.runtime.failpoints import STEPS
 from anabranch.broker.replication.partition import Partition
-from anabranch.clients.producer.transaction_verdicts import AbortableError, TransactionError
+from anabranch.clients.producer.transaction_errors import AbortableError, TransactionError
 from anabranch.protocol.records.batch import iter_batches
 from anabranch.protocol.records.control import ControlType, read_control
 from anabranch.protocol.records.record import iter_records

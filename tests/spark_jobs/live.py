@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 from anabranch import Admin, NewTopic, Producer
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol import audit
 from anabranch.protocol.audit import Delivery
 from anabranch.protocol.audit import bucket_key as wire_key

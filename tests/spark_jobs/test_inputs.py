@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from anabranch.commands.audit import command
+from anabranch.cli.audit import command
 from anabranch.spark_jobs import backfill, inputs
 from anabranch.spark_jobs.scope import Scope
 from anabranch.spark_jobs.service import AuditService, CannotAudit

@@ -14,8 +14,8 @@ from confluent_kafka import Consumer
 from pyspark.sql import SparkSession
 
 from anabranch import Admin
-from anabranch.clients.authentication import NotAuthenticated
-from anabranch.clients.certificates import Authority
+from anabranch.clients.authentication import AuthenticationFailed
+from anabranch.clients.certificates import CertificateAuthority
 from anabranch.spark_jobs import inputs, secured
 from anabranch.spark_jobs.java import why_missing
 from anabranch.spark_jobs.reader import LATEST, TopicReader
@@ -101,7 +101,10 @@ def test_no_output_of_an_audit_has_the_password(locked: LiveCluster, more: tuple
     servers = locked.cluster.bootstrap_servers_of(LISTENER)
     words = ["--bootstrap-servers", servers, "--topic", topic, "--out", str(out), "--command-config", str(config)]
     ran = subprocess.run(
-        [sys.executable, "-m", "anabranch.main", "audit", *words, *more], capture_output=True, timeout=600, check=False
+        [sys.executable, "-m", "anabranch.cli.main", "audit", *words, *more],
+        capture_output=True,
+        timeout=600,
+        check=False,
     )
     assert ran.returncode == 1, f"there is a violation: {ran.stdout.decode()}{ran.stderr.decode()}"
     written = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
@@ -122,10 +125,10 @@ def test_who_is_not_let_in_is_told_at_once(
 ) -> None:
     """Trying again would not help, so the patience of a query that waits for a broker is not for this."""
     monkeypatch.chdir(tmp_path)
-    Path("others.pem").write_bytes(Authority().certificate)
+    Path("others.pem").write_bytes(CertificateAuthority().certificate)
     with (
         TopicReader(locked.cluster.bootstrap_servers_of(LISTENER), client_of(**changes), patience_s=1e9) as reader,
-        pytest.raises(NotAuthenticated, match=why),
+        pytest.raises(AuthenticationFailed, match=why),
     ):
         reader.topics()
 

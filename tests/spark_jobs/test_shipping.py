@@ -10,9 +10,7 @@ from pathlib import Path
 
 from anabranch.spark_jobs import shipping
 
-IMPORTS = (
-    "import anabranch.spark_jobs.audit, anabranch.spark_jobs.service, anabranch.commands.audit as c; print(c.__file__)"
-)
+IMPORTS = "import anabranch.spark_jobs.audit, anabranch.spark_jobs.service, anabranch.cli.audit as c; print(c.__file__)"
 
 
 def test_the_archive_is_all_that_a_cluster_needs_of_us(tmp_path: Path) -> None:

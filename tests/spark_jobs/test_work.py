@@ -14,10 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from anabranch.audit import gather, report, work
+from anabranch.audit import jobs, report, results
+from anabranch.audit.audit_options import AuditOptions
 from anabranch.audit.findings import Findings
-from anabranch.audit.wish import Wish
-from anabranch.commands import audit as command
+from anabranch.cli import audit as command
 from anabranch.spark_jobs import audit, session, verdict, violations
 from anabranch.spark_jobs.reader import EARLIEST, LATEST, TopicReader
 from anabranch.spark_jobs.service import CannotAudit
@@ -25,7 +25,7 @@ from tests.spark_jobs.live import DELIVERY, LiveCluster, deliveries
 
 pytestmark = [pytest.mark.spark]
 
-WISH = Wish(
+WISH = AuditOptions(
     bootstrap_servers="",
     topic=None,
     expect=None,
@@ -78,7 +78,7 @@ def test_a_stream_a_batch_job_and_its_copy_find_the_same(
     console = Console(width=160, file=io.StringIO())
     wish = replace(WISH, bootstrap_servers=live.servers, topic=topic, expect=expect, out=tmp_path / "out")
     wish = replace(wish, events=tmp_path / "events")
-    streamed = work.as_stream(spark, replace(wish, violations_to=into), console)
+    streamed = jobs.run_stream(spark, replace(wish, violations_to=into), console)
     assert (streamed.judgement["out_of_order"], streamed.judgement["lost"], streamed.found) == (1, 1, 2)
     assert streamed.judgement["delivered"] == 35
     ((group, lost_of, _, _, records),) = streamed.unread
@@ -96,18 +96,18 @@ def test_a_stream_a_batch_job_and_its_copy_find_the_same(
         assert sum(end.values()) - sum(begin.values()) == 2
 
     batch = replace(wish, backfill=True, copy=tmp_path / "copy")
-    at_once = work.as_batch(spark, batch, console)
+    at_once = jobs.run_batch(spark, batch, console)
     assert told(at_once) == told(streamed)
-    replay = work.copied(replace(WISH, replay=tmp_path / "copy", out=tmp_path / "out"))
+    replay = jobs.read_copy(replace(WISH, replay=tmp_path / "copy", out=tmp_path / "out"))
     assert (replay.topic, replay.expect) == (topic, expect)
-    assert told(work.as_batch(spark, replay, console)) == told(streamed)
+    assert told(jobs.run_batch(spark, replay, console)) == told(streamed)
     with pytest.raises(CannotAudit, match="no copy of an audit"):
-        work.copied(replace(WISH, replay=tmp_path))
+        jobs.read_copy(replace(WISH, replay=tmp_path))
 
     for findings, directory in ((streamed, wish.directory), (at_once, batch.directory)):
-        assert work.conclude(findings, directory, console) == 1
-        assert json.loads((directory / gather.VERDICT).read_text())["verdict"] == dict(streamed.judgement)
-        assert "broker 1" in (directory / gather.REPORT).read_text()
+        assert jobs.conclude(findings, directory, console) == 1
+        assert json.loads((directory / results.VERDICT).read_text())["verdict"] == dict(streamed.judgement)
+        assert "broker 1" in (directory / results.REPORT).read_text()
         assert violations.count(directory / "violations") == 2
 
 
@@ -118,7 +118,7 @@ def test_a_stream_that_is_clean_is_the_exit_status(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The command itself, but for the start of a Spark of its own: `tests.anabranch.commands.test_audit` has that."""
+    """The command itself, but for the start of a Spark of its own: `tests.anabranch.cli.test_audit` has that."""
     monkeypatch.setattr(session, "AuditSpark", lambda *_, **__: contextlib.nullcontext(spark))
     topic = live.create("good", 2)
     live.produce(topic, deliveries(b"k", [(0, 0, 0), (1, 0, 1)]))
@@ -127,8 +127,8 @@ def test_a_stream_that_is_clean_is_the_exit_status(
     out, err = capsys.readouterr()
     assert err == ""
     assert any(line.startswith("│ out of order") and "0" in line for line in out.splitlines()), out
-    assert json.loads((wish.directory / gather.VERDICT).read_text())["clean"] is True
-    assert "Order audit" in (wish.directory / gather.REPORT).read_text()
+    assert json.loads((wish.directory / results.VERDICT).read_text())["clean"] is True
+    assert "Order audit" in (wish.directory / results.REPORT).read_text()
     assert list((wish.directory / "violations").glob("*")) == []
 
 
@@ -137,7 +137,7 @@ def test_a_stream_says_when_it_follows_also_where_there_is_nothing_to_read(
 ) -> None:
     """What a health check looks for: not there while Spark warms up, and gone with the audit."""
     wish = replace(WISH, bootstrap_servers=live.servers, topic=live.create("quiet", 1), out=tmp_path, follow=True)
-    mark = wish.directory / gather.FOLLOWING
+    mark = wish.directory / results.FOLLOWING
     mark.parent.mkdir(parents=True)
     mark.touch()  # left by one that was killed
     seen: list[bool] = []
@@ -147,8 +147,8 @@ def test_a_stream_says_when_it_follows_also_where_there_is_nothing_to_read(
             seen.append(mark.exists())
             return seen[-1] or super().wait(timeout)
 
-    monkeypatch.setattr(work, "until_interrupted", lambda: contextlib.nullcontext(UntilFollowed()))
-    work.as_stream(spark, wish, Console(file=io.StringIO()))
+    monkeypatch.setattr(jobs, "until_interrupted", lambda: contextlib.nullcontext(UntilFollowed()))
+    jobs.run_stream(spark, wish, Console(file=io.StringIO()))
     assert (seen[0], seen[-1], mark.exists()) == (False, True, False)
 
 
@@ -159,13 +159,13 @@ def test_where_nothing_was_delivered_there_is_no_verdict(
     monkeypatch.setattr(session, "AuditSpark", lambda *_, **__: contextlib.nullcontext(spark))
     stopped = threading.Event()
     stopped.set()
-    monkeypatch.setattr(work, "until_interrupted", lambda: contextlib.nullcontext(stopped))
+    monkeypatch.setattr(jobs, "until_interrupted", lambda: contextlib.nullcontext(stopped))
     wish = replace(WISH, bootstrap_servers=live.servers, topic=live.create("empty", 1), out=tmp_path)
     with pytest.raises(command.CannotRun, match=r"^nothing was delivered: empty holds no events") as refusal:
         command.run(replace(wish, follow=True))
     assert refusal.value.exit_code == 2
-    nothing = gather.of_stream(audit.Target(live.servers, "empty", wish.directory), verdict.judge((), keys=0))
-    assert work.conclude(nothing, wish.directory, Console(file=io.StringIO()), allow_empty=True) == 0
+    nothing = results.of_stream(audit.Target(live.servers, "empty", wish.directory), verdict.judge((), keys=0))
+    assert jobs.conclude(nothing, wish.directory, Console(file=io.StringIO()), allow_empty=True) == 0
 
 
 def written(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -196,7 +196,7 @@ def test_what_other_clients_have_written_down_is_judged_like_an_audit_topic(
         out=tmp_path / "out",
     )
     console = Console(file=io.StringIO())
-    findings = work.as_batch(spark, work.copied(work.written_down(wish)), console)
+    findings = jobs.run_batch(spark, jobs.read_copy(jobs.read_deliveries(wish)), console)
     judgement = findings.judgement
     assert {kind: judgement[kind] for kind in verdict.KINDS if judgement[kind]} == {
         "out_of_order": 1,
@@ -207,17 +207,17 @@ def test_what_other_clients_have_written_down_is_judged_like_an_audit_topic(
     assert judgement["redelivered"] == 29
     assert {story["key"] for story in findings.stories if story["kind"] == "repeated"} == {"k0"}
     clean = replace(wish, deliveries=(written(tmp_path / "clean.jsonl", sent),))
-    found = work.as_batch(spark, work.copied(work.written_down(clean)), console)
+    found = jobs.run_batch(spark, jobs.read_copy(jobs.read_deliveries(clean)), console)
     assert verdict.clean(found.judgement) and found.judgement["delivered"] == 1000
 
 
 def test_a_line_that_makes_no_sense_ends_the_audit(tmp_path: Path) -> None:
     handed = written(tmp_path / "handed.jsonl", [{"partition": 0}])
     with pytest.raises(CannotAudit, match=r"handed\.jsonl:1: there is no offset"):
-        work.written_down(replace(WISH, deliveries=(handed,), out=tmp_path / "out"))
+        jobs.read_deliveries(replace(WISH, deliveries=(handed,), out=tmp_path / "out"))
     fine = written(tmp_path / "fine.jsonl", [{"partition": 0, "offset": 0, "topic": one} for one in "ab"])
     with pytest.raises(CannotAudit, match=r"several topics \(a, b\)"):
-        work.written_down(replace(WISH, deliveries=(fine,), sent=(fine,), out=tmp_path / "out"))
+        jobs.read_deliveries(replace(WISH, deliveries=(fine,), sent=(fine,), out=tmp_path / "out"))
 
 
 def test_what_several_producers_have_written_down_is_read_in_the_order_of_each_log(
@@ -233,7 +233,7 @@ def test_what_several_producers_have_written_down_is_read_in_the_order_of_each_l
             for n, (at, offset) in enumerate(places)
         ]
         files[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
-    wish = work.copied(work.written_down(replace(WISH, out=tmp_path, deliveries=(files[0],), sent=tuple(files))))
-    records, _ = work._finished(spark, wish)
+    wish = jobs.read_copy(jobs.read_deliveries(replace(WISH, out=tmp_path, deliveries=(files[0],), sent=tuple(files))))
+    records, _ = jobs._finished(spark, wish)
     read = [(row["partition"], row["offset"]) for row in records.where("topic = 'records'").collect()]
     assert read == [(at, offset) for at in range(2) for offset in range(40)]

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from anabranch.broker.coordinators.classic_groups.group_events import Commit, Delete, Observe
 from anabranch.broker.coordinators.consumer_groups import target_assignment
 from anabranch.broker.coordinators.consumer_groups.assignment import Assignment
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.coordinators.consumer_groups.decision import Decision
 from anabranch.broker.coordinators.consumer_groups.member import Member
 from anabranch.broker.coordinators.consumer_groups.topics_view import TopicsView
-from anabranch.broker.coordinators.group_events import Commit, Delete, Observe
 from anabranch.protocol.apis import consumer_group_describe as api
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.group_records import Record

@@ -12,7 +12,7 @@ from anabranch.broker.coordinators.consumer_groups import regular_expressions
 from anabranch.broker.coordinators.consumer_groups.assignment import Assignment, within
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.coordinators.consumer_groups.decision import Decision
-from anabranch.broker.coordinators.consumer_groups.member import AWAY, JOINING, Member
+from anabranch.broker.coordinators.consumer_groups.member import JOIN_EPOCH, STATIC_LEAVE, Member
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
@@ -45,11 +45,11 @@ def static_joiner(
     earlier = decision.group.static_member(instance_id)
     if earlier is None:
         return decision.group.members.get(member_id) or Member(member_id=member_id), None
-    if not classic and earlier.classic is None and earlier.epoch != AWAY:
+    if not classic and earlier.classic is None and earlier.epoch != STATIC_LEAVE:
         raise KafkaError(
             ErrorCode.UNRELEASED_INSTANCE_ID, f"instance {instance_id} is member {earlier.member_id}, who has not left."
         )
-    joiner = dataclasses.replace(earlier, member_id=member_id, epoch=JOINING, previous_epoch=JOINING)
+    joiner = dataclasses.replace(earlier, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
     decision.delete_member(earlier.member_id)
     decision.write_metadata(joiner)
     decision.write_target(member_id, decision.group.target(earlier.member_id))

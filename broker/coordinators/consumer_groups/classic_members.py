@@ -12,7 +12,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from anabranch.broker.coordinators import group_responses as responses
+from anabranch.broker.coordinators.classic_groups import group_responses as responses
+from anabranch.broker.coordinators.classic_groups.group_events import Heartbeat, Join, Leave, Sync
 from anabranch.broker.coordinators.consumer_groups.admission import (
     check_room,
     known_instance,
@@ -25,7 +26,6 @@ from anabranch.broker.coordinators.consumer_groups.decision import Decision
 from anabranch.broker.coordinators.consumer_groups.departure import remove_members
 from anabranch.broker.coordinators.consumer_groups.member import UNRELEASED, UNREVOKED, ClassicMember, Member, ascending
 from anabranch.broker.coordinators.consumer_groups.timers import Timer
-from anabranch.broker.coordinators.group_events import Heartbeat, Join, Leave, Sync
 from anabranch.protocol import consumer_protocol
 from anabranch.protocol.apis.join_group import JoinGroupResponse
 from anabranch.protocol.apis.leave_group import MemberIdentity

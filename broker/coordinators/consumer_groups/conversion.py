@@ -13,7 +13,8 @@ import json
 from collections import Counter
 from collections.abc import Collection
 
-from anabranch.broker.coordinators.classic_group import CONSUMER_PROTOCOL_TYPE, GATES_MARK, Group
+from anabranch.broker.coordinators.classic_groups.classic_group import CONSUMER_PROTOCOL_TYPE, GATES_MARK, ClassicGroup
+from anabranch.broker.coordinators.classic_groups.members import Member as FormerMember
 from anabranch.broker.coordinators.consumer_groups import classic_assignment
 from anabranch.broker.coordinators.consumer_groups.assignment import NOTHING, Assignment
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
@@ -22,13 +23,12 @@ from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLi
 from anabranch.broker.coordinators.consumer_groups.member import ClassicMember, Member, ascending
 from anabranch.broker.coordinators.consumer_groups.timers import Timer
 from anabranch.broker.coordinators.consumer_groups.topics_view import TopicsView
-from anabranch.broker.coordinators.members import Member as FormerMember
 from anabranch.protocol.consumer_protocol import decode_assignment, decode_subscription
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import GroupMetadataMember, GroupMetadataValue
 
 
-def upgraded(group: Group, topics: TopicsView, limits: ConsumerGroupLimits, now_ms: int) -> Decision:
+def upgraded(group: ClassicGroup, topics: TopicsView, limits: ConsumerGroupLimits, now_ms: int) -> Decision:
     """A classic group with members as one whose broker assigns. Raises GROUP_ID_NOT_FOUND if it cannot become one."""
     if not limits.may_upgrade:
         raise _refusal(group, "the migration policy forbids it")
@@ -67,13 +67,13 @@ def _hash(decision: Decision, members: Collection[Member]) -> int:
     return Decision(scratch, decision.topics, decision.limits, decision.now_ms).hash_with()
 
 
-def _refusal(group: Group, reason: str) -> KafkaError:
+def _refusal(group: ClassicGroup, reason: str) -> KafkaError:
     return KafkaError(
         ErrorCode.GROUP_ID_NOT_FOUND, f"group {group.group_id!r} cannot become one whose broker assigns: {reason}"
     )
 
 
-def _member(group: Group, former: FormerMember, topics: TopicsView) -> Member:
+def _member(group: ClassicGroup, former: FormerMember, topics: TopicsView) -> Member:
     metadata = former.metadata(group.protocol) or former.protocols[0][1]
     try:
         subscription = decode_subscription(metadata)

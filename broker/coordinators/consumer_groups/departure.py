@@ -37,7 +37,7 @@ def fence(
     return decision, over
 
 
-def watch_anew(group: ConsumerGroup, limits: ConsumerGroupLimits, now_ms: int) -> None:
+def restart_session_timers(group: ConsumerGroup, limits: ConsumerGroupLimits, now_ms: int) -> None:
     """Begin the timers of all members, as a coordinator does that has read the group from the journal."""
     for member in group.members.values():
         classic = member.classic

@@ -24,7 +24,13 @@ from anabranch.broker.coordinators.consumer_groups.consumer_group import Consume
 from anabranch.broker.coordinators.consumer_groups.decision import Decision
 from anabranch.broker.coordinators.consumer_groups.departure import remove_members
 from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
-from anabranch.broker.coordinators.consumer_groups.member import AWAY, JOINING, LEAVING, Member, ascending
+from anabranch.broker.coordinators.consumer_groups.member import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    STATIC_LEAVE,
+    Member,
+    ascending,
+)
 from anabranch.broker.coordinators.consumer_groups.timers import Timer
 from anabranch.broker.coordinators.consumer_groups.topics_view import TopicsView
 from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -60,12 +66,12 @@ def check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignor
     epoch = request.member_epoch
     has_id = request.member_id != ""
     demands: list[tuple[bool, str]] = [
-        (has_id or (version < FIRST_VERSION_WITH_CLIENTS_IDS and epoch == JOINING), "MemberId can't be empty."),
+        (has_id or (version < FIRST_VERSION_WITH_CLIENTS_IDS and epoch == JOIN_EPOCH), "MemberId can't be empty."),
         (request.group_id != "", "GroupId can't be empty."),
         (request.instance_id != "", "InstanceId can't be empty."),
         (request.rack_id != "", "RackId can't be empty."),
     ]
-    if epoch == JOINING:
+    if epoch == JOIN_EPOCH:
         demands += [
             (request.rebalance_timeout_ms != -1, "RebalanceTimeoutMs has to be given by one that joins."),
             (request.topic_partitions == [], "TopicPartitions has to be an empty list from one that joins."),
@@ -74,10 +80,10 @@ def check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignor
                 "SubscribedTopicNames or SubscribedTopicRegex has to be given by one that joins.",
             ),
         ]
-    elif epoch == AWAY:
+    elif epoch == STATIC_LEAVE:
         demands.append((request.instance_id is not None, "InstanceId has to be given by a static member."))
     else:
-        demands.append((epoch > JOINING or epoch == LEAVING, f"MemberEpoch {epoch} is none."))
+        demands.append((epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH, f"MemberEpoch {epoch} is none."))
     for met, message in demands:
         if not met:
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
@@ -97,21 +103,21 @@ def heartbeat(
 ) -> Decision:
     """What a valid request of a member that has an id brings about. Raises KafkaError."""
     decision = Decision(group, topics, limits, now_ms)
-    if request.member_epoch in (LEAVING, AWAY):
+    if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE):
         _leave(decision, request)
     else:
-        _stay(decision, request, sender)
+        _update_member(decision, request, sender)
     return decision
 
 
 # --- joining and staying -----------------------------------------------------------------------------------------
 
 
-def _stay(decision: Decision, request: ConsumerGroupHeartbeatRequest, sender: Sender) -> None:
+def _update_member(decision: Decision, request: ConsumerGroupHeartbeatRequest, sender: Sender) -> None:
     group, member_id = decision.group, request.member_id
     check_room(decision, member_id)
     owned = None if request.topic_partitions is None else of_rows(request.topic_partitions)
-    joins = request.member_epoch == JOINING
+    joins = request.member_epoch == JOIN_EPOCH
     replaced: Member | None = None
     if request.instance_id is None:
         before = group.members.get(member_id) or (Member(member_id=member_id) if joins else group.member(member_id))
@@ -121,7 +127,7 @@ def _stay(decision: Decision, request: ConsumerGroupHeartbeatRequest, sender: Se
     else:
         before = known_instance(group, request.instance_id, member_id)
         check_epoch(before, request.member_epoch, owned)
-    after = _as_said(before, request, sender)
+    after = _with_subscription(before, request, sender)
     changed = group.epoch == 0
     if after is not before:
         decision.write_metadata(after)
@@ -145,7 +151,7 @@ def _stay(decision: Decision, request: ConsumerGroupHeartbeatRequest, sender: Se
     )
 
 
-def _as_said(before: Member, request: ConsumerGroupHeartbeatRequest, sender: Sender) -> Member:
+def _with_subscription(before: Member, request: ConsumerGroupHeartbeatRequest, sender: Sender) -> Member:
     """The member with what is new of itself in the request; the same object if nothing is."""
     new: dict[str, object] = {"client_id": sender.client_id, "client_host": sender.client_host, "classic": None}
     new["holds_gates"] = request.holds_gates
@@ -175,8 +181,8 @@ def _leave(decision: Decision, request: ConsumerGroupHeartbeatRequest) -> None:
         member = group.member(request.member_id)
     else:
         member = known_instance(group, request.instance_id, request.member_id)
-    if epoch == AWAY:
-        decision.write_current(dataclasses.replace(member, epoch=AWAY, revoking={}))
+    if epoch == STATIC_LEAVE:
+        decision.write_current(dataclasses.replace(member, epoch=STATIC_LEAVE, revoking={}))
         decision.cancel_timer(member.member_id, Timer.REBALANCE)
     else:
         remove_members(decision, [member])

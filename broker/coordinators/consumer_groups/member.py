@@ -23,10 +23,10 @@ from anabranch.protocol.consumer_group_records import (
 )
 from anabranch.protocol.values import value
 
-JOINING: Final = 0
+JOIN_EPOCH: Final = 0
 """The member epoch of one that (re)joins."""
-LEAVING: Final = -1
-AWAY: Final = -2
+LEAVE_EPOCH: Final = -1
+STATIC_LEAVE: Final = -2
 """The member epoch of a static member that left and is expected back: its partitions stay reserved."""
 
 
@@ -80,8 +80,8 @@ class Member:
     """Whether it waits by itself for what comes before a segment (KIP-253)."""
 
     state: MemberState = STABLE
-    epoch: int = JOINING
-    previous_epoch: int = JOINING
+    epoch: int = JOIN_EPOCH
+    previous_epoch: int = JOIN_EPOCH
     assigned: Assignment = dataclasses.field(default_factory=dict)
     revoking: Assignment = dataclasses.field(default_factory=dict)
     """What it has to give up, and has not said yet that it did."""
@@ -147,7 +147,7 @@ class Member:
         """The member as that record tells of it; None: it was never reconciled, or has to begin again."""
         if said is None:
             return dataclasses.replace(
-                self, state=STABLE, epoch=LEAVING, previous_epoch=LEAVING, assigned=NOTHING, revoking=NOTHING
+                self, state=STABLE, epoch=LEAVE_EPOCH, previous_epoch=LEAVE_EPOCH, assigned=NOTHING, revoking=NOTHING
             )
         known = said.state in MemberState.__members__.values()
         return dataclasses.replace(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from anabranch.broker.coordinators.deadlines import Deadlines
+from anabranch.broker.coordinators.runtime.deadlines import Deadlines
 
 
 class Timer(enum.Enum):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from anabranch.broker.coordinators.classic_groups.group_events import Commit, Delete, Observe
 from anabranch.broker.coordinators.consumer_groups.topics_view import TopicsView
-from anabranch.broker.coordinators.group_events import Commit, Delete, Observe
 from anabranch.broker.coordinators.share_groups.share_group import ShareGroup, ShareMember
 from anabranch.protocol.apis import share_group_describe as api
 from anabranch.protocol.errors import ErrorCode, KafkaError

@@ -30,7 +30,7 @@ from anabranch.broker.coordinators.share_groups.share_group import (
     without,
 )
 from anabranch.broker.coordinators.share_groups.simple_assignor import assign
-from anabranch.broker.coordinators.shares.share_settings import ShareSettings
+from anabranch.broker.coordinators.share_partitions.share_settings import ShareSettings
 from anabranch.protocol import share_group_records as records
 from anabranch.protocol.apis.share_group_heartbeat import ShareGroupHeartbeatRequest
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -118,11 +118,11 @@ def heartbeat(
         remove(decision, [group.member(request.member_id)])
         decision.answer = HeartbeatAnswer(member_id=request.member_id, epoch=LEAVING)
     else:
-        _stay(decision, request, sender)
+        _update_member(decision, request, sender)
     return decision
 
 
-def _stay(decision: ShareDecision, request: ShareGroupHeartbeatRequest, sender: Sender) -> None:
+def _update_member(decision: ShareDecision, request: ShareGroupHeartbeatRequest, sender: Sender) -> None:
     group, member_id = decision.group, request.member_id
     if member_id not in group.members and len(group.members) >= decision.settings.size_max:
         raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group may have {decision.settings.size_max} members")

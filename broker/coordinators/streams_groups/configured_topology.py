@@ -79,7 +79,7 @@ class ConfiguredTopology:
         return self.status is None
 
 
-class _Wrong(Exception):
+class _InvalidTopology(Exception):
     """The cluster's topics are not as the topology needs them."""
 
     def __init__(self, status: int, detail: str) -> None:
@@ -124,7 +124,7 @@ def required_topics(subtopologies: Iterable[Subtopology]) -> frozenset[str]:
     )
 
 
-def same(one: StreamsGroupTopologyValue, other: StreamsGroupTopologyValue) -> bool:
+def is_same_topology(one: StreamsGroupTopologyValue, other: StreamsGroupTopologyValue) -> bool:
     """Whether two topologies are the same, in whatever order their subtopologies come."""
     return one.epoch == other.epoch and _by_id(one.subtopologies) == _by_id(other.subtopologies)
 
@@ -144,14 +144,16 @@ def configure(topology: StreamsGroupTopologyValue, find: FindTopic) -> Configure
     missing = {name for one in subtopologies for name in one.source_topics if there(name) is None}
     try:
         if missing:
-            raise _Wrong(MISSING_SOURCE_TOPICS, f"the application reads topics that are not there: {summary(missing)}")
+            raise _InvalidTopology(
+                MISSING_SOURCE_TOPICS, f"the application reads topics that are not there: {summary(missing)}"
+            )
         decided = repartition_counts(subtopologies, there)
         _keep_together(subtopologies, decided, there)
         made = {one.subtopology_id: _configured(one, decided, there) for one in subtopologies}
         total = sum(one.task_count + sum(one.counts.values()) for one in made.values())
         _demand(total <= TASKS_MAX, f"{total} tasks and partitions between them are more than {TASKS_MAX}")
         return _with_what_is_missing(made, there)
-    except _Wrong as wrong:
+    except _InvalidTopology as wrong:
         return ConfiguredTopology(status=wrong.status, detail=str(wrong))
 
 
@@ -216,7 +218,9 @@ def _keep_together(subtopologies: Iterable[Subtopology], decided: dict[str, int]
             leading = outside or fixed or dict.fromkeys(["the widest"], max(counts.values(), default=0))
             if len({*leading.values(), *fixed.values()}) > 1:
                 rows = ", ".join(f"{name} has {count}" for name, count in sorted({**leading, **fixed}.items()))
-                raise _Wrong(INCORRECTLY_PARTITIONED_TOPICS, f"what is read together is not equally wide: {rows}")
+                raise _InvalidTopology(
+                    INCORRECTLY_PARTITIONED_TOPICS, f"what is read together is not equally wide: {rows}"
+                )
             decided |= dict.fromkeys(counts, next(iter(leading.values())))
 
 
@@ -239,7 +243,7 @@ def _with_what_is_missing(made: Mapping[str, ConfiguredSubtopology], there: Find
             if found is None:
                 missing[topic.name] = topic, expected
             elif found != expected:
-                raise _Wrong(
+                raise _InvalidTopology(
                     INCORRECTLY_PARTITIONED_TOPICS, f"{topic.name} has {found} partitions and has to have {expected}"
                 )
     if not missing:

@@ -71,7 +71,7 @@ class _Process:
 
 
 @dataclass(slots=True)
-class _Dealing:
+class _Assignment:
     """An assignment in the making."""
 
     processes: dict[str, _Process]
@@ -142,14 +142,14 @@ def assign(
     }
 
 
-def _begin(members: Mapping[str, tuple[str, Tasks]], active_count: int, standby_count: int) -> _Dealing:
+def _begin(members: Mapping[str, tuple[str, Tasks]], active_count: int, standby_count: int) -> _Assignment:
     processes: dict[str, _Process] = {}
     process_of = {}
     for member_id in sorted(members):
         process_id = members[member_id][0]
         process = process_of[member_id] = processes.setdefault(process_id, _Process(process_id))
         process.add(member_id, 0)
-    return _Dealing(
+    return _Assignment(
         processes,
         process_of,
         active_share=_Share(active_count, len(members)),
@@ -159,7 +159,7 @@ def _begin(members: Mapping[str, tuple[str, Tasks]], active_count: int, standby_
     )
 
 
-def _deal_active(dealing: _Dealing, tasks: list[Task], had: Holders) -> None:
+def _deal_active(dealing: _Assignment, tasks: list[Task], had: Holders) -> None:
     left = sorted(tasks, key=lambda task: (task[1], task[0]))  # so that partitions of one number come together
     for role in (ACTIVE, STANDBY):
         kept = set()
@@ -173,7 +173,7 @@ def _deal_active(dealing: _Dealing, tasks: list[Task], had: Holders) -> None:
         dealing.give_to_idlest(task, ACTIVE)
 
 
-def _deal_standbys(dealing: _Dealing, tasks: list[Task], had: Holders, standbys: int) -> None:
+def _deal_standbys(dealing: _Assignment, tasks: list[Task], had: Holders, standbys: int) -> None:
     left: list[tuple[Task, int]] = []
     for task in sorted(tasks, key=lambda one: (one[1], one[0]), reverse=True):
         for number in range(standbys):
@@ -187,7 +187,7 @@ def _deal_standbys(dealing: _Dealing, tasks: list[Task], had: Holders, standbys:
             count -= 1  # until there are fewer instances than copies
 
 
-def _copy_holder(dealing: _Dealing, task: Task, had: Holders) -> str | None:
+def _copy_holder(dealing: _Assignment, task: Task, had: Holders) -> str | None:
     """Who has the task's state already, may have a copy of it, and has room for one more task."""
     for role in (ACTIVE, STANDBY):
         candidates = [one for one in had[role].get(task, ()) if task not in dealing.process_of[one].tasks]

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from anabranch.broker.coordinators.classic_groups.group_events import Commit, Delete, Observe
 from anabranch.broker.coordinators.consumer_groups.topics_view import TopicsView
-from anabranch.broker.coordinators.group_events import Commit, Delete, Observe
 from anabranch.broker.coordinators.streams_groups.configured_topology import Counts
 from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup
 from anabranch.broker.coordinators.streams_groups.streams_member import StreamsMember

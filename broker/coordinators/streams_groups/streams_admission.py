@@ -6,7 +6,7 @@ Source: KIP-1071; Kafka's GroupCoordinatorService (what is valid) and GroupMetad
 from __future__ import annotations
 
 from anabranch.broker.coordinators.consumer_groups.assignment import within
-from anabranch.broker.coordinators.consumer_groups.member import AWAY, JOINING
+from anabranch.broker.coordinators.consumer_groups.member import JOIN_EPOCH, STATIC_LEAVE
 from anabranch.broker.coordinators.streams_groups import tasks
 from anabranch.broker.coordinators.streams_groups.configured_topology import ConfiguredTopology, check_topology
 from anabranch.broker.coordinators.streams_groups.streams_member import StreamsMember
@@ -31,7 +31,7 @@ def check_request(request: StreamsGroupHeartbeatRequest) -> None:
         (request.rack_id != "", "RackId is empty."),
         (None not in owned or not any(one is not None for one in owned), "One list of tasks is null, another is not."),
     ]
-    if epoch == JOINING:
+    if epoch == JOIN_EPOCH:
         demands += [
             (request.rebalance_timeout_ms != -1, "RebalanceTimeoutMs has to be given by one that joins."),
             (not any(owned), "One that joins has no tasks."),
@@ -39,7 +39,7 @@ def check_request(request: StreamsGroupHeartbeatRequest) -> None:
         ]
     else:
         demands += [
-            (epoch > AWAY, f"MemberEpoch {epoch} is none."),
+            (epoch > STATIC_LEAVE, f"MemberEpoch {epoch} is none."),
             (topology is None, "Topology is given by one that joins, and by nobody else."),
         ]
     for met, message in demands:
@@ -49,7 +49,7 @@ def check_request(request: StreamsGroupHeartbeatRequest) -> None:
 
 def check_epoch(member: StreamsMember, epoch: int, owned: Tasks | None) -> None:
     """Raise FENCED_MEMBER_EPOCH unless the sender is where the group believes it to be, joins, or lost an answer."""
-    if epoch in (JOINING, member.epoch):
+    if epoch in (JOIN_EPOCH, member.epoch):
         return
     lost_answer = epoch == member.previous_epoch and owned is not None and within(owned, member.assigned)
     if epoch > member.epoch or not lost_answer:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from anabranch.broker.coordinators.consumer_groups.heartbeat import Sender
-from anabranch.broker.coordinators.consumer_groups.member import JOINING, LEAVING, UNREVOKED
+from anabranch.broker.coordinators.consumer_groups.member import JOIN_EPOCH, LEAVE_EPOCH, UNREVOKED
 from anabranch.broker.coordinators.consumer_groups.reconciliation import reconcile
 from anabranch.broker.coordinators.consumer_groups.subscribed_topics import existing, metadata_hash
 from anabranch.broker.coordinators.consumer_groups.timers import Timer
@@ -57,11 +57,11 @@ def heartbeat(
     decision = StreamsDecision(group, topics, settings, now_ms)
     if request.shutdown_application:
         decision.then.append(lambda: _shut_down(group, request.member_id))
-    if request.member_epoch == LEAVING:
+    if request.member_epoch == LEAVE_EPOCH:
         remove(decision, [group.member(request.member_id)])
-        decision.answer = StreamsAnswer(member_id=request.member_id, epoch=LEAVING)
+        decision.answer = StreamsAnswer(member_id=request.member_id, epoch=LEAVE_EPOCH)
     else:
-        _stay(decision, request, sender)
+        _update_member(decision, request, sender)
     return decision
 
 
@@ -70,9 +70,9 @@ def _shut_down(group: StreamsGroup, member_id: str) -> None:
         group.shutdown_by = member_id
 
 
-def _stay(decision: StreamsDecision, request: StreamsGroupHeartbeatRequest, sender: Sender) -> None:
+def _update_member(decision: StreamsDecision, request: StreamsGroupHeartbeatRequest, sender: Sender) -> None:
     group, settings, member_id = decision.group, decision.settings, request.member_id
-    joins, owned = request.member_epoch == JOINING, _owned(request)
+    joins, owned = request.member_epoch == JOIN_EPOCH, _owned(request)
     if joins and member_id not in group.members and len(group.members) >= settings.size_max:
         raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group may have {settings.size_max} members")
     before = group.members.get(member_id) or (StreamsMember(member_id=member_id) if joins else group.member(member_id))
@@ -137,7 +137,7 @@ def _as_said(before: StreamsMember, request: StreamsGroupHeartbeatRequest, sende
         new["endpoint"] = request.user_endpoint.host, request.user_endpoint.port
     if request.client_tags is not None:
         new["client_tags"] = tuple(sorted((one.key, one.value) for one in request.client_tags))
-    if before.epoch != JOINING and all(getattr(before, name) == content for name, content in new.items()):
+    if before.epoch != JOIN_EPOCH and all(getattr(before, name) == content for name, content in new.items()):
         return before
     return dataclasses.replace(before, **new)  # type: ignore[arg-type]
 
@@ -154,7 +154,7 @@ def _topology(decision: StreamsDecision, request: StreamsGroupHeartbeatRequest) 
         return made
     if said is None or known.epoch > said.epoch:
         return known
-    if not topologies.same(
+    if not topologies.is_same_topology(
         known, records.StreamsGroupTopologyValue(epoch=said.epoch, subtopologies=said.subtopologies)
     ):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the group runs another topology, which no Kafka replaces yet")
@@ -283,7 +283,7 @@ def fence(
     return decision, over
 
 
-def watch_anew(group: StreamsGroup, settings: StreamsSettings, now_ms: int) -> None:
+def restart_session_timers(group: StreamsGroup, settings: StreamsSettings, now_ms: int) -> None:
     """The timers of a group that was read from its journal: they begin anew."""
     for member in group.members.values():
         group.timers.set(member.member_id, Timer.SESSION, now_ms + settings.session_timeout_ms)

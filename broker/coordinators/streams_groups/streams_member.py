@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from anabranch.broker.coordinators.consumer_groups.member import JOINING, LEAVING, STABLE, UNKNOWN, MemberState
+from anabranch.broker.coordinators.consumer_groups.member import JOIN_EPOCH, LEAVE_EPOCH, STABLE, UNKNOWN, MemberState
 from anabranch.broker.coordinators.streams_groups import tasks
 from anabranch.broker.coordinators.streams_groups.tasks import ACTIVE, NO_TASKS, STANDBY, WARMUP, Since, Tasks
 from anabranch.protocol import streams_group_records as records
@@ -34,8 +34,8 @@ class StreamsMember:
     client_tags: tuple[tuple[str, str], ...] = ()
 
     state: MemberState = STABLE
-    epoch: int = JOINING
-    previous_epoch: int = JOINING
+    epoch: int = JOIN_EPOCH
+    previous_epoch: int = JOIN_EPOCH
     assigned: Tasks = dataclasses.field(default_factory=dict)
     revoking: Tasks = dataclasses.field(default_factory=dict)
     """What it has to give up, and has not said yet that it did."""
@@ -104,8 +104,8 @@ class StreamsMember:
             return dataclasses.replace(
                 self,
                 state=STABLE,
-                epoch=LEAVING,
-                previous_epoch=LEAVING,
+                epoch=LEAVE_EPOCH,
+                previous_epoch=LEAVE_EPOCH,
                 assigned=NO_TASKS,
                 revoking=NO_TASKS,
                 since={},

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.group_properties import effective
+from anabranch.broker.config.group_properties import effective
 from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
-    from anabranch.broker.config import BrokerSettings
+    from anabranch.broker.config.broker_settings import BrokerSettings
 
 STANDBYS: Final = "num.standby.replicas"
 

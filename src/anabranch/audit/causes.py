@@ -14,7 +14,7 @@ from anabranch import Admin
 from anabranch.clients.group_admin import Group, committed_offsets, describe_group
 from anabranch.clients.group_gates import ClosedGate
 from anabranch.clients.security import SecurityArguments
-from anabranch.gates import closed_gates_of
+from anabranch.inspect.closed_gates import closed_gates_of
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 from anabranch.spark_jobs import secured

@@ -23,7 +23,7 @@ from anabranch.spark_jobs.verdict import UNAUDITED, Tally, Unread
 Story = Mapping[str, Any]
 
 
-class BadEvents(ValueError):
+class InvalidEvents(ValueError):
     """A file of events that cannot be read; the message names the line."""
 
 
@@ -86,7 +86,7 @@ class Findings:
             spans=[_span(one) for one in hand_offs],
             spans_title="hand-offs: from the last delivery of the old partitions to the first of the new one",
             offences=[
-                Offence(t_ms, str(story["kind"]).replace("_", " "), in_words(story))
+                Offence(t_ms, str(story["kind"]).replace("_", " "), violation_text(story))
                 for story in self.stories
                 if story["group"] == group and (t_ms := time_of(story)) is not None
             ],
@@ -133,7 +133,7 @@ def time_of(story: Story) -> int | None:
     return None if place is None else int(place["time_ms"])
 
 
-def in_words(story: Story) -> str:
+def violation_text(story: Story) -> str:
     """A violation in one line."""
     if story["kind"] == UNAUDITED:
         return _hole(story)
@@ -166,7 +166,7 @@ def read_events(path: Path) -> list[Moment]:
                 Moment(int(found["t_ms"]), str(found["kind"]), str(found["text"]), str(found.get("label", "")))
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise BadEvents(f"{path}:{number}: not an event: {error!r}") from None
+            raise InvalidEvents(f"{path}:{number}: not an event: {error!r}") from None
     return sorted(moments, key=lambda one: one.t_ms)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from anabranch.audit.sight import Sight
+from anabranch.audit.audit_snapshot import AuditSnapshot
 from anabranch.broker.metrics.endpoint import Endpoint, FamilySamples
 from anabranch.broker.metrics.histogram import Histogram
 from anabranch.broker.metrics.readings import COUNTER, GAUGE, HISTOGRAM, Samples
@@ -26,7 +26,7 @@ class Family:
     name: str
     kind: str
     help: str
-    read: Callable[[Sight], Samples]
+    read: Callable[[AuditSnapshot], Samples]
 
     @property
     def full_name(self) -> str:
@@ -39,7 +39,7 @@ def one(value: float) -> Samples:
     return [({}, value)]
 
 
-def hand_offs(sight: Sight) -> Iterator[tuple[Mapping[str, str], Histogram]]:
+def hand_offs(sight: AuditSnapshot) -> Iterator[tuple[Mapping[str, str], Histogram]]:
     """How long keys waited when they changed hands."""
     for kind in ("split", "merge"):
         lengths = Histogram(SECONDS)
@@ -122,7 +122,7 @@ FAMILIES: Final = (
 )
 
 
-def families(sight: Sight) -> Iterator[FamilySamples]:
+def families(sight: AuditSnapshot) -> Iterator[FamilySamples]:
     """All families with their present values."""
     for family in FAMILIES:
         samples = (({"topic": sight.topic, **labels}, value) for labels, value in family.read(sight))
@@ -130,7 +130,7 @@ def families(sight: Sight) -> Iterator[FamilySamples]:
 
 
 @contextlib.contextmanager
-def shown(sight: Sight, host: str, port: int) -> Iterator[str]:
+def expose(sight: AuditSnapshot, host: str, port: int) -> Iterator[str]:
     """Answer Prometheus for as long as the block runs, on a thread with a loop of its own. Yields the URL.
 
     The audit waits for Spark most of the time, so it has no loop of its own. It replaces what this thread reads as a

@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch.audit.written import Row
+from anabranch.audit.delivery_log import Row
 from anabranch.protocol import audit as wire
 
 ROWS: Final = 20_000

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from anabranch.audit.findings import Findings, Story, in_words
+from anabranch.audit.findings import Findings, Story, violation_text
 from anabranch.report import page, plots
 from anabranch.report.page import BAD, CALM, GOOD, Card, Cell
-from anabranch.report.timeline import duration, middle, percentile, several
+from anabranch.report.timeline import duration, median, percentile, pluralize
 from anabranch.spark_jobs.tallies import HandOff
 from anabranch.spark_jobs.verdict import COUNTED, KINDS, MEANINGS, clean
 
@@ -66,7 +66,7 @@ def _headline(findings: Findings) -> str:
     else:
         told = ", ".join(f"{count:,} {IN_HEADLINE.get(kind, kind.replace('_', ' '))}" for kind, count in wrong.items())
         verdict, tone = f"Broken promises: {told}", BAD
-    sub = f"{several(judged.get('keys', 0), 'key')}, handed to {_named(groups)}; "
+    sub = f"{pluralize(judged.get('keys', 0), 'key')}, handed to {_named(groups)}; "
     sub += f"judged {findings.how}, delivery by delivery, with Spark."
     if again := judged.get("redelivered", 0):
         sub += f" {again:,} were delivered again after a failure, as Kafka allows."
@@ -108,7 +108,7 @@ def _cards(findings: Findings) -> Iterator[Card]:
         yield Card(f"{done:,}", "faults on purpose")
     took = [one.took_ms for where in findings.audiences() for one in findings.hand_offs(*where)]
     if took:
-        yield Card(duration(middle(took)), f"hand-off, median of {len(took)}")
+        yield Card(duration(median(took)), f"hand-off, median of {len(took)}")
 
 
 def _course(findings: Findings, group: str, topic: str, *, with_library: bool) -> str:
@@ -121,7 +121,9 @@ def _course(findings: Findings, group: str, topic: str, *, with_library: bool) -
         began_ms = findings.timeline(group, topic).began_ms
         rows = [(f"{(one.t_ms - began_ms) / 1000:,.2f} s", one.kind, one.text) for one in findings.moments]
         parts.append(
-            page.folded(f"Everything that was done ({several(len(rows), 'event')})", page.table(("", "", ""), rows))
+            page.collapsible(
+                f"Everything that was done ({pluralize(len(rows), 'event')})", page.table(("", "", ""), rows)
+            )
         )
     lead = "What the application was given, second by second, and what was done to the cluster meanwhile."
     return page.section(f"{topic} in group {group}", lead, *parts)
@@ -130,8 +132,8 @@ def _course(findings: Findings, group: str, topic: str, *, with_library: bool) -
 def _hand_offs(found: Sequence[HandOff]) -> str:
     took = [one.took_ms for one in found]
     told = (
-        f"<h3>Hand-offs</h3><p class=lead>Keys went to another partition {several(len(found), 'time')}: half of them "
-        f"waited up to {duration(middle(took))}, nine of ten up to {duration(percentile(took, 90))}, the longest "
+        f"<h3>Hand-offs</h3><p class=lead>Keys went to another partition {pluralize(len(found), 'time')}: half of them "
+        f"waited up to {duration(median(took))}, nine of ten up to {duration(percentile(took, 90))}, the longest "
         f"{duration(max(took))}. A pause of the producers counts as waiting, too.</p>"
     )
     plot = plots.embedded(plots.distribution(took, what="hand-off"), with_library=False) if len(took) > 4 else ""
@@ -140,7 +142,7 @@ def _hand_offs(found: Sequence[HandOff]) -> str:
         for one in found
     ]
     columns = ("", "from partition@generation", "to", "at", "ms")
-    return told + plot + page.folded("Every hand-off", page.table(columns, rows))
+    return told + plot + page.collapsible("Every hand-off", page.table(columns, rows))
 
 
 def _violations(findings: Findings) -> str:
@@ -155,7 +157,7 @@ def _violations(findings: Findings) -> str:
     found = [told(story, path) for story, path in zip(stories, paths, strict=False)]
     parts += found[:STORIES_OPEN]
     if folded := found[STORIES_OPEN:]:
-        parts.append(page.folded(f"{len(folded)} more of them", "".join(folded)))
+        parts.append(page.collapsible(f"{len(folded)} more of them", "".join(folded)))
     more = findings.found - len(stories)
     if more > 0:
         parts.append(f"<p class=lead>{more:,} more are in the violations directory beside this report.</p>")
@@ -164,7 +166,7 @@ def _violations(findings: Findings) -> str:
 
 def told(story: Story, path: Sequence[Story] = ()) -> str:
     """The HTML of a violation, with the deliveries of its key around it as far as they were read."""
-    title = f"{str(story['kind']).replace('_', ' ')}: {in_words(story)} (group {story['group']})"
+    title = f"{str(story['kind']).replace('_', ' ')}: {violation_text(story)} (group {story['group']})"
     known = [(label, story[name]) for name, label in _PLACES if name in story]
     columns = ("", "producer", "number", "partition", "offset", "generation", "owner", "group generation", "time (UTC)")
     if path:
@@ -236,7 +238,7 @@ def _job(findings: Findings) -> Iterator[str]:
         ("batches", len(batches)),
         ("records read, of the audit topic and the audited one", records),
         ("records per second while a batch ran", round(1000 * records / max(busy_ms, 1))),
-        ("time of a batch, median", duration(middle(durations))),
+        ("time of a batch, median", duration(median(durations))),
         ("time of a batch, nine of ten up to", duration(percentile(durations, 90))),
         ("state, at the end", f"{batches[-1].state_bytes / 1e6:,.1f} MB"),
     ]

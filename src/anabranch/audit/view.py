@@ -11,10 +11,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from anabranch.audit.findings import in_words
-from anabranch.audit.sight import Sight
+from anabranch.audit.audit_snapshot import AuditSnapshot
+from anabranch.audit.findings import violation_text
 from anabranch.report.screen import Screen
-from anabranch.report.timeline import middle
+from anabranch.report.timeline import median
 
 HAND_OFFS_SHOWN: Final = 5
 BARS: Final = "▁▂▃▄▅▆▇█"
@@ -24,16 +24,16 @@ PLACES: Final = (("before", "handed out before"), ("delivered", "then"), ("next"
 class View(Screen):
     """The view of one audit."""
 
-    def tick(self, sight: Sight, now_s: float) -> None:
+    def tick(self, sight: AuditSnapshot, now_s: float) -> None:
         """Show the present state."""
-        self.show(now_s, whole=lambda: screen(sight, now_s), line=lambda: line(sight, now_s))
+        self.update(now_s, whole=lambda: screen(sight, now_s), line=lambda: line(sight, now_s))
 
     def tell(self, story: Mapping[str, Any]) -> None:
         """Show a violation with all that is known of it."""
-        self.console.print(violation(story))
+        self.console.print(violation_line(story))
 
 
-def line(sight: Sight, now_s: float) -> str:
+def line(sight: AuditSnapshot, now_s: float) -> str:
     """The audit in one line."""
     if not sight.progress:
         return f"{sight.topic}: warming up"
@@ -45,13 +45,13 @@ def line(sight: Sight, now_s: float) -> str:
     )
 
 
-def silence(sight: Sight) -> str:
+def silence(sight: AuditSnapshot) -> str:
     """What is shown while no broker answers; empty while one does."""
     since = datetime.datetime.fromtimestamp(sight.answered_ms / 1000, datetime.UTC)
     return f"no broker has answered since {since:%H:%M:%S} UTC"
 
 
-def screen(sight: Sight, now_s: float) -> Panel:
+def screen(sight: AuditSnapshot, now_s: float) -> Panel:
     """The audit on a terminal."""
     judged = sight.judgement
     table = Table.grid(padding=(0, 2))
@@ -69,21 +69,21 @@ def screen(sight: Sight, now_s: float) -> Panel:
     parts: list[Any] = [table if sight.progress else Text("warming up", style="dim")]
     if sight.hand_offs:
         parts.append(hand_offs(sight))
-    parts += [Text(in_words(story), style="red") for story in sight.heard]
+    parts += [Text(violation_text(story), style="red") for story in sight.heard]
     return Panel(Group(*parts), title=f"audit of {sight.topic}", width=110)
 
 
-def hand_offs(sight: Sight) -> Table:
+def hand_offs(sight: AuditSnapshot) -> Table:
     """The newest hand-offs, and how long one usually takes."""
     took = [one.took_ms for one in sight.hand_offs]
     table = Table("hand-off", "from", "to", "ms", box=None, padding=(0, 2))
     for one in sight.hand_offs[-HAND_OFFS_SHOWN:]:
         table.add_row(one.kind, ", ".join(map(str, one.sources)), str(one.target), f"{one.took_ms:,}")
-    table.add_row(f"{len(took)} in all", "", "median", f"{middle(took):,}", style="dim")
+    table.add_row(f"{len(took)} in all", "", "median", f"{median(took):,}", style="dim")
     return table
 
 
-def violation(story: Mapping[str, Any]) -> Group:
+def violation_line(story: Mapping[str, Any]) -> Group:
     """A violation with the records around it."""
     table = Table(
         "", "producer", "number", "partition", "offset", "generation", "owner", "time, ms", box=None, padding=(0, 2)
@@ -93,7 +93,7 @@ def violation(story: Mapping[str, Any]) -> Group:
             place = story[name]
             cells = (place[one] for one in ("sequence", "partition", "offset", "generation", "member", "time_ms"))
             table.add_row(label, f"{place['producer']:016x}" if place["producer"] else "-", *map(str, cells))
-    title = f"{str(story['kind']).replace('_', ' ')}, group {story['group']}: {in_words(story)}"
+    title = f"{str(story['kind']).replace('_', ' ')}, group {story['group']}: {violation_text(story)}"
     return Group(Text(title, style="bold red"), *([table] if table.rows else []))
 
 
@@ -103,12 +103,12 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(BARS[min(len(BARS) - 1, int(len(BARS) * value / highest))] for value in values)
 
 
-def _wrong(sight: Sight) -> str:
+def _wrong(sight: AuditSnapshot) -> str:
     found = [f"{count:,} {kind.replace('_', ' ')}" for kind, count in sight.violations.items()]
     return ", ".join(found) or "no violation"
 
 
-def _behind(sight: Sight, now_s: float) -> str:
+def _behind(sight: AuditSnapshot, now_s: float) -> str:
     if not sight.delivered_ms:
         return "nothing delivered yet"
     return f"newest delivery judged {max(now_s - sight.delivered_ms / 1000, 0):,.1f} s old"

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from anabranch.clients.clock import wall_clock_ms
 
 if TYPE_CHECKING:
-    from anabranch.lifetime import Startable
+    from anabranch.runtime.startable import Startable
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """An event loop on which each cluster may have a time of its own, and each node may be frozen.
 
-See `ClusterClock` and `Process`. Without clocks, and while nothing is frozen, it is asyncio's own. uvloop has no seam
-for either.
+See `ClusterClock` and `StreamsProcess`. Without clocks, and while nothing is frozen, it is asyncio's own. uvloop has no
+seam for either.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from anabranch.clock.cluster_clock import CLOCK, ClusterClock, ClusterTimer
-from anabranch.clock.process import Event, Ice
+from anabranch.clock.process import Event, FrozenWork
 
 
 class ClockLoop(asyncio.SelectorEventLoop):
@@ -27,7 +27,7 @@ class ClockLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._clocks: tuple[ClusterClock, ...] = ()
-        self.ice = Ice(self)
+        self.ice = FrozenWork(self)
         super().__init__(_Selector(self._wait))
 
     def new_clock(self, scale: float = 1.0) -> ClusterClock:
@@ -82,7 +82,7 @@ class ClockLoop(asyncio.SelectorEventLoop):
             super()._process_events(event_list)  # type: ignore[misc]
             return
         super()._process_events(self.ice.without_frozen(event_list))  # type: ignore[misc]
-        self.ice.put_aside()
+        self.ice.defer()
 
     def _add_reader(self, fd: int, callback: Callable[..., Any], *args: Any) -> Any:
         self.ice.listen(fd)

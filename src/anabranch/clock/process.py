@@ -31,7 +31,7 @@ Pair = tuple[asyncio.Handle | None, asyncio.Handle | None]
 class Process:
     """What can be frozen; made by `new`, in the context of who is to run in it."""
 
-    def __init__(self, ice: Ice) -> None:
+    def __init__(self, ice: FrozenWork) -> None:
         self._ice = ice
         self.context = contextvars.copy_context()
         """What of it runs in."""
@@ -40,7 +40,7 @@ class Process:
     @classmethod
     def new(cls) -> Self | None:
         """A process of a cluster that has a clock, whose timers can wait; None where there is none."""
-        ice: Ice | None = getattr(asyncio.get_running_loop(), "ice", None)
+        ice: FrozenWork | None = getattr(asyncio.get_running_loop(), "ice", None)
         return None if ice is None or CLOCK.get() is None else cls(ice)
 
     @property
@@ -56,7 +56,7 @@ class Process:
         """It goes on where it was, and hears of all that came meanwhile."""
         self._ice.thaw(self)
 
-    def beside(self) -> contextvars.Context:
+    def sibling(self) -> contextvars.Context:
         """Its surroundings, such as its clock, for what goes on while it is frozen."""
         context = self.context.copy()
         context.run(PROCESS.set, None)
@@ -82,7 +82,7 @@ class Loop(Protocol):
         """See asyncio."""
 
 
-class Ice:
+class FrozenWork:
     """What of the frozen processes of one loop is put aside."""
 
     def __init__(self, loop: Loop) -> None:
@@ -122,7 +122,7 @@ class Ice:
                 if transport is not None:
                     transport.abort()
 
-    def put_aside(self) -> None:
+    def defer(self) -> None:
         """Take out of what the loop is about to run what belongs to frozen processes."""
         ready = self._loop._ready
         if not any(self._holds(handle) for handle in ready):

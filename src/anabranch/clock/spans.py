@@ -12,7 +12,7 @@ STEPS: Final = "steps"
 """The pace of a clock that stands still unless it is moved."""
 
 
-def seconds(said: object) -> float:
+def parse_seconds(said: object) -> float:
     """A span in seconds, from words such as "45s", or from a number of seconds. ValueError if it is none."""
     if isinstance(said, int | float) and not isinstance(said, bool):
         found = float(said)
@@ -26,7 +26,7 @@ def seconds(said: object) -> float:
     return found
 
 
-def pace(said: str) -> float:
+def parse_pace(said: str) -> float:
     """How many seconds go by in one, from "10x" or "steps". ValueError if it is neither."""
     if said == STEPS:
         return 0.0

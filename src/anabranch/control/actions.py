@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.control import state
 from anabranch.controller.zk.memory import Link, MemorySession
-from anabranch.strikes import CannotFreeze, session_of
+from anabranch.faults.fault_actions import CannotFreeze, session_of
 
 if TYPE_CHECKING:
-    from anabranch.cluster import Cluster
+    from anabranch.cluster.in_process import Cluster
     from anabranch.control.events import Events
 
 
-class Impossible(Exception):
+class ActionRefused(Exception):
     """What was asked for cannot be done now; the message says why."""
 
 
-class Unknown(Impossible):
+class UnknownNode(ActionRefused):
     """What was asked for is not there."""
 
 
@@ -42,7 +42,7 @@ class Actions:
         """End a node without a word. Unknown, or Impossible if it does not run."""
         async with self._turn(node_id):
             self._running(node_id)
-            self._events.tell("node killed", node=node_id)
+            self._events.publish("node killed", node=node_id)
             await self._cluster.crash_broker(node_id)
             return state.node_row(self._cluster, node_id)
 
@@ -50,25 +50,25 @@ class Actions:
         """Stop a node in order. Unknown, or Impossible if it does not run."""
         async with self._turn(node_id):
             self._running(node_id)
-            self._events.tell("node stopping", node=node_id)
+            self._events.publish("node stopping", node=node_id)
             await self._cluster.stop_broker(node_id)
-            self._events.tell("node stopped", node=node_id)
+            self._events.publish("node stopped", node=node_id)
             return state.node_row(self._cluster, node_id)
 
     async def start(self, node_id: int) -> dict[str, Any]:
         """Start a node that does not run. Unknown, or Impossible if it runs."""
         async with self._turn(node_id):
             if node_id in self._cluster.nodes:
-                raise Impossible(f"node {node_id} runs already")
-            self._events.tell("node starting", node=node_id)
+                raise ActionRefused(f"node {node_id} runs already")
+            self._events.publish("node starting", node=node_id)
             await self._cluster.start_broker(node_id)
-            self._events.tell("node started", node=node_id)
+            self._events.publish("node started", node=node_id)
             return state.node_row(self._cluster, node_id)
 
     def expire_session(self, node_id: int) -> dict[str, Any]:
         """End a node's ZooKeeper session; the node runs on. Unknown, or Impossible if it has none."""
         session = self._session(node_id)
-        self._events.tell("session expired", node=node_id)
+        self._events.publish("session expired", node=node_id)
         self._cluster.zookeeper.expire(session)
         return state.node_row(self._cluster, node_id)
 
@@ -76,8 +76,8 @@ class Actions:
         """Cut a node off from ZooKeeper until `resume_session`. Unknown, or Impossible if it has no session."""
         session = self._session(node_id)
         if session.link is Link.SUSPENDED:
-            raise Impossible(f"node {node_id} is cut off from ZooKeeper already")
-        self._events.tell("session suspended", node=node_id)
+            raise ActionRefused(f"node {node_id} is cut off from ZooKeeper already")
+        self._events.publish("session suspended", node=node_id)
         self._cluster.zookeeper.suspend(session)
         return state.node_row(self._cluster, node_id)
 
@@ -87,8 +87,8 @@ class Actions:
         node = self._cluster.nodes.get(node_id)
         session = None if node is None else node.services.session
         if not isinstance(session, MemorySession) or session.link is not Link.SUSPENDED:
-            raise Impossible(f"node {node_id} is not cut off from ZooKeeper")
-        self._events.tell("session resumed", node=node_id)
+            raise ActionRefused(f"node {node_id} is not cut off from ZooKeeper")
+        self._events.publish("session resumed", node=node_id)
         self._cluster.zookeeper.resume(session)
         return state.node_row(self._cluster, node_id)
 
@@ -97,25 +97,25 @@ class Actions:
         self._known(node_id)
         self._running(node_id)
         if self._cluster.is_frozen(node_id):
-            raise Impossible(f"node {node_id} is frozen already")
-        self._events.tell("node frozen", node=node_id)
+            raise ActionRefused(f"node {node_id} is frozen already")
+        self._events.publish("node frozen", node=node_id)
         try:
             self._cluster.freeze_broker(node_id)
         except CannotFreeze as error:
-            raise Impossible(str(error)) from None
+            raise ActionRefused(str(error)) from None
         return state.node_row(self._cluster, node_id)
 
     def thaw(self, node_id: int) -> dict[str, Any]:
         """Let a frozen node go on. Unknown, or Impossible if it is not frozen."""
         self._known(node_id)
         if not self._cluster.is_frozen(node_id):
-            raise Impossible(f"node {node_id} is not frozen")
-        self._events.tell("node thawed", node=node_id)
+            raise ActionRefused(f"node {node_id} is not frozen")
+        self._events.publish("node thawed", node=node_id)
         self._cluster.thaw_broker(node_id)
         return state.node_row(self._cluster, node_id)
 
     @contextlib.asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
+    async def exclusively(self) -> AsyncIterator[None]:
         """A block in which nothing else is done to any node."""
         async with contextlib.AsyncExitStack() as stack:
             for turn in self._turns.values():
@@ -128,16 +128,16 @@ class Actions:
 
     def _known(self, node_id: int) -> None:
         if node_id not in self._turns:
-            raise Unknown(f"there is no node {node_id}: there are {', '.join(map(str, self._turns))}")
+            raise UnknownNode(f"there is no node {node_id}: there are {', '.join(map(str, self._turns))}")
 
     def _running(self, node_id: int) -> None:
         if node_id not in self._cluster.nodes:
-            raise Impossible(f"node {node_id} does not run")
+            raise ActionRefused(f"node {node_id} does not run")
 
     def _session(self, node_id: int) -> MemorySession:
         self._known(node_id)
         self._running(node_id)
         session = session_of(self._cluster, node_id)
         if session is None:
-            raise Impossible(f"node {node_id} has no session now")
+            raise ActionRefused(f"node {node_id} has no session now")
         return session

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any, Final
 
 from anabranch.clock.cluster_clock import ClusterClock
-from anabranch.clock.spans import seconds
-from anabranch.control.actions import Impossible
-from anabranch.control.controlled import Controlled
-from anabranch.control.route import Asked, Route
+from anabranch.clock.spans import parse_seconds
+from anabranch.control.actions import ActionRefused
+from anabranch.control.controlled_cluster import ControlledCluster
+from anabranch.control.route import ControlRequest, Route
 
 
-async def get_clock(on: Controlled, asked: Asked) -> Any:
+async def get_clock(on: ControlledCluster, asked: ControlRequest) -> Any:
     """What time it is in the cluster."""
     return _row(_clock(on))
 
 
-async def change_clock(on: Controlled, asked: Asked) -> Any:
+async def change_clock(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Change the pace of the clock, move it on, or both; answers when the cluster has done what was due by then."""
     clock, body = _clock(on), asked.body
     if not body or set(body) - set(CHANGE):
@@ -24,19 +24,21 @@ async def change_clock(on: Controlled, asked: Asked) -> Any:
     pace = body.get("pace", clock.scale)
     if isinstance(pace, bool) or not isinstance(pace, int | float):
         raise ValueError(f"the pace is a number, such as 10 or 0, not {pace!r}")
-    span_s = seconds(body.get("advance", 0))
+    span_s = parse_seconds(body.get("advance", 0))
     if "pace" in body:
         clock.run_at(pace)
-        on.events.tell("clock", pace=pace)
+        on.events.publish("clock", pace=pace)
     if "advance" in body:
         await clock.advance(span_s)
-        on.events.tell("clock", advanced_s=span_s)
+        on.events.publish("clock", advanced_s=span_s)
     return _row(clock)
 
 
-def _clock(on: Controlled) -> ClusterClock:
+def _clock(on: ControlledCluster) -> ClusterClock:
     if on.clock is None:
-        raise Impossible("this cluster runs on a loop that has one time for all; `anabranch up --control` has another")
+        raise ActionRefused(
+            "this cluster runs on a loop that has one time for all; `anabranch up --control` has another"
+        )
     return on.clock
 
 

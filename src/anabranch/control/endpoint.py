@@ -21,14 +21,14 @@ import click
 
 from anabranch.clock.cluster_clock import ClusterClock
 from anabranch.control.actions import Actions
-from anabranch.control.controlled import Controlled
+from anabranch.control.controlled_cluster import ControlledCluster
 from anabranch.control.events import Events
 from anabranch.control.states import States
 from anabranch.control.telemetry import ClientTelemetry
 
 if TYPE_CHECKING:
-    from anabranch.cluster import Cluster
-    from anabranch.control.controlled import Controllable
+    from anabranch.cluster.in_process import Cluster
+    from anabranch.control.controlled_cluster import Controllable
     from anabranch.control.route import Route
     from anabranch.journal.journal import Journal
 
@@ -60,7 +60,7 @@ class Address:
             return self.host == LOCAL_NAME
 
 
-class ControlDoor:
+class ControlEndpoint:
     """A socket that listens, and the server that is loaded when somebody knocks."""
 
     def __init__(self, address: Address, token: str, journal_size: int = 0, *, frames: bool = False) -> None:
@@ -81,15 +81,15 @@ class ControlDoor:
         """Answer for as long as the block runs; `clock` is the cluster's, if it has a time of its own."""
         events = Events()
         cluster.on_node(events.watch)
-        cluster.on_anew(events.forget)
+        cluster.on_replaced(events.forget)
         telemetry = ClientTelemetry(cluster, events)
         cluster.on_node(telemetry.watch)
-        cluster.on_anew(telemetry.forget)
+        cluster.on_replaced(telemetry.forget)
         actions, journal = Actions(cluster, events), self._journal(cluster)
         if journal is not None:
             journal.knows(lambda: events.after(0))
         states = States(cluster, actions, events, journal, clock, self._fork)
-        controlled = Controlled(cluster, actions, events, journal, clock, states, telemetry)
+        controlled = ControlledCluster(cluster, actions, events, journal, clock, states, telemetry)
         if cluster.has_rules:
             _ = controlled.faults  # whose hits are events
         async with self.opened(controlled):
@@ -102,7 +102,7 @@ class ControlDoor:
     async def opened(self, controlled: Controllable, routes: Sequence[Route] = ()) -> AsyncIterator[None]:
         """Answer for as long as the block runs, by these routes in place of those of a cluster."""
         serving = asyncio.create_task(self._serve(controlled, routes))
-        serving.add_done_callback(_tell_failure)
+        serving.add_done_callback(_log_failure)
         try:
             yield
         finally:
@@ -116,7 +116,7 @@ class ControlDoor:
         clock = ClusterClock.new()
         if clock is not None:
             clock.lead_by(lead_ms)
-        door = ControlDoor(Address(self._host, 0), self._token, self._journal_size, frames=self._frames)
+        door = ControlEndpoint(Address(self._host, 0), self._token, self._journal_size, frames=self._frames)
         async with cluster if clock is None else clock.running(cluster), door.open(cluster, clock):
             yield door.url
 
@@ -148,14 +148,14 @@ class ControlDoor:
             await server.stop()
 
 
-def _tell_failure(serving: asyncio.Task[None]) -> None:
+def _log_failure(serving: asyncio.Task[None]) -> None:
     if not serving.cancelled() and (error := serving.exception()) is not None:
         log.error("bug: the control plane has ended", exc_info=error)
 
 
-def control_door(
+def make_control_endpoint(
     wanted: str | None, token: str | None, journal_size: int = 0, *, frames: bool = False
-) -> ControlDoor | None:
+) -> ControlEndpoint | None:
     """The door that the options ask for. UsageError when they do not fit together; OSError if the port is taken."""
     if wanted is None:
         if token or journal_size or frames:
@@ -169,4 +169,4 @@ def control_door(
         raise click.UsageError(f"--control {wanted}: elsewhere than on loopback write --control-token TOKEN, too")
     if importlib.util.find_spec("aiohttp") is None:
         raise click.UsageError("--control needs aiohttp: pip install 'anabranch[control]'")
-    return ControlDoor(address, token or "", journal_size, frames=frames)
+    return ControlEndpoint(address, token or "", journal_size, frames=frames)

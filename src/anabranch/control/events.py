@@ -13,16 +13,16 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from anabranch.faults.happening import Happening
+from anabranch.faults.trigger import Trigger
 
 if TYPE_CHECKING:
-    from anabranch.broker.app import Node
-    from anabranch.broker.metadata_cache import ClusterImage, PartitionImage
+    from anabranch.broker.metadata.metadata_cache import ClusterImage, PartitionImage
+    from anabranch.broker.node.app import Node
     from anabranch.controller.runner import ControllerEvent
-    from anabranch.faults.armed import ArmedRule, Hit
+    from anabranch.faults.active_rule import ActiveRule, Hit
 
 KEPT: Final = 10_000
-HITS_TOLD: Final = 100
+HITS_REPORTED: Final = 100
 """Of each rule: one that hits everything must not push out the other events."""
 
 
@@ -58,7 +58,7 @@ class Events:
         """The number of the newest event; 0 if there was none yet."""
         return self._number
 
-    def tell(self, kind: str, **detail: Any) -> None:
+    def publish(self, kind: str, **detail: Any) -> None:
         """Something happened."""
         self._number += 1
         event = Event(self._number, self._loop.time(), kind, detail)
@@ -78,16 +78,16 @@ class Events:
         node.on_controller_event(self._on_controller)
         node.services.metadata.on_change(self._on_metadata)
 
-    def on_hit(self, armed: ArmedRule, node_id: int, what: Hit) -> None:
+    def on_hit(self, armed: ActiveRule, node_id: int, what: Hit) -> None:
         """A rule has hit something."""
-        if armed.hits > HITS_TOLD:
+        if armed.hits > HITS_REPORTED:
             return
-        if isinstance(what, Happening):
+        if isinstance(what, Trigger):
             hit: dict[str, Any] = {what.kind: what.detail}
         else:
             request = what.request
             hit = {"api": request.api.name, "version": request.version, "client": request.client_id}
-        self.tell("fault", rule=armed.rule.name, node=node_id, hits=armed.hits, **hit)
+        self.publish("fault", rule=armed.rule.name, node=node_id, hits=armed.hits, **hit)
 
     def after(self, number: int) -> list[Event]:
         """What came after an event, as far as it is kept."""
@@ -111,7 +111,7 @@ class Events:
 
     def _on_controller(self, event: ControllerEvent) -> None:
         by = {"controller": event.controller_id, "epoch": event.controller_epoch}
-        self.tell(event.kind, **{**by, **event.detail})
+        self.publish(event.kind, **{**by, **event.detail})
 
     def _on_metadata(self, before: ClusterImage, after: ClusterImage) -> None:
         """Every broker hears of every change; the first to hear of it tells."""
@@ -127,8 +127,8 @@ class Events:
         place, epoch = (topic_id, index), partition.leader_epoch
         if self._leaders.get(place, -1) < epoch:
             self._leaders[place] = epoch
-            self.tell("leader", topic=topic, partition=index, leader=partition.leader, leader_epoch=epoch)
+            self.publish("leader", topic=topic, partition=index, leader=partition.leader, leader_epoch=epoch)
         version = (epoch, partition.partition_epoch)
         if self._isrs.get(place, (-1, -1)) < version:
             self._isrs[place] = version
-            self.tell("isr", topic=topic, partition=index, isr=list(partition.isr))
+            self.publish("isr", topic=topic, partition=index, isr=list(partition.isr))

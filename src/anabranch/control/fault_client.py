@@ -1,7 +1,7 @@
 """The rules of a cluster elsewhere, for tests in Python that block.
 
 with control.faults(api="Produce", topic="orders", error="NOT_LEADER_OR_FOLLOWER", times=2) as rule:
-    ...                                     # NeverHit in the end, if no such request came
+    ...                                     # RuleNeverHit in the end, if no such request came
     rule.wait_hit()
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from anabranch.faults.armed import NeverHit
+from anabranch.faults.active_rule import RuleNeverHit
 from anabranch.faults.rule import Rule
 from anabranch.faults.rule_json import to_json
 
@@ -92,7 +92,7 @@ class FaultsClient:
 
     @contextlib.contextmanager
     def __call__(self, rule: Rule | None = None, *, optional: bool = False, **said: Any) -> Iterator[RuleClient]:
-        """A block for which a rule holds. NeverHit in the end if it hit nothing, unless that is `optional`."""
+        """A block for which a rule holds. RuleNeverHit in the end if it hit nothing, unless that is `optional`."""
         added = self.add(rule, **said)
         try:
             yield added
@@ -101,4 +101,4 @@ class FaultsClient:
             row = gone and added.remove()
         if row and not row["hits"] and not optional:
             about = f"and was about {row['met']} requests" if row["met"] else "and no request came that it is about"
-            raise NeverHit(f"rule {added.name} has hit nothing, {about}")
+            raise RuleNeverHit(f"rule {added.name} has hit nothing, {about}")

@@ -4,50 +4,50 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from anabranch.control.actions import Unknown
-from anabranch.control.controlled import Controlled
-from anabranch.control.route import Asked, GaveUp, Route, timeout_s
+from anabranch.control.actions import UnknownNode
+from anabranch.control.controlled_cluster import ControlledCluster
+from anabranch.control.route import ControlRequest, Route, WaitTimedOut, timeout_s
 from anabranch.faults.rule_json import from_json, schema
 
 if TYPE_CHECKING:
-    from anabranch.faults.armed import ArmedRule
+    from anabranch.faults.active_rule import ActiveRule
 
 
-async def get_faults(on: Controlled, asked: Asked) -> Any:
+async def get_faults(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Every rule, in their order."""
     gone = on.faults.removed if asked.query.get("removed") == "true" else ()
     return [armed.row() for armed in (*gone, *on.faults)]
 
 
-async def add_fault(on: Controlled, asked: Asked) -> Any:
+async def add_fault(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Follow a rule from now on."""
     return on.faults.add(from_json(asked.body)).row()
 
 
-async def get_fault(on: Controlled, asked: Asked) -> Any:
+async def get_fault(on: ControlledCluster, asked: ControlRequest) -> Any:
     """One rule."""
     return _armed(on, asked).row()
 
 
-async def remove_fault(on: Controlled, asked: Asked) -> Any:
+async def remove_fault(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Follow a rule no more."""
     return on.faults.remove(_armed(on, asked).rule.name).row()
 
 
-async def remove_faults(on: Controlled, asked: Asked) -> Any:
+async def remove_faults(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Follow no rule any more."""
     on.faults.clear()
     return {}
 
 
-async def release_fault(on: Controlled, asked: Asked) -> Any:
+async def release_fault(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Let go what a rule holds."""
     armed = _armed(on, asked)
     armed.release()
     return armed.row()
 
 
-async def wait_fault(on: Controlled, asked: Asked) -> Any:
+async def wait_fault(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Answer when a rule has hit so often."""
     armed = _armed(on, asked)
     hits = asked.query.get("hits", "1")
@@ -56,17 +56,17 @@ async def wait_fault(on: Controlled, asked: Asked) -> Any:
     try:
         await armed.wait_hit(int(hits), timeout_s(asked.query.get("timeout", "")))
     except TimeoutError as error:
-        raise GaveUp(str(error)) from None
+        raise WaitTimedOut(str(error)) from None
     return armed.row()
 
 
-def _armed(on: Controlled, asked: Asked) -> ArmedRule:
+def _armed(on: ControlledCluster, asked: ControlRequest) -> ActiveRule:
     name = asked.words["rule"]
     try:
         return on.faults.get(name)
     except KeyError:
         there = ", ".join(armed.rule.name for armed in on.faults) or "none"
-        raise Unknown(f"there is no rule {name}; there are {there}") from None
+        raise UnknownNode(f"there is no rule {name}; there are {there}") from None
 
 
 REMOVED: Final = {"removed": "`true`: those, too, that were removed last"}

@@ -14,7 +14,7 @@ from anabranch.control.control_error import ControlError
 
 PATIENCE_S: Final = 60.0
 LOOK_S: Final = 30.0
-GAVE_UP: Final = 408
+TIMED_OUT: Final = 408
 
 
 class JournalClient:
@@ -53,7 +53,7 @@ class JournalClient:
             try:
                 found = self.wait_for(timeout_s=LOOK_S, **where, after=after)
             except ControlError as error:
-                if error.status != GAVE_UP:
+                if error.status != TIMED_OUT:
                     raise
                 continue
             for row in found:

@@ -6,17 +6,17 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.clients.clock import follow_loop_ms
-from anabranch.control.actions import Impossible, Unknown
-from anabranch.control.route import Asked, GaveUp, Route, timeout_s
+from anabranch.control.actions import ActionRefused, UnknownNode
+from anabranch.control.route import ControlRequest, Route, WaitTimedOut, timeout_s
 from anabranch.journal.capture import capture
 from anabranch.journal.query import WORDS
 
 if TYPE_CHECKING:
-    from anabranch.control.controlled import Controlled
+    from anabranch.control.controlled_cluster import ControlledCluster
     from anabranch.journal.journal import Journal
 
 
-async def get_journal(on: Controlled, asked: Asked) -> Any:
+async def get_journal(on: ControlledCluster, asked: ControlRequest) -> Any:
     """The exchanges that are kept."""
     words = dict(asked.query)
     with_bytes = words.pop("bytes", "") == "true"
@@ -25,7 +25,7 @@ async def get_journal(on: Controlled, asked: Asked) -> Any:
     return [one.row(with_bytes=with_bytes) for one in _journal(on).entries(**words)]
 
 
-async def wait_journal(on: Controlled, asked: Asked) -> Any:
+async def wait_journal(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Answer when there are so many."""
     words = dict(asked.query)
     count, patience_s = words.pop("count", "1"), timeout_s(words.pop("timeout", ""))
@@ -34,20 +34,20 @@ async def wait_journal(on: Controlled, asked: Asked) -> Any:
     try:
         found = await _journal(on).wait_for(int(count), patience_s, **words)
     except TimeoutError as error:
-        raise GaveUp(str(error)) from None
+        raise WaitTimedOut(str(error)) from None
     return [one.row() for one in found]
 
 
-async def explain_exchange(on: Controlled, asked: Asked) -> Any:
+async def explain_exchange(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Why one exchange ended as it did."""
     journal, number = _journal(on), asked.words["number"]
     try:
         return {"number": int(number), "explained": journal.explain(int(number))}
     except (KeyError, ValueError):
-        raise Unknown(f"no exchange {number} is kept; the newest is {journal.newest}") from None
+        raise UnknownNode(f"no exchange {number} is kept; the newest is {journal.newest}") from None
 
 
-async def get_capture(on: Controlled, asked: Asked) -> bytes:
+async def get_capture(on: ControlledCluster, asked: ControlRequest) -> bytes:
     """The exchanges as a capture."""
     journal = _journal(on)
     _needs_bytes(journal)
@@ -55,7 +55,7 @@ async def get_capture(on: Controlled, asked: Asked) -> bytes:
     return capture(journal.entries(**asked.query), day_s)
 
 
-async def clear_journal(on: Controlled, asked: Asked) -> Any:
+async def clear_journal(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Forget all exchanges."""
     _journal(on).clear()
     return {}
@@ -63,12 +63,12 @@ async def clear_journal(on: Controlled, asked: Asked) -> Any:
 
 def _needs_bytes(journal: Journal) -> None:
     if not journal.keeps_frames:
-        raise Impossible("the journal keeps no bytes; start the cluster with --control-frames")
+        raise ActionRefused("the journal keeps no bytes; start the cluster with --control-frames")
 
 
-def _journal(on: Controlled) -> Journal:
+def _journal(on: ControlledCluster) -> Journal:
     if on.journal is None:
-        raise Impossible("no journal is kept; start the cluster with --control-journal 1000")
+        raise ActionRefused("no journal is kept; start the cluster with --control-journal 1000")
     return on.journal
 
 

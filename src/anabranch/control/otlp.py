@@ -29,7 +29,7 @@ KINDS: Final = {
 TEMPORALITIES: Final = {1: "delta", 2: "cumulative"}
 
 
-def why_unread(content: bytes) -> str:
+def parse_error(content: bytes) -> str:
     """Why these are not shown, and what to do about that; empty if they are."""
     try:
         from opentelemetry.proto.metrics.v1 import metrics_pb2  # noqa: F401

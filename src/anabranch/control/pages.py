@@ -54,7 +54,7 @@ def policy(index: str) -> str:
     )
 
 
-class Admission:
+class AccessControl:
     """Whose requests are answered.
 
     Args:

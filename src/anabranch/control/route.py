@@ -6,18 +6,18 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from anabranch.control.actions import Unknown
+from anabranch.control.actions import UnknownNode
 
 WAIT_S: Final = 30.0
 WAIT_MAX_S: Final = 600.0
 
 
-class GaveUp(Exception):
+class WaitTimedOut(Exception):
     """A wait was not over in time; the message says what was missing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ControlRequest:
     """A request, without its HTTP."""
 
     words: Mapping[str, str]
@@ -33,10 +33,10 @@ class Asked:
         try:
             return int(self.words["node"])
         except ValueError:
-            raise Unknown(f"there is no node {self.words['node']!r}") from None
+            raise UnknownNode(f"there is no node {self.words['node']!r}") from None
 
 
-Handler = Callable[[Any, Asked], Coroutine[Any, Any, Any]]
+Handler = Callable[[Any, ControlRequest], Coroutine[Any, Any, Any]]
 """Takes what is controlled: a cluster of ours, or a proxy."""
 
 

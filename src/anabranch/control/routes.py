@@ -11,57 +11,57 @@ from typing import Any, Final
 
 from anabranch.clients.admin import NewTopic
 from anabranch.control import state
-from anabranch.control.actions import Impossible, Unknown
+from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.clock_routes import CLOCK_ROUTES
-from anabranch.control.controlled import Controlled
+from anabranch.control.controlled_cluster import ControlledCluster
+from anabranch.control.dashboard_routes import SIGHT_ROUTES
 from anabranch.control.fault_routes import FAULT_ROUTES
 from anabranch.control.journal_routes import JOURNAL_ROUTES
-from anabranch.control.route import WAIT_S, Asked, GaveUp, Route, timeout_s
-from anabranch.control.sight_routes import SIGHT_ROUTES
+from anabranch.control.route import WAIT_S, ControlRequest, Route, WaitTimedOut, timeout_s
 from anabranch.control.state_routes import STATE_ROUTES
 from anabranch.control.telemetry_routes import TELEMETRY_ROUTES
 from anabranch.control.topic_routes import TOPIC_ROUTES
 from anabranch.control.tour_routes import TOUR_ROUTES
-from anabranch.control.waiting import WORDS, condition, wait
+from anabranch.control.wait_conditions import WORDS, condition, wait
 from anabranch.protocol.topic_partition import TopicPartition
 
 
-async def get_state(on: Controlled, asked: Asked) -> Any:
+async def get_state(on: ControlledCluster, asked: ControlRequest) -> Any:
     """All at one moment."""
-    return state.everything(on.cluster)
+    return state.cluster_state(on.cluster)
 
 
-async def get_nodes(on: Controlled, asked: Asked) -> Any:
+async def get_nodes(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Every node."""
     return state.nodes(on.cluster)
 
 
-async def kill_node(on: Controlled, asked: Asked) -> Any:
+async def kill_node(on: ControlledCluster, asked: ControlRequest) -> Any:
     """See Actions.kill."""
     return await on.actions.kill(asked.node)
 
 
-async def stop_node(on: Controlled, asked: Asked) -> Any:
+async def stop_node(on: ControlledCluster, asked: ControlRequest) -> Any:
     """See Actions.stop."""
     return await on.actions.stop(asked.node)
 
 
-async def start_node(on: Controlled, asked: Asked) -> Any:
+async def start_node(on: ControlledCluster, asked: ControlRequest) -> Any:
     """See Actions.start."""
     return await on.actions.start(asked.node)
 
 
-async def freeze_node(on: Controlled, asked: Asked) -> Any:
+async def freeze_node(on: ControlledCluster, asked: ControlRequest) -> Any:
     """See Actions.freeze."""
     return on.actions.freeze(asked.node)
 
 
-async def thaw_node(on: Controlled, asked: Asked) -> Any:
+async def thaw_node(on: ControlledCluster, asked: ControlRequest) -> Any:
     """See Actions.thaw."""
     return on.actions.thaw(asked.node)
 
 
-async def elect_leader(on: Controlled, asked: Asked) -> Any:
+async def elect_leader(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Have a leader elected, as an administrator does; why there is no new one, if there is none."""
     topic, how = asked.words["topic"], asked.body.get("how", ELECTIONS[0])
     if how not in ELECTIONS:
@@ -72,40 +72,40 @@ async def elect_leader(on: Controlled, asked: Asked) -> Any:
     async with on.admin() as admin:
         outcome = (await admin.elect_leaders([partition], unclean=how == ELECTIONS[1]))[partition]
     if outcome is not None:
-        raise Impossible(str(outcome))
+        raise ActionRefused(str(outcome))
     return {}
 
 
-async def expire_session(on: Controlled, asked: Asked) -> Any:
+async def expire_session(on: ControlledCluster, asked: ControlRequest) -> Any:
     """See Actions.expire_session."""
     return on.actions.expire_session(asked.node)
 
 
-async def suspend_session(on: Controlled, asked: Asked) -> Any:
+async def suspend_session(on: ControlledCluster, asked: ControlRequest) -> Any:
     """See Actions.suspend_session."""
     return on.actions.suspend_session(asked.node)
 
 
-async def resume_session(on: Controlled, asked: Asked) -> Any:
+async def resume_session(on: ControlledCluster, asked: ControlRequest) -> Any:
     """See Actions.resume_session."""
     return on.actions.resume_session(asked.node)
 
 
-async def get_topics(on: Controlled, asked: Asked) -> Any:
+async def get_topics(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Every topic."""
     return state.topics(on.cluster)
 
 
-async def get_topic(on: Controlled, asked: Asked) -> Any:
+async def get_topic(on: ControlledCluster, asked: ControlRequest) -> Any:
     """One topic."""
     name = asked.words["topic"]
     image = state.newest_image(on.cluster).get(name)
     if image is None:
-        raise Unknown(f"there is no topic {name}")
+        raise UnknownNode(f"there is no topic {name}")
     return state.topic_row(on.cluster, image)
 
 
-async def create_topic(on: Controlled, asked: Asked) -> Any:
+async def create_topic(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Create a topic, and answer when every partition of it has a leader."""
     body = asked.body
     name, configs = body.get("topic"), body.get("configs", {})
@@ -120,32 +120,32 @@ async def create_topic(on: Controlled, asked: Asked) -> Any:
     async with on.admin() as admin:
         await admin.create_topics([topic])
     if missing := await wait(on.cluster, condition({"topic": name}), WAIT_S):
-        raise GaveUp(missing)
+        raise WaitTimedOut(missing)
     return state.topic_row(on.cluster, state.newest_image(on.cluster)[name])
 
 
-async def delete_topic(on: Controlled, asked: Asked) -> Any:
+async def delete_topic(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Delete a topic, with its records."""
     async with on.admin() as admin:
         await admin.delete_topics([asked.words["topic"]])
     return {}
 
 
-async def get_groups(on: Controlled, asked: Asked) -> Any:
+async def get_groups(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Every group."""
     return state.groups(on.cluster)
 
 
-async def get_wait(on: Controlled, asked: Asked) -> Any:
+async def get_wait(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Answer when the condition holds."""
     words = dict(asked.query)
     patience_s = timeout_s(words.pop("timeout", ""))
     if missing := await wait(on.cluster, condition(words), patience_s):
-        raise GaveUp(f"after {patience_s:g} s {missing}")
+        raise WaitTimedOut(f"after {patience_s:g} s {missing}")
     return {"newest": on.events.newest}
 
 
-async def get_events(on: Controlled, asked: Asked) -> Any:
+async def get_events(on: ControlledCluster, asked: ControlRequest) -> Any:
     """What has happened after a number."""
     return [one.row() for one in on.events.after(int(asked.query.get("after", "0")))]
 

@@ -18,11 +18,11 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from anabranch.control.actions import Impossible, Unknown
-from anabranch.control.controlled import Controllable, Controlled
+from anabranch.control.actions import ActionRefused, UnknownNode
+from anabranch.control.controlled_cluster import Controllable, ControlledCluster
 from anabranch.control.openapi import document
-from anabranch.control.pages import Admission, page_file, policy
-from anabranch.control.route import Asked, GaveUp, Route
+from anabranch.control.pages import AccessControl, page_file, policy
+from anabranch.control.route import ControlRequest, Route, WaitTimedOut
 from anabranch.control.routes import ROUTES
 from anabranch.control.tour.guide import Guide
 from anabranch.dashboard.feed import Feed
@@ -38,9 +38,9 @@ INDEX: Final = "index.html"
 STATUS: Final[dict[type[Exception], int]] = {
     ValueError: 400,
     KafkaError: 400,
-    Unknown: 404,
-    GaveUp: 408,
-    Impossible: 409,
+    UnknownNode: 404,
+    WaitTimedOut: 408,
+    ActionRefused: 409,
     ConnectionError: 409,
     TimeoutError: 409,
 }
@@ -51,7 +51,7 @@ class ControlServer:
 
     def __init__(
         self,
-        controlled: Controlled | Controllable,
+        controlled: ControlledCluster | Controllable,
         listener: socket.socket,
         token: str = "",
         routes: Sequence[Route] = ROUTES,
@@ -61,8 +61,8 @@ class ControlServer:
         self._streams = {"/v1/events": self._follow}
         self._feed: Feed | None = None
         self._guide: Guide | None = None
-        if isinstance(controlled, Controlled):
-            feed = self._feed = Feed(controlled.cluster, controlled.clock, controlled.events.tell)
+        if isinstance(controlled, ControlledCluster):
+            feed = self._feed = Feed(controlled.cluster, controlled.clock, controlled.events.publish)
             controlled.events.on_event(feed.on_event)
             self._guide = Guide()
             controlled = dataclasses.replace(controlled, feed=feed, guide=self._guide)
@@ -70,7 +70,7 @@ class ControlServer:
         self._controlled = controlled
         self._listener = listener
         host, port = listener.getsockname()[:2]
-        self._admission = Admission(token, local=ipaddress.ip_address(host).is_loopback, port=port)
+        self._admission = AccessControl(token, local=ipaddress.ip_address(host).is_loopback, port=port)
         app = web.Application(client_max_size=BODY_BYTES_MAX)
         app.router.add_get("/v1/openapi.json", self._openapi)
         if self._feed is not None:
@@ -173,10 +173,10 @@ def _refusal(status: int, reason: str) -> web.Response:
     return web.json_response({"error": reason}, status=status)
 
 
-async def _asked(request: web.Request, route: Route) -> Asked:
+async def _asked(request: web.Request, route: Route) -> ControlRequest:
     if route.takes_file:
-        return Asked(request.match_info, request.query, {}, await request.content.read())
-    return Asked(request.match_info, request.query, await _body(request))
+        return ControlRequest(request.match_info, request.query, {}, await request.content.read())
+    return ControlRequest(request.match_info, request.query, await _body(request))
 
 
 async def _body(request: web.Request) -> dict[str, Any]:

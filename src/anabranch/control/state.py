@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from anabranch.broker.coordinators.classic_group import Group
+from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
 from anabranch.broker.handlers.list_groups import type_of
 from anabranch.broker.replication.partition import Role
-from anabranch.dashboard.sights.shared_standings import Standings, shared_standings
+from anabranch.dashboard.collectors.shared_standings import Standings, shared_standings
 
 if TYPE_CHECKING:
-    from anabranch.broker.app import Node
-    from anabranch.broker.coordinators.shards import AnyGroup
-    from anabranch.broker.metadata_cache import PartitionImage, TopicImage
+    from anabranch.broker.coordinators.groups.group_shards import AnyGroup
+    from anabranch.broker.metadata.metadata_cache import PartitionImage, TopicImage
+    from anabranch.broker.node.app import Node
     from anabranch.broker.replication.partition import Partition
-    from anabranch.cluster import Cluster
+    from anabranch.cluster.in_process import Cluster
 
 Row = dict[str, Any]
 
@@ -147,8 +147,8 @@ def group_row(cluster: Cluster, node: Node, group: AnyGroup, shared: Standings) 
         "type": type_of(group),
         "coordinator": node.settings.node_id,
         "state": group.state.value,
-        "generation": group.generation if isinstance(group, Group) else group.epoch,
-        "members": sorted(group.members.by_id if isinstance(group, Group) else group.members),
+        "generation": group.generation if isinstance(group, ClassicGroup) else group.epoch,
+        "members": sorted(group.members.by_id if isinstance(group, ClassicGroup) else group.members),
         "withheld": [
             {"topic": topic, "partition": index, "reason": reason}
             for (topic, index), reason in node.services.groups.withheld(group.group_id).items()
@@ -177,7 +177,7 @@ def transactions(cluster: Cluster) -> list[Row]:
     return sorted(rows, key=lambda row: str(row["transactional_id"]))
 
 
-def everything(cluster: Cluster) -> Row:
+def cluster_state(cluster: Cluster) -> Row:
     """All of it at one moment."""
     return {
         "nodes": nodes(cluster),

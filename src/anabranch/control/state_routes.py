@@ -4,71 +4,71 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from anabranch.control.route import Asked, Route
-from anabranch.snapshot import Snapshot
+from anabranch.control.route import ControlRequest, Route
+from anabranch.state.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from anabranch.control.controlled import Controlled
+    from anabranch.control.controlled_cluster import ControlledCluster
     from anabranch.control.states import States
 
 
-async def reset_state(on: Controlled, asked: Asked) -> Any:
+async def reset_state(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Be as after the start."""
     await _states(on).reset()
     return {}
 
 
-async def get_snapshots(on: Controlled, asked: Asked) -> Any:
+async def get_snapshots(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Every snapshot."""
     return [_row(name, one) for name, one in _states(on).kept.items()]
 
 
-async def take_snapshot(on: Controlled, asked: Asked) -> Any:
+async def take_snapshot(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Keep what the cluster holds, in place of an older one of this name."""
     name = asked.words["name"]
     taken = _states(on).kept[name] = _states(on).take()
     return _row(name, taken)
 
 
-async def restore_snapshot(on: Controlled, asked: Asked) -> Any:
+async def restore_snapshot(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Hold what a snapshot holds."""
     await _states(on).restore(_states(on).get(asked.words["name"]))
     return {}
 
 
-async def remove_snapshot(on: Controlled, asked: Asked) -> Any:
+async def remove_snapshot(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Keep a snapshot no more."""
     _states(on).get(asked.words["name"])
     del _states(on).kept[asked.words["name"]]
     return {}
 
 
-async def get_snapshot_file(on: Controlled, asked: Asked) -> bytes:
+async def get_snapshot_file(on: ControlledCluster, asked: ControlRequest) -> bytes:
     """A snapshot as a file."""
     return _states(on).get(asked.words["name"]).to_bytes()
 
 
-async def put_snapshot_file(on: Controlled, asked: Asked) -> Any:
+async def put_snapshot_file(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Keep what a file holds."""
     name = asked.words["name"]
     kept = _states(on).kept[name] = Snapshot.from_bytes(asked.content)
     return _row(name, kept)
 
 
-async def fork_state(on: Controlled, asked: Asked) -> Any:
+async def fork_state(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Start another cluster with what this one holds, or with a snapshot."""
     name = asked.body.get("snapshot", "")
     return await _states(on).fork(_states(on).get(name) if name else _states(on).take())
 
 
-async def end_fork(on: Controlled, asked: Asked) -> Any:
+async def end_fork(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Stop a fork."""
     number = asked.words["fork"]
     await _states(on).end_fork(int(number) if number.isdecimal() else 0)
     return {}
 
 
-def _states(on: Controlled) -> States:
+def _states(on: ControlledCluster) -> States:
     assert on.states is not None
     return on.states
 

@@ -7,12 +7,12 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from anabranch.control.actions import Actions, Impossible, Unknown
-from anabranch.snapshot import OnDisk, Snapshot
+from anabranch.control.actions import ActionRefused, Actions, UnknownNode
+from anabranch.state.snapshot import NotInMemory, Snapshot
 
 if TYPE_CHECKING:
     from anabranch.clock.cluster_clock import ClusterClock
-    from anabranch.cluster import Cluster
+    from anabranch.cluster.in_process import Cluster
     from anabranch.control.events import Events
     from anabranch.journal.journal import Journal
 
@@ -49,7 +49,7 @@ class States:
             return self.kept[name]
         except KeyError:
             there = ", ".join(self.kept) or "none"
-            raise Unknown(f"there is no snapshot {name}; there are {there}") from None
+            raise UnknownNode(f"there is no snapshot {name}; there are {there}") from None
 
     def take(self) -> Snapshot:
         """What the cluster holds now. Impossible if it keeps that in a directory."""
@@ -58,7 +58,7 @@ class States:
 
     async def reset(self) -> None:
         """Have the cluster be as after its start: what it holds, its rules, its journal and its clock. Impossible."""
-        async with self._actions.alone():
+        async with self._actions.exclusively():
             if self._cluster.has_rules:
                 self._cluster.faults.clear()
             if self._clock is not None:
@@ -68,14 +68,15 @@ class States:
                 await self._cluster.reset()
             if self._journal is not None:
                 self._journal.clear()
-            self._events.tell("reset")
+            self._events.publish("reset")
 
     async def restore(self, snapshot: Snapshot) -> None:
-        """Have the cluster hold what a snapshot holds; rules and journal stay as they are. Impossible, BadSnapshot."""
-        async with self._actions.alone():
+        """Have the cluster hold what a snapshot holds; rules and journal stay as they are. Impossible,
+        InvalidSnapshot."""
+        async with self._actions.exclusively():
             with _on_disk(), self._moving(snapshot.lead_ms):
                 await self._cluster.restore(snapshot)
-            self._events.tell("restored")
+            self._events.publish("restored")
 
     @contextlib.contextmanager
     def _moving(self, lead_ms: int) -> Iterator[None]:
@@ -97,14 +98,14 @@ class States:
         async with contextlib.AsyncExitStack() as stack:
             url = await stack.enter_async_context(self._run(cluster, snapshot.lead_ms))
             self._forks[number] = stack.pop_all()
-        self._events.tell("forked", fork=number, bootstrap=cluster.bootstrap_servers)
+        self._events.publish("forked", fork=number, bootstrap=cluster.bootstrap_servers)
         return {"fork": number, "bootstrap": cluster.bootstrap_servers, "control": url}
 
     async def end_fork(self, number: int) -> None:
         """Stop a fork. Unknown if there is none."""
         fork = self._forks.pop(number, None)
         if fork is None:
-            raise Unknown(f"there is no fork {number}")
+            raise UnknownNode(f"there is no fork {number}")
         await fork.aclose()
 
     async def close(self) -> None:
@@ -117,5 +118,5 @@ class States:
 def _on_disk() -> Iterator[None]:
     try:
         yield
-    except OnDisk as error:
-        raise Impossible(str(error)) from None
+    except NotInMemory as error:
+        raise ActionRefused(str(error)) from None

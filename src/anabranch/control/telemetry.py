@@ -19,10 +19,10 @@ from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.compression import Compression
 
 if TYPE_CHECKING:
-    from anabranch.broker.app import Node
+    from anabranch.broker.node.app import Node
     from anabranch.broker.telemetry.instances import Instance, Push
     from anabranch.broker.telemetry.subscriptions import Client
-    from anabranch.cluster import Cluster
+    from anabranch.cluster.in_process import Cluster
     from anabranch.control.events import Events
 
 Row = dict[str, Any]
@@ -32,7 +32,7 @@ BYTES_MAX: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Pushed:
+class PushedMetrics:
     """What a client has pushed last."""
 
     client: Client
@@ -67,7 +67,7 @@ class ClientTelemetry:
         self._clients_max = clients_max
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._pushed: OrderedDict[str, Pushed] = OrderedDict()
+        self._pushed: OrderedDict[str, PushedMetrics] = OrderedDict()
         """By client instance id; those that have pushed longest ago come first."""
         self._news: asyncio.Future[None] | None = None
 
@@ -96,7 +96,7 @@ class ClientTelemetry:
             for one in sorted(chosen, key=lambda one: (one.client_id, one.client_instance_id))
         ]
 
-    def last(self, client: str) -> Pushed | None:
+    def last(self, client: str) -> PushedMetrics | None:
         """What came last of a client with this client id or client instance id."""
         about = (one for one in reversed(self._pushed.values()) if client in _names(one.client))
         return next(about, None)
@@ -121,7 +121,7 @@ class ClientTelemetry:
     def _take(self, node_id: int, client: Client, push: Push, metrics: bytes) -> None:
         before = self._pushed.pop(client.client_instance_id, None)
         self._bytes += len(metrics) - (0 if before is None else len(before.metrics))
-        self._pushed[client.client_instance_id] = Pushed(
+        self._pushed[client.client_instance_id] = PushedMetrics(
             client=client,
             node_id=node_id,
             pushes=1 if before is None else before.pushes + 1,
@@ -136,7 +136,7 @@ class ClientTelemetry:
             self._bytes -= len(oldest.metrics)
         for kind, happened in (("telemetry began", before is None), ("telemetry ended", push.terminating)):
             if happened:
-                self._events.tell(
+                self._events.publish(
                     kind, node=node_id, client=client.client_id, instance=client.client_instance_id, bytes=len(metrics)
                 )
         if self._news is not None:
@@ -165,13 +165,13 @@ class ClientTelemetry:
             return f"no client {client!r} has asked what to push"
         count = sum(row["pushes"] for row in rows)
         if count < pushes:
-            return f"{client} has pushed {count} of {pushes} times: {why_so_few(rows[0])}"
+            return f"{client} has pushed {count} of {pushes} times: {missing_reason(rows[0])}"
         if terminated and not all(row["terminated"] for row in rows):
             return f"{client} has not pushed for the last time"
         return ""
 
 
-def why_so_few(row: Row) -> str:
+def missing_reason(row: Row) -> str:
     """Why a client that has asked does not push more, as far as that is known."""
     if row["refused"]:
         return f"refused with {row['refused']}"
@@ -186,7 +186,7 @@ def _names(client: Client) -> tuple[str, str]:
     return client.client_id, client.client_instance_id
 
 
-def _row(client: Client, asked: tuple[int, Instance] | None, pushed: Pushed | None) -> Row:
+def _row(client: Client, asked: tuple[int, Instance] | None, pushed: PushedMetrics | None) -> Row:
     instance = None if asked is None else asked[1]
     return {
         "client": client.client_id,

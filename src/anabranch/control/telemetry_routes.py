@@ -5,36 +5,36 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.control import otlp
-from anabranch.control.actions import Impossible, Unknown
-from anabranch.control.route import Asked, GaveUp, Route, timeout_s
+from anabranch.control.actions import ActionRefused, UnknownNode
+from anabranch.control.route import ControlRequest, Route, WaitTimedOut, timeout_s
 
 if TYPE_CHECKING:
-    from anabranch.control.controlled import Controlled
+    from anabranch.control.controlled_cluster import ControlledCluster
     from anabranch.control.telemetry import ClientTelemetry
 
 
-async def get_telemetry(on: Controlled, asked: Asked) -> Any:
+async def get_telemetry(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Every client that has asked what to push, or pushed."""
     return _telemetry(on).rows()
 
 
-async def get_pushed_metrics(on: Controlled, asked: Asked) -> Any:
+async def get_pushed_metrics(on: ControlledCluster, asked: ControlRequest) -> Any:
     """What a client has pushed last."""
     telemetry = _telemetry(on)
     return [{**row, **_read(telemetry.metrics_of(row["instance"]))} for row in _rows(telemetry, asked)]
 
 
-async def get_otlp(on: Controlled, asked: Asked) -> bytes:
+async def get_otlp(on: ControlledCluster, asked: ControlRequest) -> bytes:
     """The same as it came."""
     telemetry = _telemetry(on)
     pushed = telemetry.last(asked.words["client"])
     if pushed is None:
         _rows(telemetry, asked)
-        raise Unknown(f"{asked.words['client']} has not pushed yet")
+        raise UnknownNode(f"{asked.words['client']} has not pushed yet")
     return pushed.metrics
 
 
-async def wait_telemetry(on: Controlled, asked: Asked) -> Any:
+async def wait_telemetry(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Answer when a client has pushed so often."""
     words = dict(asked.query)
     count, patience_s = words.get("pushes", "1"), timeout_s(words.get("timeout", ""))
@@ -44,18 +44,18 @@ async def wait_telemetry(on: Controlled, asked: Asked) -> Any:
     try:
         return await _telemetry(on).wait_for(asked.words["client"], int(count), patience_s, terminated=terminated)
     except TimeoutError as error:
-        raise GaveUp(str(error)) from None
+        raise WaitTimedOut(str(error)) from None
 
 
-def _rows(telemetry: ClientTelemetry, asked: Asked) -> list[dict[str, Any]]:
+def _rows(telemetry: ClientTelemetry, asked: ControlRequest) -> list[dict[str, Any]]:
     client = asked.words["client"]
     if not (rows := telemetry.rows(client)):
-        raise Unknown(f"no client {client!r} has asked what to push")
+        raise UnknownNode(f"no client {client!r} has asked what to push")
     return rows
 
 
 def _read(content: bytes) -> dict[str, Any]:
-    if unread := otlp.why_unread(content):
+    if unread := otlp.parse_error(content):
         return {"metrics": None, "unread": unread}
     try:
         return {"metrics": otlp.points(content), "unread": ""}
@@ -63,9 +63,9 @@ def _read(content: bytes) -> dict[str, Any]:
         return {"metrics": None, "unread": str(error)}
 
 
-def _telemetry(on: Controlled) -> ClientTelemetry:
+def _telemetry(on: ControlledCluster) -> ClientTelemetry:
     if on.telemetry is None or not on.telemetry.is_taken:
-        raise Impossible(
+        raise ActionRefused(
             "no broker takes metrics of clients; "
             "start the cluster with --kafka 4.1 --config client.telemetry.enable=true"
         )

@@ -6,31 +6,31 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from anabranch.clients.resharding import plan_resize
+from anabranch.clients.resize_plan import plan_resize
 from anabranch.control import state
-from anabranch.control.actions import Impossible, Unknown
-from anabranch.control.controlled import Controlled
-from anabranch.control.route import Asked, Route
-from anabranch.dashboard.sights.topics import DRAWN_MAX
+from anabranch.control.actions import ActionRefused, UnknownNode
+from anabranch.control.controlled_cluster import ControlledCluster
+from anabranch.control.route import ControlRequest, Route
+from anabranch.dashboard.collectors.topics import DRAWN_MAX
+from anabranch.inspect.record_text import parsed, to_value
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.linear_hashing import parent
 from anabranch.protocol.records.batch import iter_batches
 from anabranch.protocol.records.record import iter_records
-from anabranch.record_lines import parsed, to_value
 
 if TYPE_CHECKING:
-    from anabranch.broker.metadata_cache import TopicImage
+    from anabranch.broker.metadata.metadata_cache import TopicImage
     from anabranch.broker.replication.partition import Partition
 
 RECORDS_MAX: Final = 500
 READ_BYTES: Final = 1 << 20
 
 
-async def get_plan(on: Controlled, asked: Asked) -> Any:
+async def get_plan(on: ControlledCluster, asked: ControlRequest) -> Any:
     """What a resize would do."""
     topic = _topic(on, asked)
     if topic.base <= 0:
-        raise Impossible(f"{topic.name} is not ordered: it grows as in Kafka, and keys do not keep their order")
+        raise ActionRefused(f"{topic.name} is not ordered: it grows as in Kafka, and keys do not keep their order")
     plan = plan_resize(Lineage(topic.base, topic.history), _number(asked.query, "partitions"))
     return {
         "topic": topic.name,
@@ -47,7 +47,7 @@ async def get_plan(on: Controlled, asked: Asked) -> Any:
     }
 
 
-async def resize_topic(on: Controlled, asked: Asked) -> Any:
+async def resize_topic(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Give a topic another count of partitions, and answer when that is published."""
     topic, count = _topic(on, asked), asked.body.get("partitions")
     if isinstance(count, bool) or not isinstance(count, int):
@@ -57,7 +57,7 @@ async def resize_topic(on: Controlled, asked: Asked) -> Any:
     return state.topic_row(on.cluster, _topic(on, asked))
 
 
-async def write_records(on: Controlled, asked: Asked) -> Any:
+async def write_records(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Store records, as a producer does that keeps keys in order, and answer where they are."""
     topic, said = _topic(on, asked), asked.body.get("records")
     if not isinstance(said, list) or not 0 < len(said) <= RECORDS_MAX:
@@ -79,7 +79,7 @@ async def write_records(on: Controlled, asked: Asked) -> Any:
     return [{"partition": one.partition, "offset": one.offset} for one in stored]
 
 
-async def read_records(on: Controlled, asked: Asked) -> Any:
+async def read_records(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Records of one partition up to its high watermark: from an offset on, or the last ones."""
     topic, index = _topic(on, asked), _number(asked.query, "partition")
     limit = min(_number(asked.query, "limit", 50), RECORDS_MAX)
@@ -112,22 +112,22 @@ async def read_records(on: Controlled, asked: Asked) -> Any:
     return {"start": log.log_start_offset, "end": end, "records": rows[:limit]}
 
 
-def _topic(on: Controlled, asked: Asked) -> TopicImage:
+def _topic(on: ControlledCluster, asked: ControlRequest) -> TopicImage:
     name = asked.words["topic"]
     image = state.newest_image(on.cluster).get(name)
     if image is None:
-        raise Unknown(f"there is no topic {name}")
+        raise UnknownNode(f"there is no topic {name}")
     return image
 
 
-def _leader(on: Controlled, topic: TopicImage, index: int) -> Partition:
+def _leader(on: ControlledCluster, topic: TopicImage, index: int) -> Partition:
     image = topic.partitions.get(index)
     if image is None:
-        raise Unknown(f"{topic.name} has no partition {index}")
+        raise UnknownNode(f"{topic.name} has no partition {index}")
     node = on.cluster.nodes.get(image.leader)
     leader = None if node is None else node.services.replicas.replica(topic.name, index)
     if leader is None or not leader.is_leader:
-        raise Impossible(f"{topic.name}-{index} has no leader now")
+        raise ActionRefused(f"{topic.name}-{index} has no leader now")
     return leader
 
 

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from anabranch.control.route import Asked, Route
+from anabranch.control.route import ControlRequest, Route
 from anabranch.control.tour.guide import STORIES
 
 if TYPE_CHECKING:
-    from anabranch.control.controlled import Controlled, Teller
+    from anabranch.control.controlled_cluster import ControlledCluster, TourGuide
 
 
-async def get_tour(on: Controlled, asked: Asked) -> Any:
+async def get_tour(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Every story, and where the one is that is told."""
     return {"stories": [one.row() for one in STORIES], "told": _guide(on).row}
 
 
-async def begin_story(on: Controlled, asked: Asked) -> Any:
+async def begin_story(on: ControlledCluster, asked: ControlRequest) -> Any:
     """The first step of a story."""
     return await _guide(on).begin(on, asked.words["story"])
 
 
-async def continue_story(on: Controlled, asked: Asked) -> Any:
+async def continue_story(on: ControlledCluster, asked: ControlRequest) -> Any:
     """The next step."""
     return await _guide(on).go_on()
 
 
-async def end_story(on: Controlled, asked: Asked) -> Any:
+async def end_story(on: ControlledCluster, asked: ControlRequest) -> Any:
     """No more of it."""
     await _guide(on).end()
     return {}
 
 
-def _guide(on: Controlled) -> Teller:
+def _guide(on: ControlledCluster) -> TourGuide:
     assert on.guide is not None
     return on.guide
 

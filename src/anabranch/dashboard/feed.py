@@ -18,17 +18,17 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from anabranch.dashboard.collectors import nodes, rest
+from anabranch.dashboard.collectors.groups import GroupCollector
+from anabranch.dashboard.collectors.topics import TopicCollector
 from anabranch.dashboard.history import SPAN_S, History
-from anabranch.dashboard.sheet import Delta, Sheet
-from anabranch.dashboard.sights import nodes, rest
-from anabranch.dashboard.sights.groups import Groups
-from anabranch.dashboard.sights.topics import Topics
+from anabranch.dashboard.state_delta import StateDelta, StateSheet
 from anabranch.dashboard.traffic import Traffic
 
 if TYPE_CHECKING:
-    from anabranch.broker.app import Node
+    from anabranch.broker.node.app import Node
     from anabranch.clock.cluster_clock import ClusterClock
-    from anabranch.cluster import Cluster
+    from anabranch.cluster.in_process import Cluster
 
 log: Final = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ Message = tuple[str, str]
 """What kind of message it is, and its JSON."""
 
 
-class Happened(Protocol):
+class FeedEvent(Protocol):
     """Something that happened in the cluster."""
 
     def row(self) -> dict[str, Any]:
@@ -69,9 +69,9 @@ class Feed:
         self._cluster = cluster
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._sheet = Sheet()
-        self._topics = Topics(cluster)
-        self._groups = Groups(cluster, self._topics, self._told)
+        self._sheet = StateSheet()
+        self._topics = TopicCollector(cluster)
+        self._groups = GroupCollector(cluster, self._topics, self._changed_rows)
         self._tell_event = tell
         self._untold: list[tuple[str, dict[str, Any]]] = []
         self.history = History()
@@ -115,22 +115,22 @@ class Feed:
             if not self._watchers:
                 self._end()
 
-    def on_event(self, event: Happened) -> None:
+    def on_event(self, event: FeedEvent) -> None:
         """Something has happened: pages are told, and if there are none, it is looked at once, for the history."""
         self._stirred.set()
         if self._watchers:
             self._events.append(event.row())
 
-    def look(self) -> Delta:
+    def look(self) -> StateDelta:
         """Look at the cluster now; returns what has changed."""
         sheet = self._sheet
-        nodes.look(self._cluster, sheet)
-        self._topics.look(sheet)
-        self._groups.look(sheet)
-        rest.look_at_resizes(self._cluster, sheet)
-        rest.look_at_transactions(self._cluster, sheet)
-        rest.look_at_rules(self._cluster, sheet)
-        rest.look_at_clock(self._clock, sheet)
+        nodes.collect_nodes(self._cluster, sheet)
+        self._topics.collect(sheet)
+        self._groups.collect(sheet)
+        rest.collect_resizes(self._cluster, sheet)
+        rest.collect_transactions(self._cluster, sheet)
+        rest.collect_rules(self._cluster, sheet)
+        rest.collect_clock(self._clock, sheet)
         untold, self._untold = self._untold, []
         for kind, detail in untold:
             self._tell_event(kind, **detail)
@@ -138,11 +138,11 @@ class Feed:
         if delta:
             self.history.note(at_s, delta, sheet.rows)
         if delta or self._events:
-            self._tell("delta", {"at": at_s, **delta.body(), "events": self._events})
+            self._send("delta", {"at": at_s, **delta.body(), "events": self._events})
             self._events = []
         return delta
 
-    def _told(self, kind: str, **detail: Any) -> None:
+    def _changed_rows(self, kind: str, **detail: Any) -> None:
         self._untold.append((kind, detail))
 
     @property
@@ -176,7 +176,7 @@ class Feed:
         }
         return json.dumps(body, separators=(",", ":"))
 
-    def _tell(self, kind: str, body: dict[str, Any]) -> None:
+    def _send(self, kind: str, body: dict[str, Any]) -> None:
         if not self._watchers:
             return
         self._number += 1
@@ -187,7 +187,7 @@ class Feed:
 
     def _begin(self) -> None:
         self._left_s = None
-        self._traffic = Traffic(self._loop.time, self._told)
+        self._traffic = Traffic(self._loop.time, self._changed_rows)
         if not self._hooked:
             self._hooked = True
             self._cluster.on_node(self._on_node)
@@ -228,5 +228,5 @@ class Feed:
                 told_s = began_s
                 taken = {"at": self.now_s(), **self._traffic.take()}
                 self._traffic_kept.append(taken)
-                self._tell("traffic", taken)
+                self._send("traffic", taken)
             await asyncio.sleep(max(PERIOD_S, (time.thread_time() - used_s) / SHARE))

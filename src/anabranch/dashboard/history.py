@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from anabranch.dashboard.sheet import Delta
+from anabranch.dashboard.state_delta import StateDelta
 
 SPAN_S: Final = 3600.0
 BYTES_MAX: Final = 32 << 20
@@ -47,7 +47,7 @@ class History:
         self._span_s = span_s
         self._bytes_max = bytes_max
         self._chapters: deque[_Chapter] = deque()
-        self._pending = Delta()
+        self._pending = StateDelta()
         self._pending_s = 0.0
         self.size_bytes = 0
 
@@ -56,7 +56,7 @@ class History:
         """The first moment that is known; None if there is none."""
         return self._chapters[0].at_s if self._chapters else None
 
-    def note(self, at_s: float, delta: Delta, rows: Mapping[str, Any]) -> None:
+    def note(self, at_s: float, delta: StateDelta, rows: Mapping[str, Any]) -> None:
         """At this moment the state became `rows`, by `delta`."""
         last = self._chapters[-1] if self._chapters else None
         if last is None or at_s - last.at_s >= CHAPTER_S or at_s < last.at_s:
@@ -78,7 +78,7 @@ class History:
         last.deltas.append(written)
         last.size_bytes += len(written)
         self.size_bytes += len(written)
-        self._pending = Delta()
+        self._pending = StateDelta()
 
     def at(self, at_s: float) -> tuple[float, dict[str, Any]] | None:
         """The newest known state that is not after this moment, and since when it was so; None before the first."""
@@ -89,7 +89,7 @@ class History:
         rows: dict[str, Any] = _unpacked(chapter.whole)
         count = bisect_right(chapter.times, at_s)
         for packed in chapter.deltas[:count]:
-            Delta.from_body(_unpacked(packed)).apply(rows)
+            StateDelta.from_body(_unpacked(packed)).apply(rows)
         return chapter.times[count - 1] if count else chapter.at_s, rows
 
     def _begin(self, at_s: float, rows: Mapping[str, Any]) -> None:

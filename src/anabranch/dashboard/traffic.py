@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from anabranch.broker.begun import Begun, begin
-from anabranch.broker.dispatch import Dispatcher
+from anabranch.broker.dispatch.dispatcher import Dispatcher
+from anabranch.broker.network.eager_coroutine import EagerCoroutine, start_eagerly
 from anabranch.protocol.registry import BY_KEY
 
 if TYPE_CHECKING:
-    from anabranch.broker.app import Node
-    from anabranch.broker.peer import Peer
-    from anabranch.protocol.codec import Request
+    from anabranch.broker.authorization.peer import Peer
+    from anabranch.broker.node.app import Node
+    from anabranch.protocol.codec import DecodedRequest
 
 Sums = dict[int, list[float]]
 """API key -> how many, seconds in all, seconds of work, the longest."""
 SLOW_S: Final = 1.0
-PATIENT: Final = frozenset({"JoinGroup", "SyncGroup"})
+LONG_POLLS: Final = frozenset({"JoinGroup", "SyncGroup"})
 """They wait for other members."""
 
 
@@ -30,7 +30,9 @@ class TimedDispatcher(Dispatcher):
 
     outermost = True
 
-    def __init__(self, inner: Dispatcher, clock_s: Callable[[], float], slow: Callable[[Request, float], None]) -> None:
+    def __init__(
+        self, inner: Dispatcher, clock_s: Callable[[], float], slow: Callable[[DecodedRequest, float], None]
+    ) -> None:
         """`slow` hears of each request that took longer than `SLOW_S`, of those that are not there to wait."""
         self.inner = inner
         self.audiences = inner.audiences
@@ -41,13 +43,13 @@ class TimedDispatcher(Dispatcher):
         self._slow = slow
         self.sums: Sums = {}
 
-    async def answer(self, request: Request, peer: Peer) -> Any:
+    async def answer(self, request: DecodedRequest, peer: Peer) -> Any:
         """See Dispatcher; of a request whose connection is closed instead nothing is summed up."""
         clock_s = self._clock_s
         start_s = clock_s()
-        response = begin(self.inner.answer(request, peer))
+        response = start_eagerly(self.inner.answer(request, peer))
         worked_s = clock_s()
-        if type(response) is Begun:
+        if type(response) is EagerCoroutine:
             response = await response
         took_s = clock_s() - start_s
         sums = self.sums.setdefault(request.api.key, [0, 0.0, 0.0, 0.0])
@@ -55,7 +57,7 @@ class TimedDispatcher(Dispatcher):
         sums[1] += took_s
         sums[2] += worked_s - start_s
         sums[3] = max(sums[3], took_s)
-        if took_s > SLOW_S and request.api.key not in self.long_polls and request.api.name not in PATIENT:
+        if took_s > SLOW_S and request.api.key not in self.long_polls and request.api.name not in LONG_POLLS:
             self._slow(request, took_s)
         return response
 
@@ -74,7 +76,7 @@ class Traffic:
         """Sum up what a node is asked from now on."""
         node_id = node.settings.node_id
 
-        def slow(request: Request, took_s: float) -> None:
+        def slow(request: DecodedRequest, took_s: float) -> None:
             self._tell(
                 "slow request", node=node_id, api=request.api.name, client=request.client_id, ms=round(took_s * 1000)
             )

@@ -20,14 +20,14 @@ from anabranch.clients.clock import wall_clock_ms
 from anabranch.clients.consumer.consumer import Consumer
 from anabranch.clients.consumer.listener import PartitionKeyRebalanceListener
 from anabranch.protocol.topic_partition import TopicPartition
-from anabranch.running import StopSignal
+from anabranch.runtime.runner import StopSignal
 
 REPORT_EVERY_S = 0.25
 POLL_MS = 100
 METADATA_MAX_AGE_MS = 1000
 
 
-def say(event: str, **facts: Any) -> None:
+def write_event(event: str, **facts: Any) -> None:
     """One JSON line for the parent process."""
     sys.stdout.write(json.dumps({"event": event, "t": wall_clock_ms(), **facts}) + "\n")
     sys.stdout.flush()
@@ -38,11 +38,11 @@ class Timeline(PartitionKeyRebalanceListener):
 
     def on_partition_key_maybe_revoked(self, partitions: Collection[TopicPartition]) -> None:
         """Keys of these partitions may go elsewhere from now on."""
-        say("revoked", partitions=[one.partition for one in partitions])
+        write_event("revoked", partitions=[one.partition for one in partitions])
 
     def on_partition_key_assigned(self, partitions: Collection[TopicPartition]) -> None:
         """Keys may arrive in these partitions from now on."""
-        say("assigned", partitions=[one.partition for one in partitions])
+        write_event("assigned", partitions=[one.partition for one in partitions])
 
 
 class Reader:
@@ -75,7 +75,7 @@ class Reader:
         offset_ms = wall_clock_ms() - asyncio.get_running_loop().time() * 1000
         openings = self._consumer.gate_openings()
         for opening in openings[self._openings_told :]:
-            say(
+            write_event(
                 "opened",
                 segment=str(opening.segment),
                 partition=opening.segment.partition,
@@ -83,7 +83,7 @@ class Reader:
                 opened_ms=round(offset_ms + opening.opened_at_s * 1000),
             )
         self._openings_told = len(openings)
-        say(
+        write_event(
             "progress",
             delivered={str(index): count for index, count in sorted(self._delivered.items())},
             assigned=sorted(one.partition for one in self._consumer.assignment()),
@@ -111,10 +111,10 @@ async def read(options: argparse.Namespace) -> int:
     ) as consumer:
         reader = Reader(consumer, records_per_s=options.records_per_s)
         stop = StopSignal()
-        say("ready")
+        write_event("ready")
         await stop.wait(reader.run())
         reader.report()
-    say("done")
+    write_event("done")
     return 0
 
 

@@ -49,7 +49,7 @@ class Replay:
                 self._sent += 1
             if loop.time() - reported >= REPORT_EVERY_S:
                 reported = loop.time()
-                say("progress", **self._totals())
+                write_event("progress", **self._totals())
             await asyncio.sleep(SLICE_S)
         await self._producer.flush()
         return self._totals()
@@ -69,7 +69,7 @@ class Replay:
         }
 
 
-def say(event: str, **facts: Any) -> None:
+def write_event(event: str, **facts: Any) -> None:
     """One JSON line for the parent process."""
     sys.stdout.write(json.dumps({"event": event, "t": wall_clock_ms(), **facts}) + "\n")
     sys.stdout.flush()
@@ -89,10 +89,10 @@ async def replay(options: argparse.Namespace) -> int:
         metadata_max_age_ms=METADATA_MAX_AGE_MS,
         audit=True,
     ) as producer:
-        say("ready", rows=len(rows))
+        write_event("ready", rows=len(rows))
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
         totals = await Replay(producer, options.topic, rows, rate=options.rate).run()
-    say("done", **totals)
+    write_event("done", **totals)
     return 0 if totals["failed"] == 0 and totals["acked"] == len(rows) else 1
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from anabranch.demo.story import Story
+from anabranch.demo.progress import Story
 from anabranch.report import page, plots
 from anabranch.report.page import BAD, CALM, GOOD, Card
-from anabranch.report.timeline import Span, Timeline, middle, rates, waiting
+from anabranch.report.timeline import Span, Timeline, median, rates, waiting
 
 VIOLATIONS = ("out_of_order", "lost", "repeated")
 
@@ -46,7 +46,7 @@ def _cards(story: Story) -> list[Card]:
         found.append(Card(f"{count:,}", name.replace("_", " "), BAD if count else GOOD))
     found.append(Card(f"{story.verdict.get('redelivered', 0):,}", "redelivered after a failure (allowed)", CALM))
     if hand_offs := [ms for _, ms in story.hand_offs_ms()]:
-        found.append(Card(f"{middle(hand_offs):,} ms", f"hand-off, median of {len(hand_offs)}"))
+        found.append(Card(f"{median(hand_offs):,} ms", f"hand-off, median of {len(hand_offs)}"))
     return found
 
 
@@ -60,7 +60,7 @@ def _section(story: Story, *, control: bool, with_library: bool) -> str:
     )
     parts = [page.cards(_cards(story))] if control else []
     parts.append(plots.embedded(plots.timeline(_timeline(story)), with_library=with_library))
-    parts += [_hand_offs(story), _examples(story), page.folded("Everything that happened", _moments(story))]
+    parts += [_hand_offs(story), _examples(story), page.collapsible("Everything that happened", _moments(story))]
     return page.section(title, lead, *parts)
 
 
@@ -95,9 +95,9 @@ def _hand_offs(story: Story) -> str:
         return "<p class=lead>No gate was closed.</p>"
     return (
         f"<p>{len(hand_offs)} gates closed and opened. They were closed, as drawn above, for a median of "
-        f"{middle(closed):,} ms, the longest for {max(closed):,} ms: that counts what was still to be read of the old "
+        f"{median(closed):,} ms, the longest for {max(closed):,} ms: that counts what was still to be read of the old "
         "partitions, too. The hand-off itself, from the last boundary crossed to the opening of the gate, took a "
-        f"median of {middle(hand_offs):,} ms, the longest {max(hand_offs):,} ms.</p>"
+        f"median of {median(hand_offs):,} ms, the longest {max(hand_offs):,} ms.</p>"
     )
 
 

@@ -19,12 +19,12 @@ from typing import Final
 
 from anabranch import Admin, NewTopic
 from anabranch.clients.clock import wall_clock_ms
+from anabranch.cluster.processes import FIRST_CONTROLLER_ID, ProcessCluster
+from anabranch.cluster.zookeeper import java_version
 from anabranch.demo import flights
-from anabranch.demo.children import Child, ChildFailed, Line
-from anabranch.demo.story import Story
+from anabranch.demo.child_process import Child, ChildProcessFailed, Line
+from anabranch.demo.progress import Story
 from anabranch.demo.view import View
-from anabranch.processes import FIRST_CONTROLLER_ID, ProcessCluster
-from anabranch.zookeeper import runs_on
 
 PARTITIONS: Final = 4
 REPLICATION_FACTOR: Final = 3
@@ -77,12 +77,12 @@ class Demonstration:
     # the cluster
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
-        java, _ = runs_on()
+        java, _ = java_version()
         self._say("phase", f"starting ZooKeeper, three brokers, a spare controller, and Spark, on {java.name}")
         await stack.enter_async_context(self._cluster)
         self._say("phase", f"cluster is up on {self._cluster.bootstrap_servers}")
         self._admin = await stack.enter_async_context(Admin(bootstrap_servers=self._cluster.bootstrap_servers))
-        words = ["anabranch.main", "audit", "--serve", "--bootstrap-servers", self._cluster.bootstrap_servers]
+        words = ["anabranch.cli.main", "audit", "--serve", "--bootstrap-servers", self._cluster.bootstrap_servers]
         self._audit = self._child("audit", [*words, "--out", str(self._directory / "audit")])
         await self._audit.start()
         stack.push_async_callback(self._audit.stop)
@@ -197,7 +197,7 @@ class Demonstration:
         )
         if topic == "flights":
             await self._audit.wait_for("ready", timeout_s=AUDIT_TIMEOUT_S)
-        await self._audit.tell(json.dumps({"audit": _audit_topic(topic), "expect": topic}))
+        await self._audit.send_line(json.dumps({"audit": _audit_topic(topic), "expect": topic}))
         return story
 
     @contextlib.asynccontextmanager
@@ -223,7 +223,7 @@ class Demonstration:
             self._view.follow(story)
             story.began_ms = wall_clock_ms()
             self._say("phase", f"replaying {story.total:,} flights into {story.topic}", story)
-            await producer.tell("go")
+            await producer.send_line("go")
             yield producer
         finally:
             story.ended_ms = wall_clock_ms()
@@ -243,11 +243,11 @@ class Demonstration:
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
-            raise ChildFailed(f"waited too long for {what}") from None
+            raise ChildProcessFailed(f"waited too long for {what}") from None
 
     async def _judge(self, story: Story) -> Story:
         assert self._audit is not None
-        await self._audit.tell(json.dumps({"finish": _audit_topic(story.topic)}))
+        await self._audit.send_line(json.dumps({"finish": _audit_topic(story.topic)}))
         line = await self._audit.wait_for("verdict", timeout_s=AUDIT_TIMEOUT_S)
         story.verdict, story.examples = dict(line["verdict"]), list(line["examples"])
         self._say("phase", f"the audit of {story.topic} has its verdict", story)

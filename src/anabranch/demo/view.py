@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from anabranch.demo.story import Story
+from anabranch.demo.progress import Story
 from anabranch.report.screen import Screen
 from anabranch.report.timeline import Moment
 
@@ -36,7 +36,7 @@ class View(Screen):
         """Show the present state."""
         story = self._story
         if story is not None:
-            self.show(now_s, whole=lambda: _screen(story), line=lambda: _line(story, now_s))
+            self.update(now_s, whole=lambda: _screen(story), line=lambda: _line(story, now_s))
 
 
 def _line(story: Story, now_s: float) -> str:

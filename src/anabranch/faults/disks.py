@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Final
 from anabranch.broker.storage.files import APPEND, FLUSH
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.broker.storage.os_files import OsFiles
-from anabranch.faults.happening import Happening
+from anabranch.faults.trigger import Trigger
 
 if TYPE_CHECKING:
-    from anabranch.broker.app import Node
-    from anabranch.faults.armed import ArmedRule
+    from anabranch.broker.node.app import Node
+    from anabranch.faults.active_rule import ActiveRule
 
 REFUSED: Final = {"full": (APPEND, errno.ENOSPC, "No space left on device"), "flush": (FLUSH, errno.EIO, "I/O error")}
 """What a rule says of a disk -> what it refuses, and how."""
 
 
-def fail_writes(node: Node, rules: Sequence[ArmedRule]) -> None:
+def fail_writes(node: Node, rules: Sequence[ActiveRule]) -> None:
     """Have the disks of a broker follow these rules from now on."""
     for path, files in node.files_by_path.items():
         if isinstance(files, MemoryFiles | OsFiles):
@@ -31,9 +31,9 @@ def fail_writes(node: Node, rules: Sequence[ArmedRule]) -> None:
             files.before_write = asked if rules else None
 
 
-def _before_write(rules: Sequence[ArmedRule], node_id: int, path: str, what: str) -> None:
+def _before_write(rules: Sequence[ActiveRule], node_id: int, path: str, what: str) -> None:
     """Raises OSError in place of a write, if a rule says so."""
     for armed in rules:
         refused, number, reason = REFUSED[armed.rule.disk]
-        if what == refused and not armed.spent and armed.hit(Happening(node_id, "disk", what)):
+        if what == refused and not armed.spent and armed.hit(Trigger(node_id, "disk", what)):
             raise OSError(number, f"{reason} (rule {armed.rule.name})", path)

@@ -19,55 +19,55 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from anabranch.broker.api import CloseConnection
-from anabranch.broker.dispatch import Dispatcher, refusal
-from anabranch.faults.matching import FETCH, Index, Surroundings, View
+from anabranch.broker.dispatch.dispatcher import Dispatcher, error_response
+from anabranch.broker.dispatch.request_context import CloseConnection
+from anabranch.faults.corruption import DamagedResponse, SilentResponse, damages_bytes, with_corrupted_records
+from anabranch.faults.matching import FETCH, Index, NodeContext, RequestView
 from anabranch.faults.paths import parse
-from anabranch.faults.places import Row, derivable, levels_of, without
+from anabranch.faults.request_fields import Row, derivable, levels_of, without
 from anabranch.faults.rewriting import (
     empty_answer,
     interleaved,
     level_for,
-    rows_there,
+    rows_in,
     with_errors,
     with_field,
     with_throttle,
 )
 from anabranch.faults.rule import FREEZE, KILL
-from anabranch.faults.spoiling import Silent, Spoilt, damages_bytes, with_corrupted_records
-from anabranch.protocol.codec import Request
+from anabranch.protocol.codec import DecodedRequest
 from anabranch.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from anabranch.broker.peer import Peer
-    from anabranch.faults.armed import ArmedRule
-    from anabranch.faults.places import Level
+    from anabranch.broker.authorization.peer import Peer
+    from anabranch.faults.active_rule import ActiveRule
+    from anabranch.faults.request_fields import Level
     from anabranch.faults.rule import Rule
 
-Rest = Callable[[View], Awaitable[Any]]
+Rest = Callable[[RequestView], Awaitable[Any]]
 KINDS_MAX: Final = 4096
 """Of how many kinds of requests it is remembered which rules are about them: client ids may be anything."""
 UNKNOWN: Final[Any] = object()
 
 
-class FaultyDispatcher(Dispatcher):
+class FaultInjectingDispatcher(Dispatcher):
     """The dispatcher of one node, and the rules that are about it."""
 
-    def __init__(self, inner: Dispatcher, at: Surroundings) -> None:
+    def __init__(self, inner: Dispatcher, at: NodeContext) -> None:
         self.inner = inner
         self.audiences = inner.audiences
         self.requests = inner.requests
         self.throttling = inner.throttling
         self.long_polls = inner.long_polls
         self._at = at
-        self._rules: Sequence[ArmedRule] = ()
-        self._about: dict[tuple[Any, ...], tuple[Sequence[ArmedRule], Index] | None] = {}
+        self._rules: Sequence[ActiveRule] = ()
+        self._about: dict[tuple[Any, ...], tuple[Sequence[ActiveRule], Index] | None] = {}
         """(API key, version, client id, and who asks if a rule names that) -> the rules about such requests."""
         self._by_peer = False
         self._counted: Counter[tuple[str, int]] | None = None
         """(host, port) -> how many requests have come, while a rule asks for that."""
 
-    def obey(self, rules: Sequence[ArmedRule], peers: Sequence[Peer]) -> None:
+    def set_rules(self, rules: Sequence[ActiveRule], peers: Sequence[Peer]) -> None:
         """Follow these rules from now on; `peers` are those that have asked before."""
         self._rules = rules
         self._by_peer = any(one.matcher.names_peers for one in rules)
@@ -78,7 +78,7 @@ class FaultyDispatcher(Dispatcher):
         else:
             self._counted = None
 
-    def answer(self, request: Request, peer: Peer) -> Coroutine[Any, Any, Any]:
+    def answer(self, request: DecodedRequest, peer: Peer) -> Coroutine[Any, Any, Any]:
         """See Dispatcher. Raises an Interference in place of an answer that is to be damaged."""
         number = 0
         if self._counted is not None:
@@ -92,20 +92,20 @@ class FaultyDispatcher(Dispatcher):
             about = self._about[kind] = self._learn(request, peer)
         if about is not None and request.body is not None:
             rules, index = about
-            view = View(request, peer, number, self._at)
+            view = RequestView(request, peer, number, self._at)
             for position in index.candidates(view):
                 armed = rules[position]
                 if not armed.spent and armed.matcher.fits(view):
                     return self._through(view, rules, position)
         return self.inner.answer(request, peer)
 
-    def may_mean(self, key: int, version: int, client_id: str | None, peer: Peer) -> bool:
+    def may_match(self, key: int, version: int, client_id: str | None, peer: Peer) -> bool:
         """Whether requests of this kind have to come here: a rule is about them, or all of a connection are counted."""
         return self._counted is not None or any(
             one.matcher.is_about(key, version, client_id, peer) for one in self._rules
         )
 
-    def _learn(self, request: Request, peer: Peer) -> tuple[Sequence[ArmedRule], Index] | None:
+    def _learn(self, request: DecodedRequest, peer: Peer) -> tuple[Sequence[ActiveRule], Index] | None:
         """Which rules are about requests of this kind."""
         if len(self._about) >= KINDS_MAX:
             self._about.clear()
@@ -113,7 +113,7 @@ class FaultyDispatcher(Dispatcher):
         mine = [one for one in self._rules if one.matcher.is_about(key, version, client_id, peer)]
         return (mine, Index([one.matcher for one in mine])) if mine else None
 
-    async def _through(self, view: View, rules: Sequence[ArmedRule], position: int) -> Any:
+    async def _through(self, view: RequestView, rules: Sequence[ActiveRule], position: int) -> Any:
         """The answer, under the rules from one of them on."""
         for at in range(position, len(rules)):
             armed = rules[at]
@@ -121,43 +121,45 @@ class FaultyDispatcher(Dispatcher):
                 return await self._under(armed, view, functools.partial(self._behind, rules, at))
         return await self.inner.answer(view.request, view.peer)
 
-    async def _behind(self, rules: Sequence[ArmedRule], position: int, view: View) -> Any:
+    async def _behind(self, rules: Sequence[ActiveRule], position: int, view: RequestView) -> Any:
         return await self._through(view, rules, position + 1)
 
-    async def _under(self, armed: ArmedRule, view: View, rest: Rest) -> Any:
+    async def _under(self, armed: ActiveRule, view: RequestView, rest: Rest) -> Any:
         rule, matcher, request = armed.rule, armed.matcher, view.request
         level = level_for(rule, request.api, request.version) if rule.error else None
         if rule.error and level is None:
             return await rest(view)
         if not matcher.names_rows or any(map(matcher.surely_means, view.rows)):
-            return await _play(armed, view, level, rest) if armed.hit(view) else await rest(view)
+            return await _apply_rule(armed, view, level, rest) if armed.hit(view) else await rest(view)
         response = await rest(view)
         if response is None or not _is_about(armed, view, response) or not armed.hit(view):
             return response
-        return await _play(armed, view, level, rest, response)
+        return await _apply_rule(armed, view, level, rest, response)
 
 
-def _is_about(armed: ArmedRule, view: View, response: Any) -> bool:
+def _is_about(armed: ActiveRule, view: RequestView, response: Any) -> bool:
     """Whether an answer has what the rule is about, of which the request said nothing."""
     request = view.request
     names, base = view.names, view.base
     return any(
         armed.matcher.surely_means(row)
         for level in levels_of(request.api, request.version)
-        for row in rows_there(names, response, request.version, level, base)
+        for row in rows_in(names, response, request.version, level, base)
     )
 
 
-async def _play(armed: ArmedRule, view: View, level: Level | None, rest: Rest, response: Any = None) -> Any:
+async def _apply_rule(
+    armed: ActiveRule, view: RequestView, level: Level | None, rest: Rest, response: Any = None
+) -> Any:
     """What a rule does to a request that it hits, and to its answer, if that is there already."""
     rule = armed.rule
     late = rule.after_work or response is not None or armed.matcher.is_way_back(view)
-    inside = Inside(rest)
+    inside = Undelivered(rest)
     if not late:
         await _wait(armed)
-        await _strike(armed, view)
+        await _apply_action(armed, view)
     if rule.stale_metadata:
-        armed.put_off(functools.partial(rest, view))
+        armed.postpone(functools.partial(rest, view))
         return empty_answer(view.request.api)
     if response is None and (late or not _leaves_undone(armed)):
         response = await _answered(armed, view, level, inside)
@@ -165,66 +167,66 @@ async def _play(armed: ArmedRule, view: View, level: Level | None, rest: Rest, r
         response = _with_error(armed, view, level, response)
     if late:
         await _wait(armed)
-        await _strike(armed, view)
+        await _apply_action(armed, view)
     if rule.disconnect in ("before", "after"):
         raise CloseConnection(f"rule {rule.name}")
     if rule.silence or rule.half_open:
-        raise Silent(armed)
+        raise SilentResponse(armed)
     if response is not None:
         response = _changed(armed, view, response)
     damages = [*inside.damages, *([armed.rule] if damages_bytes(rule) else [])]
     if damages:
-        raise Spoilt(damages, response)
+        raise DamagedResponse(damages, response)
     return response
 
 
-class Inside:
+class Undelivered:
     """What stands inside of a rule. An answer that is damaged there is still an answer; the damage is done last."""
 
     def __init__(self, rest: Rest) -> None:
         self._rest = rest
         self.damages: list[Rule] = []
 
-    async def __call__(self, view: View) -> Any:
+    async def __call__(self, view: RequestView) -> Any:
         """The answer, as the rules inside have it."""
         try:
             return await self._rest(view)
-        except Spoilt as spoilt:
+        except DamagedResponse as spoilt:
             self.damages += spoilt.rules
             return spoilt.response
 
 
-def _leaves_undone(armed: ArmedRule) -> bool:
+def _leaves_undone(armed: ActiveRule) -> bool:
     rule = armed.rule
     return rule.disconnect == "before" or ((rule.silence or rule.half_open) and not rule.after_work)
 
 
-async def _strike(armed: ArmedRule, view: View) -> None:
+async def _apply_action(armed: ActiveRule, view: RequestView) -> None:
     """Do to the broker what the rule says; one that is killed answers nothing any more."""
-    armed.strike(view.at.node_id)
+    armed.apply_action(view.at.node_id)
     if armed.rule.node == FREEZE:
         await asyncio.sleep(0)  # here it stands still
     if armed.rule.node == KILL and not armed.rule.on:
         raise CloseConnection(f"rule {armed.rule.name}")
 
 
-async def _wait(armed: ArmedRule) -> None:
+async def _wait(armed: ActiveRule) -> None:
     if armed.rule.hold:
         await armed.pass_barrier()
     if delay_s := armed.delay_s():
         await asyncio.sleep(delay_s)
 
 
-async def _answered(armed: ArmedRule, view: View, level: Level | None, rest: Rest) -> Any:
+async def _answered(armed: ActiveRule, view: RequestView, level: Level | None, rest: Rest) -> Any:
     """The answer with the rule's error, if it has one."""
     if level is None:
         return await rest(view)
     rule, request, matcher = armed.rule, view.request, armed.matcher
     if rule.after_work or request.api.key == FETCH or not derivable(level, request.api, request.version):
-        response = await rest(view.of(_hurried(request)) if request.api.key == FETCH else view)
+        response = await rest(view.of(_without_wait(request)) if request.api.key == FETCH else view)
         return _with_error(armed, view, level, _some(response, armed))
     if not level.path:
-        return refusal(request, ErrorCode[rule.error], f"rule {rule.name}")
+        return error_response(request, ErrorCode[rule.error], f"rule {rule.name}")
     refused = matcher.rows(view)
     body = without(view.names, request.body, request.version, matcher.means, copy.copy, {})
     if body is None or len(refused) == len(view.rows):
@@ -238,40 +240,40 @@ async def _answered(armed: ArmedRule, view: View, level: Level | None, rest: Res
     return with_errors(_some(response, armed), request.version, level, refused, code, f"rule {rule.name}")
 
 
-def _some(response: Any, armed: ArmedRule) -> Any:
+def _some(response: Any, armed: ActiveRule) -> Any:
     """An answer. Where there is none (Produce with acks=0), an error closes the connection, as Kafka's broker does."""
     if response is None:
         raise CloseConnection(f"rule {armed.rule.name}: {armed.rule.error}, and no answer to tell it in")
     return response
 
 
-def _like(request: Request, body: Any) -> Request:
-    return Request(request.api, request.version, request.correlation_id, request.client_id, body)
+def _like(request: DecodedRequest, body: Any) -> DecodedRequest:
+    return DecodedRequest(request.api, request.version, request.correlation_id, request.client_id, body)
 
 
-def _hurried(request: Request) -> Request:
+def _without_wait(request: DecodedRequest) -> DecodedRequest:
     """A Fetch that does not wait for records: its answer has something to tell."""
     body = copy.copy(request.body)
     body.max_wait_ms = 0
     return _like(request, body)
 
 
-def _with_error(armed: ArmedRule, view: View, level: Level, response: Any) -> Any:
+def _with_error(armed: ActiveRule, view: RequestView, level: Level, response: Any) -> Any:
     """An answer to work that was done, with the error in the place of what came of it."""
     rule, request, matcher = armed.rule, view.request, armed.matcher
     code, version, names, base = ErrorCode[rule.error], request.version, view.names, view.base
     if not level.path:
-        return refusal(request, code, f"rule {rule.name}")
+        return error_response(request, code, f"rule {rule.name}")
     if request.api.key == FETCH:
         return response if response.error_code else with_errors(response, version, level, matcher.rows(view), code)
     if not level.kinds:
         path = (*((one.name, None) for one in level.path), (level.field, None))
         return with_field(names, response, version, path, int(code), base, matcher.means)
-    rows: list[Row] = [row for row in rows_there(names, response, version, level, base) if matcher.means(row)]
+    rows: list[Row] = [row for row in rows_in(names, response, version, level, base) if matcher.means(row)]
     return with_errors(response, version, level, rows, code, f"rule {rule.name}")
 
 
-def _changed(armed: ArmedRule, view: View, response: Any) -> Any:
+def _changed(armed: ActiveRule, view: RequestView, response: Any) -> Any:
     """An answer with other values, as the rule says."""
     rule, version, means = armed.rule, view.request.version, armed.matcher.means
     if rule.throttle_ms:

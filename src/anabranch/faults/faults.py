@@ -4,7 +4,7 @@
     await armed.wait_hit()
 
     with cluster.faults(Rule(api=("Fetch",), delay_ms=(200.0,))) as armed:
-        ...                                     # NeverHit in the end, if no Fetch came
+        ...                                     # RuleNeverHit in the end, if no Fetch came
 
 Rules belong to the cluster, not to its nodes: one that starts, or starts again, follows them as soon as it has started.
 """
@@ -17,24 +17,24 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from anabranch.faults.armed import ArmedRule, Hit, NeverHit, Strikes
-from anabranch.faults.checking import SPANS, check
+from anabranch.faults.active_rule import ActiveRule, FaultActions, Hit, RuleNeverHit
 from anabranch.faults.disks import fail_writes
-from anabranch.faults.dispatcher import FaultyDispatcher
-from anabranch.faults.happening import Happening
-from anabranch.faults.matching import Surroundings
-from anabranch.faults.rule import FREEZE, KILL, Rule, about_requests, is_between
-from anabranch.faults.rule_json import BadRule, from_json
+from anabranch.faults.dispatcher import FaultInjectingDispatcher
+from anabranch.faults.matching import NodeContext
+from anabranch.faults.rule import FREEZE, KILL, Rule, about_requests, is_about_links
+from anabranch.faults.rule_json import InvalidRule, from_json
+from anabranch.faults.trigger import Trigger
+from anabranch.faults.validation import SPANS, check
 from anabranch.protocol.registry import BY_KEY
 
 if TYPE_CHECKING:
-    from anabranch.broker.app import Node
-    from anabranch.broker.dispatch import Dispatcher
-    from anabranch.broker.peer import Peer
-    from anabranch.broker.services import Services
+    from anabranch.broker.authorization.peer import Peer
+    from anabranch.broker.dispatch.dispatcher import Dispatcher
+    from anabranch.broker.dispatch.services import Services
+    from anabranch.broker.node.app import Node
 
 REMOVED_KEPT: Final = 20
-Told = Callable[[ArmedRule, int, Hit], None]
+RuleListener = Callable[[ActiveRule, int, Hit], None]
 """Hears of a hit: the rule, the node, the request, or what else it was."""
 
 
@@ -54,31 +54,32 @@ class Faults:
     def __init__(
         self,
         node_ids: Sequence[int],
-        strikes: Strikes | None = None,
+        strikes: FaultActions | None = None,
         listeners: Collection[str] = (),
         refuse: Callable[[Rule], None] = lambda rule: None,
     ) -> None:
-        """`strikes` do to brokers what rules say; `listeners` are the names of theirs; `refuse` raises BadRule, too."""
+        """`strikes` do to brokers what rules say; `listeners` are the names of theirs; `refuse` raises InvalidRule,
+        too."""
         self._node_ids = node_ids
         self._listener_names = listeners
         self._strikes = strikes
         self._refuse = refuse
-        self._nodes: dict[int, tuple[Served, Surroundings]] = {}
+        self._nodes: dict[int, tuple[Served, NodeContext]] = {}
         self._ours: dict[int, Node] = {}
         """The nodes themselves, where it is not somebody else's cluster."""
-        self._dispatchers: dict[int, FaultyDispatcher] = {}
-        self._rules: dict[str, ArmedRule] = {}
-        self.removed: deque[ArmedRule] = deque(maxlen=REMOVED_KEPT)
+        self._dispatchers: dict[int, FaultInjectingDispatcher] = {}
+        self._rules: dict[str, ActiveRule] = {}
+        self.removed: deque[ActiveRule] = deque(maxlen=REMOVED_KEPT)
         """The last that were removed."""
         self._number = 0
-        self._listeners: dict[Told, None] = {}
+        self._listeners: dict[RuleListener, None] = {}
         self._on_change: Callable[[], None] = lambda: None
 
     def __call__(self, rule: Rule | None = None, *, optional: bool = False, **said: Any) -> _Armed:
-        """A block for which a rule holds. NeverHit in the end if it hit nothing, unless that is `optional`."""
+        """A block for which a rule holds. RuleNeverHit in the end if it hit nothing, unless that is `optional`."""
         return _armed(self, rule, optional=optional, said=said)
 
-    def add(self, rule: Rule | None = None, **said: Any) -> ArmedRule:
+    def add(self, rule: Rule | None = None, **said: Any) -> ActiveRule:
         """Follow a rule from now on.
 
         Args:
@@ -86,22 +87,22 @@ class Faults:
             **said: Or its fields, as in JSON: api="Produce", error="REQUEST_TIMED_OUT".
 
         Raises:
-            BadRule: It can never hit anything here, or one of its name is there; the message says what would do.
+            InvalidRule: It can never hit anything here, or one of its name is there; the message says what would do.
         """
         rule = rule or from_json(said)
         if not rule.name:
             rule = self._named(rule)
         if rule.name in self._rules:
-            raise BadRule(f"there is a rule {rule.name} already; remove it, or give this one another name")
+            raise InvalidRule(f"there is a rule {rule.name} already; remove it, or give this one another name")
         self._refuse(rule)
         check(rule, self._node_ids, self._listener_names, self._spans(rule))
         if (rule.node == FREEZE or (rule.step and rule.node == KILL)) and self._strikes is not None:
             try:
-                self._strikes.must_freeze()
+                self._strikes.check_can_freeze()
             except RuntimeError as error:
-                raise BadRule(str(error)) from None
-        armed = self._rules[rule.name] = ArmedRule(rule, self._was_hit, self._at_work, self._strikes)
-        self._tell_nodes()
+                raise InvalidRule(str(error)) from None
+        armed = self._rules[rule.name] = ActiveRule(rule, self._was_hit, self._at_work, self._strikes)
+        self._update_nodes()
         return armed
 
     def _spans(self, rule: Rule) -> Mapping[str, tuple[int, int]]:
@@ -109,27 +110,27 @@ class Faults:
         found: dict[str, tuple[int, int]] = {}
         for node in self._ours.values():
             audiences = _innermost(node.server).audiences
-            askers = [audiences.nodes] if is_between(rule) else [audiences.clients, audiences.others]
+            askers = [audiences.nodes] if is_about_links(rule) else [audiences.clients, audiences.others]
             for audience in askers:
                 for key, (first, last) in audience.accepted.items():
                     low, high = found.get(BY_KEY[key].name, (first, last))
                     found[BY_KEY[key].name] = min(low, first), max(high, last)
         return found or SPANS
 
-    def get(self, name: str) -> ArmedRule:
+    def get(self, name: str) -> ActiveRule:
         """A rule by its name. KeyError if there is none."""
         return self._rules[name]
 
-    def __iter__(self) -> Iterator[ArmedRule]:
+    def __iter__(self) -> Iterator[ActiveRule]:
         return iter(list(self._rules.values()))
 
     def __len__(self) -> int:
         return len(self._rules)
 
-    def remove(self, name: str) -> ArmedRule:
+    def remove(self, name: str) -> ActiveRule:
         """Follow a rule no more, and let go what it holds. KeyError if there is none of this name."""
         armed = self._rules.pop(name)
-        self._tell_nodes()
+        self._update_nodes()
         armed.remove()
         self.removed.append(armed)
         return armed
@@ -139,7 +140,7 @@ class Faults:
         for name in list(self._rules):
             self.remove(name)
 
-    def on_hit(self, listener: Told) -> None:
+    def on_hit(self, listener: RuleListener) -> None:
         """Call `listener(armed, node_id, view)` for each hit; once, however often it is named."""
         self._listeners[listener] = None
 
@@ -152,12 +153,12 @@ class Faults:
         self._ours[node.settings.node_id] = node
         self.follow(node.server, surroundings_of(node.services))
 
-    def follow(self, server: Served, at: Surroundings) -> None:
+    def follow(self, server: Served, at: NodeContext) -> None:
         """Give a server the rules about its node from now on."""
         self._nodes[at.node_id] = server, at
         self._dispatchers.pop(at.node_id, None)  # that of its former life
         if self._rules:
-            self._tell(server, at)
+            self._notify(server, at)
 
     def forget(self, node_id: int) -> None:
         """A node is not there any more."""
@@ -181,11 +182,11 @@ class Faults:
             rule = armed.rule
             if not ({step, step.rstrip("0123456789").rstrip(":")} & set(rule.step)) or not _is_at(rule, node_id):
                 continue
-            if not armed.spent and armed.hit(Happening(node_id, "step", step)):
-                armed.strike(node_id)
+            if not armed.spent and armed.hit(Trigger(node_id, "step", step)):
+                armed.apply_action(node_id)
 
-    def _was_hit(self, armed: ArmedRule, what: Hit) -> None:
-        node_id = what.node_id if isinstance(what, Happening) else what.at.node_id
+    def _was_hit(self, armed: ActiveRule, what: Hit) -> None:
+        node_id = what.node_id if isinstance(what, Trigger) else what.at.node_id
         for listener in self._listeners:
             listener(armed, node_id, what)
 
@@ -193,17 +194,17 @@ class Faults:
         armed = self._rules.get(name)
         return armed is not None and not armed.spent
 
-    def _tell_nodes(self) -> None:
+    def _update_nodes(self) -> None:
         for server, at in self._nodes.values():
-            self._tell(server, at)
+            self._notify(server, at)
         self._on_change()
 
-    def _tell(self, server: Served, at: Surroundings) -> None:
+    def _notify(self, server: Served, at: NodeContext) -> None:
         """Give a node the rules that are about it; one that has none has its own dispatcher."""
         node_id = at.node_id
         mine = [one for one in self._rules.values() if _is_at(one.rule, node_id)]
         for one in mine:
-            one.begin()
+            one.activate()
         if (node := self._ours.get(node_id)) is not None:
             fail_writes(node, [one for one in mine if one.rule.disk])
         mine = [one for one in mine if about_requests(one.rule)]
@@ -211,9 +212,9 @@ class Faults:
         if faulty is None:
             if not mine:
                 return
-            faulty = self._dispatchers[node_id] = FaultyDispatcher(_innermost(server), at)
+            faulty = self._dispatchers[node_id] = FaultInjectingDispatcher(_innermost(server), at)
             _replace(server, faulty.inner, faulty)
-        faulty.obey(mine, list(server.peers))
+        faulty.set_rules(mine, list(server.peers))
         if not mine and _innermost(server) is faulty:  # or else somebody stands around it, who came later
             _replace(server, faulty, faulty.inner)
             del self._dispatchers[node_id]
@@ -223,10 +224,10 @@ def _is_at(rule: Rule, node_id: int) -> bool:
     return not rule.brokers or node_id in rule.brokers
 
 
-def surroundings_of(services: Services) -> Surroundings:
+def surroundings_of(services: Services) -> NodeContext:
     """What a node of ours knows."""
     fetch_sessions = services.broker and services.broker.fetch_sessions
-    return Surroundings(
+    return NodeContext(
         services.settings.node_id,
         services.metadata.topic_name,
         lambda session: fetch_sessions.get().partitions_of(session) if fetch_sessions else [],
@@ -251,11 +252,11 @@ def _replace(server: Served, old: Dispatcher, new: Dispatcher) -> None:
     outer.inner = new
 
 
-_Armed = contextlib.AbstractContextManager[ArmedRule]
+_Armed = contextlib.AbstractContextManager[ActiveRule]
 
 
 @contextlib.contextmanager
-def _armed(faults: Faults, rule: Rule | None, *, optional: bool, said: dict[str, Any]) -> Iterator[ArmedRule]:
+def _armed(faults: Faults, rule: Rule | None, *, optional: bool, said: dict[str, Any]) -> Iterator[ActiveRule]:
     armed = faults.add(rule, **said)
     try:
         yield armed
@@ -263,4 +264,4 @@ def _armed(faults: Faults, rule: Rule | None, *, optional: bool, said: dict[str,
         if not armed.removed:
             faults.remove(armed.rule.name)
     if not armed.hits and not optional:
-        raise NeverHit(armed.account())
+        raise RuleNeverHit(armed.account())

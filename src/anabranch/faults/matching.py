@@ -16,7 +16,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from anabranch.faults.places import (
+from anabranch.faults.request_fields import (
     GROUP_KEY,
     NAMEABLE,
     PARTITION,
@@ -28,13 +28,13 @@ from anabranch.faults.places import (
     shape_of,
     values_of,
 )
-from anabranch.faults.rule import is_between
+from anabranch.faults.rule import is_about_links
 from anabranch.protocol.registry import BY_NAME
 
 if TYPE_CHECKING:
-    from anabranch.broker.peer import Peer
+    from anabranch.broker.authorization.peer import Peer
     from anabranch.faults.rule import Rule
-    from anabranch.protocol.codec import Request
+    from anabranch.protocol.codec import DecodedRequest
 
 FETCH: Final = 1
 UPDATES: Final = ("UpdateMetadata",)
@@ -70,7 +70,7 @@ def ends_of(link: str) -> tuple[str, str]:
     return found[1], found[2]
 
 
-def goes(source: int | None, target: int | None, link: tuple[str, str]) -> bool:
+def matches_link(source: int | None, target: int | None, link: tuple[str, str]) -> bool:
     """Whether what goes from one broker to another goes over a link; what brokers say to themselves goes over none."""
     if source is None or target is None or source == target:
         return False
@@ -78,7 +78,7 @@ def goes(source: int | None, target: int | None, link: tuple[str, str]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class NodeContext:
     """What a node knows that requests only hint at."""
 
     node_id: int
@@ -86,12 +86,12 @@ class Surroundings:
     session_rows: SessionRows
 
 
-class View:
+class RequestView:
     """One request, as rules look at it."""
 
     __slots__ = ("_between_brokers", "_rows", "_values", "at", "number", "peer", "request")
 
-    def __init__(self, request: Request, peer: Peer, number: int, at: Surroundings) -> None:
+    def __init__(self, request: DecodedRequest, peer: Peer, number: int, at: NodeContext) -> None:
         self.request = request
         self.peer = peer
         self.number = number
@@ -102,9 +102,9 @@ class View:
         self._values: dict[str, set[Any] | None] | None = None
         self._between_brokers: bool | None = None
 
-    def of(self, request: Request) -> View:
+    def of(self, request: DecodedRequest) -> RequestView:
         """The same for what is left of the request."""
-        return View(request, self.peer, self.number, self.at)
+        return RequestView(request, self.peer, self.number, self.at)
 
     def forget_body(self) -> None:
         """Read all that there is to know, and let go of the body with its bytes."""
@@ -194,7 +194,7 @@ class Matcher:
     def __init__(self, rule: Rule) -> None:
         self._keys = frozenset(BY_NAME[name].key for name in rule.api or (UPDATES if rule.stale_metadata else ()))
         self._first, self._last = version_span(rule.versions)
-        self.between_brokers = is_between(rule)
+        self.between_brokers = is_about_links(rule)
         self._links = tuple(map(ends_of, rule.link))
         self._requests_max = rule.first
         self._client_id = re.compile(fnmatch.translate(rule.client_id)) if rule.client_id else None
@@ -226,7 +226,7 @@ class Matcher:
             return False
         return self._client_id is None or self._client_id.match(client_id or "") is not None
 
-    def fits(self, view: View) -> bool:
+    def fits(self, view: RequestView) -> bool:
         """Whether the rule is about a request of a kind that `is_about` has found, or about some rows of it."""
         if self._requests_max and not 0 < view.number <= self._requests_max:
             return False
@@ -236,14 +236,14 @@ class Matcher:
             return False
         return not self.named or any(map(self.means, view.rows))
 
-    def _is_way_there(self, view: View) -> bool:
-        return any(goes(view.asker, view.at.node_id, link) for link in self._links)
+    def _is_way_there(self, view: RequestView) -> bool:
+        return any(matches_link(view.asker, view.at.node_id, link) for link in self._links)
 
-    def is_way_back(self, view: View) -> bool:
+    def is_way_back(self, view: RequestView) -> bool:
         """Whether the rule is about a link, and it is the answer that goes over that, but not the request."""
         if not self._links or self._is_way_there(view):
             return False
-        return any(goes(view.at.node_id, view.asker, link) for link in self._links)
+        return any(matches_link(view.at.node_id, view.asker, link) for link in self._links)
 
     def means(self, row: Row) -> bool:
         """Whether the rule is about a row, as far as is known of it."""
@@ -253,7 +253,7 @@ class Matcher:
         """Whether a row says all that the rule asks for, and is meant."""
         return all(kind in row and row[kind] in wanted for kind, wanted in self.named)
 
-    def rows(self, view: View) -> list[Row]:
+    def rows(self, view: RequestView) -> list[Row]:
         """The rows that are meant."""
         return [row for row in view.rows if self.means(row)]
 
@@ -274,7 +274,7 @@ class Index:
     def _not_in(self, table: Mapping[Any, set[int]]) -> frozenset[int]:
         return frozenset(self._everyone).difference(*table.values())
 
-    def candidates(self, view: View) -> Sequence[int]:
+    def candidates(self, view: RequestView) -> Sequence[int]:
         """Where the rules are that may be about a request, in their order."""
         found: AbstractSet[int] | None = None
         for kind, table, others in self._named:

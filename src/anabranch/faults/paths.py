@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.faults.rewriting import EACH
-from anabranch.faults.rule_json import BadRule
+from anabranch.faults.rule_json import InvalidRule
 from anabranch.protocol.wire import Kind, fields_of
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ UNSIGNED_BITS: Final = {Kind.UINT16: 16, Kind.UINT32: 32}
 
 
 def parse(path: str) -> Path:
-    """A path as it is written. BadRule if it is none."""
+    """A path as it is written. InvalidRule if it is none."""
     steps = []
     for step in path.split("."):
         found = STEP.fullmatch(step)
         if found is None:
-            raise BadRule(f"a path is written as topics[*].partitions[0].leader_id, not {path!r}")
+            raise InvalidRule(f"a path is written as topics[*].partitions[0].leader_id, not {path!r}")
         name, index = found.groups()
         steps.append((name, None if index is None else EACH if index == "*" else int(index)))
     return tuple(steps)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any, Final
 
-from anabranch.broker.dispatch import empty
-from anabranch.faults.places import (
+from anabranch.broker.dispatch.dispatcher import empty_value
+from anabranch.faults.request_fields import (
     PARTITION,
     REPEATED,
     ROW,
@@ -67,7 +67,7 @@ def level_for(rule: Rule, api: Api, version: int) -> Level | None:
 
 def empty_answer(api: Api) -> Any:
     """An answer that says nothing."""
-    return api.response(**{field.name: empty(field) for field in fields_of(api.response)})
+    return api.response(**{field.name: empty_value(field) for field in fields_of(api.response)})
 
 
 def with_errors(
@@ -168,7 +168,7 @@ def nothing(field: WireField) -> Any:
         return b""
     if field.kind in NUMBERS and not field.is_array and field.default is MISSING:
         return -1
-    return empty(field)
+    return empty_value(field)
 
 
 def interleaved(response: Any, version: int, level: Level, rows: Sequence[tuple[Row, bool]], code: int) -> Any:
@@ -184,12 +184,12 @@ def interleaved(response: Any, version: int, level: Level, rows: Sequence[tuple[
     return made
 
 
-def rows_there(names: Names, response: Any, version: int, level: Level, base: Row) -> list[Row]:
+def rows_in(names: Names, response: Any, version: int, level: Level, base: Row) -> list[Row]:
     """What an answer has at a level: each row with what identifies it, and the request (`base`)."""
     return [row for row, _ in _walk(names, response, version, level.path, base)]
 
 
-def codes_there(names: Names, response: Any, version: int, level: Level, base: Row) -> Iterator[tuple[Row, int]]:
+def codes_in(names: Names, response: Any, version: int, level: Level, base: Row) -> Iterator[tuple[Row, int]]:
     """The rows of an answer that are refused, and with which code."""
     for row, struct in _walk(names, response, version, level.path, base):
         if code := int(getattr(struct, level.field)):

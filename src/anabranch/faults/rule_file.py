@@ -7,28 +7,28 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anabranch.faults.rule_json import BadRule, from_json
+from anabranch.faults.rule_json import InvalidRule, from_json
 
 if TYPE_CHECKING:
     from anabranch.faults.rule import Rule
 
 
 def read_rules(path: str | Path) -> list[Rule]:
-    """The rules of a file, in their order. BadRule says which of them is none, and why."""
+    """The rules of a file, in their order. InvalidRule says which of them is none, and why."""
     path = Path(path)
     try:
         content = path.read_text(encoding="utf-8")
         said: Any = tomllib.loads(content) if path.suffix == ".toml" else json.loads(content)
     except ValueError as error:
-        raise BadRule(f"{path} is neither JSON nor, with the ending .toml, TOML: {error}") from None
+        raise InvalidRule(f"{path} is neither JSON nor, with the ending .toml, TOML: {error}") from None
     if isinstance(said, dict):
         said = said.get("rules")
     if not isinstance(said, list):
-        raise BadRule(f'{path} has no list of rules, such as [{{"api": "Produce", "error": "REQUEST_TIMED_OUT"}}]')
+        raise InvalidRule(f'{path} has no list of rules, such as [{{"api": "Produce", "error": "REQUEST_TIMED_OUT"}}]')
     rules = []
     for number, one in enumerate(said, start=1):
         try:
             rules.append(from_json(one))
-        except BadRule as error:
-            raise BadRule(f"{path}, rule {number}: {error}") from None
+        except InvalidRule as error:
+            raise InvalidRule(f"{path}, rule {number}: {error}") from None
     return rules

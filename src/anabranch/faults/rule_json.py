@@ -9,19 +9,19 @@ import difflib
 from collections.abc import Mapping
 from typing import Any, Final, get_args, get_origin
 
-from anabranch.faults.rule import FIELDS, HINTS, Rule, is_said
+from anabranch.faults.rule import FIELDS, HINTS, Rule, is_set
 
 NAMES: Final = {str: "string", int: "integer", float: "number", bool: "boolean"}
 SAID: Final = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
-class BadRule(ValueError):
+class InvalidRule(ValueError):
     """What was written is no rule, or one that can never hit anything; the message says what would do."""
 
 
 def to_json(rule: Rule) -> dict[str, Any]:
     """What a rule says; nothing of what it does not."""
-    found = {field.name: getattr(rule, field.name) for field in FIELDS if is_said(rule, field.name)}
+    found = {field.name: getattr(rule, field.name) for field in FIELDS if is_set(rule, field.name)}
     return {
         name: list(one) if isinstance(one, tuple) else dict(one) if isinstance(one, Mapping) else one
         for name, one in found.items()
@@ -29,14 +29,16 @@ def to_json(rule: Rule) -> dict[str, Any]:
 
 
 def from_json(said: object) -> Rule:
-    """The rule that is meant. BadRule says what is wrong with it."""
+    """The rule that is meant. InvalidRule says what is wrong with it."""
     if not isinstance(said, Mapping):
-        raise BadRule(f'a rule is an object, such as {{"api": "Produce", "error": "REQUEST_TIMED_OUT"}}, not {said!r}')
+        raise InvalidRule(
+            f'a rule is an object, such as {{"api": "Produce", "error": "REQUEST_TIMED_OUT"}}, not {said!r}'
+        )
     for name in said:
         if name not in HINTS:
             close = difflib.get_close_matches(str(name), HINTS, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(HINTS)}"
-            raise BadRule(f"a rule has no {name!r}; {hint}")
+            raise InvalidRule(f"a rule has no {name!r}; {hint}")
     return Rule(**{str(name): _read(str(name), one) for name, one in said.items()})
 
 
@@ -48,7 +50,7 @@ def _read(name: str, said: Any) -> Any:
     if hint in NAMES:
         return _one(name, hint, said)
     if not isinstance(said, Mapping):
-        raise BadRule(f"{name} is an object of paths and values, not {said!r}")
+        raise InvalidRule(f"{name} is an object of paths and values, not {said!r}")
     return {str(path): one for path, one in said.items()}
 
 
@@ -56,7 +58,7 @@ def _one(name: str, kind: type[Any], said: Any) -> Any:
     if kind is float and isinstance(said, int) and not isinstance(said, bool):
         return float(said)
     if type(said) is not kind:
-        raise BadRule(f"{name} is {SAID[kind]}, not {said!r}")
+        raise InvalidRule(f"{name} is {SAID[kind]}, not {said!r}")
     return said
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from anabranch.journal.entry import Entry
+    from anabranch.journal.entry import JournalEntry
 
 KAFKA_PORT: Final = 9092
 BROKERS: Final = int(ipaddress.IPv4Address("10.92.0.0"))
@@ -28,7 +28,7 @@ COMMENT: Final = 1
 PUSH_AND_ACK: Final = 0x18
 
 
-def capture(entries: Iterable[Entry], day_s: float) -> bytes:
+def capture(entries: Iterable[JournalEntry], day_s: float) -> bytes:
     """A pcapng file.
 
     Args:
@@ -51,7 +51,7 @@ Place = tuple[int, int]
 """Address and port."""
 
 
-def _packets(entries: Iterable[Entry]) -> Iterator[tuple[float, Place, Place, bytes, str]]:
+def _packets(entries: Iterable[JournalEntry]) -> Iterator[tuple[float, Place, Place, bytes, str]]:
     for one in entries:
         if one.frames is None:
             continue

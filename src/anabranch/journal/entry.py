@@ -6,21 +6,21 @@ import base64
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from anabranch.faults.contradictions import overruled
-from anabranch.faults.places import levels_of
-from anabranch.faults.rewriting import codes_there, rows_there
+from anabranch.faults.conflicts import overridden_rules
+from anabranch.faults.request_fields import levels_of
+from anabranch.faults.rewriting import codes_in, rows_in
 from anabranch.journal.plain import holds_records, plain
 from anabranch.protocol.error_codes import error_codes
 from anabranch.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from anabranch.faults.matching import Matcher, View
-    from anabranch.faults.places import Row
+    from anabranch.faults.matching import Matcher, RequestView
+    from anabranch.faults.request_fields import Row
     from anabranch.faults.rule import Rule
     from anabranch.journal.frames import Frames
 
 
-class Entry:
+class JournalEntry:
     """One exchange. Bodies with records are written down at once: their bytes belong to logs and connections."""
 
     __slots__ = (
@@ -40,7 +40,7 @@ class Entry:
         "view",
     )
 
-    def __init__(self, number: int, at_s: float, view: View) -> None:
+    def __init__(self, number: int, at_s: float, view: RequestView) -> None:
         self.number = number
         self.at_s = at_s
         self.view = view
@@ -73,7 +73,7 @@ class Entry:
     @property
     def overruled(self) -> list[str]:
         """Those of its rules that were not heard, because another had the last word."""
-        return overruled(self._hit_by, (*self.view.rows, *self._rows)) if len(self._hit_by) > 1 else []
+        return overridden_rules(self._hit_by, (*self.view.rows, *self._rows)) if len(self._hit_by) > 1 else []
 
     def end(self, at_s: float, outcome: str, response: Any) -> None:
         """It is over."""
@@ -84,9 +84,9 @@ class Entry:
         request, view = self.view.request, self.view
         self.errors = tuple(sorted({ErrorCode(code).name for code in error_codes(response, type(response)) if code}))
         for level in levels_of(request.api, request.version):
-            self._rows += rows_there(view.names, response, request.version, level, self._base)
+            self._rows += rows_in(view.names, response, request.version, level, self._base)
             if self.errors:
-                for row, code in codes_there(view.names, response, request.version, level, self._base):
+                for row, code in codes_in(view.names, response, request.version, level, self._base):
                     self.refusals.setdefault(ErrorCode(code).name, []).append(row)
         self._answer = plain(response, request.version) if holds_records(type(response)) else response
 
@@ -113,7 +113,7 @@ class Entry:
         """All that was asked or answered of a kind: topics, groups, transactional ids."""
         return {row[kind] for row in (self._base, *self.view.rows, *self._rows) if row.get(kind) is not None}
 
-    def leaders_told(self, topic: str, partition: int) -> Iterator[tuple[int, int]]:
+    def leaders_in_response(self, topic: str, partition: int) -> Iterator[tuple[int, int]]:
         """Leader and epoch of a partition, if this is a Metadata that tells them."""
         if self.api != "Metadata" or self._answer is None:
             return

@@ -12,7 +12,7 @@ from anabranch.protocol.wire import fields_of
 if TYPE_CHECKING:
     from typing import Any
 
-    from anabranch.protocol.codec import Request
+    from anabranch.protocol.codec import DecodedRequest
 
 CORRELATION_ID_AT: Final = 8
 
@@ -25,7 +25,7 @@ class Frames:
     answered: bytes = b""
 
 
-def frames_of(request: Request) -> Frames | None:
+def frames_of(request: DecodedRequest) -> Frames | None:
     """The bytes of a request; None if it may hold a secret."""
     if _may_hold_secrets(type(request.body)):
         return None
@@ -37,7 +37,7 @@ def frames_of(request: Request) -> Frames | None:
     return Frames(bytes(asked))
 
 
-def answered(frames: Frames, request: Request, response: Any) -> Frames:
+def answered(frames: Frames, request: DecodedRequest, response: Any) -> Frames:
     """The same, with the bytes of the answer."""
     if (unread := getattr(response, "frame", None)) is not None:
         return dataclasses.replace(frames, answered=_framed(unread))

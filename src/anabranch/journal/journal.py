@@ -16,21 +16,21 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from anabranch.faults.happening import Happening
-from anabranch.faults.matching import Surroundings, View
-from anabranch.journal.entry import Entry
-from anabranch.journal.explaining import explained
+from anabranch.faults.matching import NodeContext, RequestView
+from anabranch.faults.trigger import Trigger
+from anabranch.journal.entry import JournalEntry
+from anabranch.journal.explanation import explain
 from anabranch.journal.frames import answered, frames_of
 from anabranch.journal.query import Query
-from anabranch.journal.recorder import Recorder
+from anabranch.journal.recorder import RecordingDispatcher
 
 if TYPE_CHECKING:
-    from anabranch.broker.app import Node
-    from anabranch.broker.peer import Peer
-    from anabranch.faults.armed import ArmedRule, Hit
+    from anabranch.broker.authorization.peer import Peer
+    from anabranch.broker.node.app import Node
+    from anabranch.faults.active_rule import ActiveRule, Hit
     from anabranch.faults.faults import Served
-    from anabranch.journal.explaining import Happened
-    from anabranch.protocol.codec import Request
+    from anabranch.journal.explanation import ClusterEvent
+    from anabranch.protocol.codec import DecodedRequest
 
 Key = tuple[int, str, int, int]
 """Node, host, port, correlation id: of what is under way, one request has it."""
@@ -48,24 +48,24 @@ class Journal:
     def __init__(self, size: int, node_ids: Collection[int], *, frames: bool = False) -> None:
         self._node_ids = node_ids
         self.keeps_frames = frames
-        self._of_clients: deque[Entry] = deque(maxlen=size)
-        self._of_brokers: deque[Entry] = deque(maxlen=size)
-        self._under_way: dict[Key, Entry] = {}
+        self._of_clients: deque[JournalEntry] = deque(maxlen=size)
+        self._of_brokers: deque[JournalEntry] = deque(maxlen=size)
+        self._under_way: dict[Key, JournalEntry] = {}
         self._number = 0
         self._news: asyncio.Future[None] | None = None
-        self._events: Callable[[], Sequence[Happened]] = lambda: ()
+        self._events: Callable[[], Sequence[ClusterEvent]] = lambda: ()
 
-    def knows(self, events: Callable[[], Sequence[Happened]]) -> None:
+    def knows(self, events: Callable[[], Sequence[ClusterEvent]]) -> None:
         """Where to ask for what has happened in the cluster, to explain exchanges by it."""
         self._events = events
 
-    def explain(self, exchange: Entry | int) -> list[str]:
+    def explain(self, exchange: JournalEntry | int) -> list[str]:
         """Why an exchange ended as it did, in sentences: "... was refused with NOT_LEADER_OR_FOLLOWER for orders-3: its
         leader is broker 2 in epoch 5, since 11 ms before." KeyError if none of this number is kept."""
         kept = list(self)
         if isinstance(exchange, int):
             exchange = {one.number: one for one in kept}[exchange]
-        return explained(exchange, self._events(), kept)
+        return explain(exchange, self._events(), kept)
 
     @property
     def newest(self) -> int:
@@ -75,14 +75,14 @@ class Journal:
     def watch(self, node: Node) -> None:
         """Write down what a node is asked from now on."""
         services = node.services
-        at = Surroundings(services.settings.node_id, services.metadata.topic_name, lambda session: [])
+        at = NodeContext(services.settings.node_id, services.metadata.topic_name, lambda session: [])
         self.follow(node.server, at)
 
-    def follow(self, server: Served, at: Surroundings) -> None:
+    def follow(self, server: Served, at: NodeContext) -> None:
         """Write down what is asked of a server from now on."""
-        server.dispatcher = Recorder(server.dispatcher, self, at)
+        server.dispatcher = RecordingDispatcher(server.dispatcher, self, at)
 
-    def entries(self, **where: Any) -> list[Entry]:
+    def entries(self, **where: Any) -> list[JournalEntry]:
         """What is kept, the oldest first.
 
         Args:
@@ -90,23 +90,23 @@ class Journal:
                 limit=: see `WORDS`. between_brokers=True for what brokers ask each other.
 
         Raises:
-            BadRule: No exchange could ever be so; the message says what could.
+            InvalidRule: No exchange could ever be so; the message says what could.
         """
         return self.found(Query.of(where, self._node_ids))
 
-    def found(self, query: Query) -> list[Entry]:
+    def found(self, query: Query) -> list[JournalEntry]:
         """What a query means."""
         found = [one for one in self if query.means(one)]
         return found[-query.limit :] if query.limit else found
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[JournalEntry]:
         return heapq.merge(self._of_clients, self._of_brokers, key=lambda one: one.number)
 
     def count(self, **where: Any) -> int:
         """How many exchanges are so; see `entries`."""
         return len(self.entries(**where))
 
-    async def wait_for(self, n: int = 1, timeout_s: float = 30.0, **where: Any) -> list[Entry]:
+    async def wait_for(self, n: int = 1, timeout_s: float = 30.0, **where: Any) -> list[JournalEntry]:
         """Wait until so many exchanges are so; TimeoutError says how many there are."""
         query = Query.of(where, self._node_ids)
         try:
@@ -123,9 +123,9 @@ class Journal:
         self._of_clients.clear()
         self._of_brokers.clear()
 
-    def on_hit(self, armed: ArmedRule, node_id: int, what: Hit) -> None:
+    def on_hit(self, armed: ActiveRule, node_id: int, what: Hit) -> None:
         """A rule has hit something: perhaps a request."""
-        if isinstance(what, Happening):
+        if isinstance(what, Trigger):
             return
         entry = self._under_way.get(_key(node_id, what.peer, what.request))
         if entry is not None:
@@ -133,18 +133,18 @@ class Journal:
 
     # --- called by recorders
 
-    def begin(self, request: Request, peer: Peer, at: Surroundings) -> Entry:
+    def begin(self, request: DecodedRequest, peer: Peer, at: NodeContext) -> JournalEntry:
         """A request has come."""
         self._number += 1
         frames = frames_of(request) if self.keeps_frames else None
-        entry = Entry(self._number, asyncio.get_running_loop().time(), View(request, peer, 0, at))
+        entry = JournalEntry(self._number, asyncio.get_running_loop().time(), RequestView(request, peer, 0, at))
         entry.frames = frames
         kept = self._of_brokers if entry.view.between_brokers else self._of_clients
         kept.append(entry)
         self._under_way[_key(at.node_id, peer, request)] = entry
         return entry
 
-    def end(self, entry: Entry, outcome: str, response: Any = None) -> None:
+    def end(self, entry: JournalEntry, outcome: str, response: Any = None) -> None:
         """It is answered, or will not be."""
         view = entry.view
         self._under_way.pop(_key(view.at.node_id, view.peer, view.request), None)
@@ -156,5 +156,5 @@ class Journal:
             self._news = None
 
 
-def _key(node_id: int, peer: Peer, request: Request) -> Key:
+def _key(node_id: int, peer: Peer, request: DecodedRequest) -> Key:
     return node_id, peer.host, peer.port, request.correlation_id

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 from typing import Any, Final
 
-from anabranch.broker.broker_properties import broker_properties
-from anabranch.broker.listeners import base_name
-from anabranch.broker.topic_properties import topic_properties
+from anabranch.broker.config.broker_properties import broker_properties
+from anabranch.broker.config.listeners import base_name
+from anabranch.broker.config.topic_properties import topic_properties
 from anabranch.protocol.records.batch import read_header
 from anabranch.protocol.varint import Buffer
 from anabranch.protocol.wire import Kind, WireField, fields_of

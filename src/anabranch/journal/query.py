@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
 
-from anabranch.faults.checking import check
 from anabranch.faults.matching import Matcher
 from anabranch.faults.rule import FIELDS, HINTS, WHERE
-from anabranch.faults.rule_json import BadRule, from_json
+from anabranch.faults.rule_json import InvalidRule, from_json
+from anabranch.faults.validation import check
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from anabranch.journal.entry import Entry
+    from anabranch.journal.entry import JournalEntry
 
 NOT_HERE: Final = ("name", "first", "step")
 PLACES: Final[Mapping[str, str]] = {
@@ -46,9 +46,9 @@ class Query:
 
     @classmethod
     def of(cls, words: Mapping[str, Any], brokers: Collection[int]) -> Query:
-        """What a request asks for, or a call. BadRule says what is wrong with it."""
+        """What a request asks for, or a call. InvalidRule says what is wrong with it."""
         if unknown := words.keys() - WORDS.keys():
-            raise BadRule(f"the journal is not asked by {', '.join(sorted(unknown))}; there are {', '.join(WORDS)}")
+            raise InvalidRule(f"the journal is not asked by {', '.join(sorted(unknown))}; there are {', '.join(WORDS)}")
         rule = from_json({"hold": True, **{name: read(name, words[name]) for name in PLACES if name in words}})
         check(rule, brokers)
         return cls(
@@ -60,7 +60,7 @@ class Query:
             limit=_number("limit", words.get("limit", 0)),
         )
 
-    def means(self, entry: Entry) -> bool:
+    def means(self, entry: JournalEntry) -> bool:
         """Whether an exchange is one of them."""
         return (
             entry.number > self.after
@@ -85,4 +85,4 @@ def _number(name: str, said: str | int) -> int:
     try:
         return int(said)
     except ValueError:
-        raise BadRule(f"{name} is a number, not {said!r}") from None
+        raise InvalidRule(f"{name} is a number, not {said!r}") from None

@@ -5,33 +5,33 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
-from anabranch.broker.api import CloseConnection
-from anabranch.broker.dispatch import Dispatcher
-from anabranch.broker.interference import Interference
+from anabranch.broker.dispatch.dispatcher import Dispatcher
+from anabranch.broker.dispatch.request_context import CloseConnection
+from anabranch.broker.network.response_override import ResponseOverride
 
 if TYPE_CHECKING:
-    from anabranch.broker.peer import Peer
-    from anabranch.faults.matching import Surroundings
-    from anabranch.journal.entry import Entry
-    from anabranch.protocol.codec import Request
+    from anabranch.broker.authorization.peer import Peer
+    from anabranch.faults.matching import NodeContext
+    from anabranch.journal.entry import JournalEntry
+    from anabranch.protocol.codec import DecodedRequest
 
 
-class Book(Protocol):
+class JournalPort(Protocol):
     """What is written in."""
 
-    def begin(self, request: Request, peer: Peer, at: Surroundings) -> Entry:
+    def begin(self, request: DecodedRequest, peer: Peer, at: NodeContext) -> JournalEntry:
         """A request has come."""
 
-    def end(self, entry: Entry, outcome: str, response: Any = None) -> None:
+    def end(self, entry: JournalEntry, outcome: str, response: Any = None) -> None:
         """It is answered, or will not be."""
 
 
-class Recorder(Dispatcher):
+class RecordingDispatcher(Dispatcher):
     """Writes down what comes, and what comes of it."""
 
     outermost = True
 
-    def __init__(self, inner: Dispatcher, book: Book, at: Surroundings) -> None:
+    def __init__(self, inner: Dispatcher, book: JournalPort, at: NodeContext) -> None:
         self.inner = inner
         self.audiences = inner.audiences
         self.requests = inner.requests
@@ -40,7 +40,7 @@ class Recorder(Dispatcher):
         self._book = book
         self._at = at
 
-    async def answer(self, request: Request, peer: Peer) -> Any:
+    async def answer(self, request: DecodedRequest, peer: Peer) -> Any:
         """See Dispatcher."""
         if request.body is None:
             return await self.inner.answer(request, peer)
@@ -48,7 +48,7 @@ class Recorder(Dispatcher):
         entry = book.begin(request, peer, self._at)
         try:
             response = await self.inner.answer(request, peer)
-        except Interference as interference:
+        except ResponseOverride as interference:
             response = interference.response
             book.end(entry, "unanswered" if response is None else "answered", response)
             raise

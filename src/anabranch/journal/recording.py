@@ -22,12 +22,12 @@ TCP: Final = 6
 FRAME_BYTES_MAX: Final = 1 << 30
 
 
-class BadRecording(ValueError):
+class InvalidRecording(ValueError):
     """A file that holds no exchanges; the message says what would do."""
 
 
 @value
-class Recorded:
+class RecordedExchange:
     """One request, and what was answered."""
 
     number: int
@@ -42,18 +42,18 @@ class Recorded:
     """Without its length; empty: there was none."""
 
 
-def read_recording(content: bytes) -> list[Recorded]:
-    """The exchanges of a file, in the order in which they were asked. BadRecording says why there are none."""
+def read_recording(content: bytes) -> list[RecordedExchange]:
+    """The exchanges of a file, in the order in which they were asked. InvalidRecording says why there are none."""
     found = list(_of_capture(content) if content.startswith(PCAPNG) else _of_lines(content))
     if not found:
-        raise BadRecording(
+        raise InvalidRecording(
             "there are no exchanges with their bytes in it; write one with anabranch journal --capture FILE, or "
             "--json --bytes, of a cluster that runs with --control-frames"
         )
     return sorted(found, key=lambda one: (one.at_s, one.number))
 
 
-def _of_lines(content: bytes) -> Iterator[Recorded]:
+def _of_lines(content: bytes) -> Iterator[RecordedExchange]:
     for number, line in enumerate(content.splitlines(), start=1):
         if not line.strip():
             continue
@@ -64,13 +64,13 @@ def _of_lines(content: bytes) -> Iterator[Recorded]:
             if row.get("bytes") is not None:
                 yield _of_row(row)
         except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
-            raise BadRecording(f"line {number} is no exchange of the journal: {error}") from None
+            raise InvalidRecording(f"line {number} is no exchange of the journal: {error}") from None
 
 
-def _of_row(row: Mapping[str, Any]) -> Recorded:
+def _of_row(row: Mapping[str, Any]) -> RecordedExchange:
     asked, answered = (base64.b64decode(row["bytes"][one]) for one in ("request", "response"))
     ended_s = None if not answered or row["ms"] is None else row["at"] + row["ms"] / 1000
-    return Recorded(row["number"], row["at"], ended_s, row["node"], row["peer"], asked[4:], answered[4:])
+    return RecordedExchange(row["number"], row["at"], ended_s, row["node"], row["peer"], asked[4:], answered[4:])
 
 
 # --- captures
@@ -79,7 +79,7 @@ Way = tuple[int, int, int, int]
 """Address and port of who sends, and of who gets it."""
 
 
-def _of_capture(content: bytes) -> Iterator[Recorded]:
+def _of_capture(content: bytes) -> Iterator[RecordedExchange]:
     streams: dict[Way, bytearray] = {}
     said: dict[Way, list[tuple[float, bytes]]] = {}
     for at_s, way, data in _packets(content):
@@ -91,13 +91,15 @@ def _of_capture(content: bytes) -> Iterator[Recorded]:
             yield from _paired(way, requests, deque(said.get((*way[2:], *way[:2]), ())))
 
 
-def _paired(way: Way, requests: list[tuple[float, bytes]], answers: deque[tuple[float, bytes]]) -> Iterator[Recorded]:
+def _paired(
+    way: Way, requests: list[tuple[float, bytes]], answers: deque[tuple[float, bytes]]
+) -> Iterator[RecordedExchange]:
     """Each request of a connection with its answer: they come in the same order, and some requests have none."""
     for number, (at_s, frame) in enumerate(requests, start=1):
         answered_s, answer = None, b""
         if answers and answers[0][1][:4] == frame[4:8]:
             answered_s, answer = answers.popleft()
-        yield Recorded(number, at_s, answered_s, way[2] - BROKERS, f"{way[0]}:{way[1]}>{way[2]}", frame, answer)
+        yield RecordedExchange(number, at_s, answered_s, way[2] - BROKERS, f"{way[0]}:{way[1]}>{way[2]}", frame, answer)
 
 
 def _frames(stream: bytearray) -> Iterator[bytes]:
@@ -105,7 +107,7 @@ def _frames(stream: bytearray) -> Iterator[bytes]:
     while len(stream) >= 4:
         length = int.from_bytes(stream[:4], "big")
         if length > FRAME_BYTES_MAX:
-            raise BadRecording(
+            raise InvalidRecording(
                 f"a frame of {length} bytes: that is no capture of Kafka's protocol on port {KAFKA_PORT}"
             )
         if len(stream) < 4 + length:
@@ -119,7 +121,7 @@ def _packets(content: bytes) -> Iterator[tuple[float, Way, bytes]]:
     try:
         for kind, block in _blocks(content):
             if kind == INTERFACE_BLOCK and struct.unpack_from("<H", block)[0] != RAW_IP:
-                raise BadRecording("the capture has other frames than those of IP; the journal writes such as have")
+                raise InvalidRecording("the capture has other frames than those of IP; the journal writes such as have")
             if kind != PACKET:
                 continue
             _, high, low, size, _ = struct.unpack_from("<IIIII", block)
@@ -133,7 +135,7 @@ def _packets(content: bytes) -> Iterator[tuple[float, Way, bytes]]:
             length: int = struct.unpack_from(">H", packet, 2)[0]
             yield (high << 32 | low) / 1e6, (source, source_port, target, target_port), packet[start:length]
     except (struct.error, IndexError):
-        raise BadRecording("the capture ends too early, or is none that the journal has written") from None
+        raise InvalidRecording("the capture ends too early, or is none that the journal has written") from None
 
 
 def _blocks(content: bytes) -> Iterator[tuple[int, bytes]]:

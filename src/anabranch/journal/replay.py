@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.clients.config import parse_servers
 from anabranch.clients.connection import Connection
-from anabranch.journal.comparable import Namer, plain, unequal
-from anabranch.journal.counterparts import FROM_ZERO, Counterparts
+from anabranch.journal.comparison import Namer, plain, unequal
+from anabranch.journal.id_mapping import FROM_ZERO, IdMapping
 from anabranch.journal.routes import Routes
 from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.protocol.connection import decode_request, decode_response
@@ -29,8 +29,8 @@ from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
     from anabranch.clients.security import Security
-    from anabranch.journal.recording import Recorded
-    from anabranch.protocol.codec import Request
+    from anabranch.journal.recording import RecordedExchange
+    from anabranch.protocol.codec import DecodedRequest
 
 READABLE: Final = {api.key: (0, api.last_version) for api in APIS}
 LOGINS: Final = (17, 36)
@@ -62,10 +62,10 @@ class Difference:
 
 
 @value
-class Replayed:
+class ReplayedExchange:
     """One request, and what came of it."""
 
-    recorded: Recorded
+    recorded: RecordedExchange
     api: str
     version: int
     client_id: str
@@ -77,7 +77,7 @@ class Replayed:
 class _Sent:
     """A request under way."""
 
-    def __init__(self, recorded: Recorded, request: Request, message: Any) -> None:
+    def __init__(self, recorded: RecordedExchange, request: DecodedRequest, message: Any) -> None:
         self.recorded = recorded
         self.request = request
         self.message = message
@@ -90,20 +90,20 @@ class _Sent:
 class Replay:
     """One recording, and the cluster that it is played to."""
 
-    def __init__(self, recorded: Sequence[Recorded], servers: str, security: Security | None = None) -> None:
+    def __init__(self, recorded: Sequence[RecordedExchange], servers: str, security: Security | None = None) -> None:
         self._recorded = recorded
         self._servers = parse_servers(servers)
         self._security = security
         self._routes = Routes()
         self._connections: dict[tuple[str, int], Connection] = {}
-        self._counterparts = Counterparts()
+        self._counterparts = IdMapping()
         self._then, self._now = Namer("", FROM_ZERO), Namer("", FROM_ZERO)
         self._under_way: list[_Sent] = []
 
-    async def play(self, pace: float | None = None) -> AsyncIterator[Replayed]:
+    async def play(self, pace: float | None = None) -> AsyncIterator[ReplayedExchange]:
         """Each request, as soon as it is answered. `pace`: how many seconds go by in one; None: no wait for time.
 
-        ConnectionError, NotAuthenticated if the cluster is not there, or lets nobody in.
+        ConnectionError, AuthenticationFailed if the cluster is not there, or lets nobody in.
         """
         await self._find_brokers()
         loop = asyncio.get_running_loop()
@@ -132,12 +132,12 @@ class Replay:
             await connection.close()
         self._routes.learn("Metadata", None, answer)
 
-    async def _send(self, recorded: Recorded) -> Replayed | None:
+    async def _send(self, recorded: RecordedExchange) -> ReplayedExchange | None:
         """Send a request; what became of it already if it is not sent, or gets no answer."""
         try:
             request = decode_request(recorded.request, READABLE, len(recorded.request))
         except DecodeError as error:
-            return Replayed(recorded, "?", -1, "", (), f"it cannot be read here: {error.reason}")
+            return ReplayedExchange(recorded, "?", -1, "", (), f"it cannot be read here: {error.reason}")
         if request.body is None or request.api.key in LOGINS:
             return _left_out(
                 recorded, request, "logins are those of who replays" if request.body else "unknown version"
@@ -149,7 +149,7 @@ class Replay:
         try:
             if request.api.key == PRODUCE and message.acks == 0:
                 (await self._connection(sent)).send_oneway(message, version=request.version)
-                return Replayed(recorded, request.api.name, request.version, request.client_id or "", ())
+                return ReplayedExchange(recorded, request.api.name, request.version, request.client_id or "", ())
             await self._ask(sent)
         except (ConnectionError, TimeoutError, KafkaError) as error:
             return self._compared(sent, str(error) or CLOSED)
@@ -176,7 +176,7 @@ class Replay:
             self._connections[key] = known
         return known
 
-    async def _settle(self, at_s: float) -> AsyncIterator[Replayed]:
+    async def _settle(self, at_s: float) -> AsyncIterator[ReplayedExchange]:
         """Wait for the answers that had come by then; and take in those that are there."""
         waiting, self._under_way = self._under_way, []
         for sent in waiting:
@@ -209,7 +209,7 @@ class Replay:
             except ConnectionError:
                 return CLOSED
 
-    def _compared(self, sent: _Sent, now: Any) -> Replayed:
+    def _compared(self, sent: _Sent, now: Any) -> ReplayedExchange:
         request, recorded, then = sent.request, sent.recorded, sent.then
         differences: tuple[Difference, ...] = ()
         if then is not None and not _errors(then) & NOT_YET:
@@ -221,18 +221,18 @@ class Replay:
                 pair = plain(then, version, self._then), plain(now, version, self._now)
                 found = (Difference(*one) for one in unequal(*pair))
                 differences = tuple(one for one in found if PLACED.search(one.path) is None)
-        return Replayed(recorded, request.api.name, request.version, request.client_id or "", differences)
+        return ReplayedExchange(recorded, request.api.name, request.version, request.client_id or "", differences)
 
 
-def _left_out(recorded: Recorded, request: Request, why: str) -> Replayed:
-    return Replayed(recorded, request.api.name, request.version, request.client_id or "", (), why)
+def _left_out(recorded: RecordedExchange, request: DecodedRequest, why: str) -> ReplayedExchange:
+    return ReplayedExchange(recorded, request.api.name, request.version, request.client_id or "", (), why)
 
 
 def _errors(answer: Any) -> frozenset[int]:
     return frozenset() if answer is None else frozenset(error_codes(answer, type(answer)))
 
 
-def row(replayed: Replayed) -> Mapping[str, Any]:
+def row(replayed: ReplayedExchange) -> Mapping[str, Any]:
     """For a program."""
     return {
         "number": replayed.recorded.number,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from anabranch.faults.places import GROUP, PARTITION, TOPIC, TRANSACTIONAL_ID, Names, rows_of
+from anabranch.faults.request_fields import GROUP, PARTITION, TOPIC, TRANSACTIONAL_ID, Names, rows_of
 
 LEADERS: Final = frozenset({"Produce", "Fetch", "ListOffsets", "DeleteRecords", "OffsetForLeaderEpoch"})
 GROUPS: Final = frozenset(

@@ -14,22 +14,22 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from anabranch.broker.api import CloseConnection, NotBelieved
-from anabranch.broker.begun import Begun, begin
-from anabranch.broker.interference import Interference
-from anabranch.broker.peer import NOBODY, Peer
+from anabranch.broker.authorization.peer import UNKNOWN_PEER, Peer
+from anabranch.broker.dispatch.request_context import AuthenticationFailed, CloseConnection
+from anabranch.broker.network.eager_coroutine import EagerCoroutine, start_eagerly
+from anabranch.broker.network.response_override import ResponseOverride
 from anabranch.protocol.connection import encode_response
 from anabranch.protocol.errors import DecodeError
-from anabranch.proxy.conversation import Conversation, How, Judge, Slot, framed
-from anabranch.proxy.heads import Head
-from anabranch.proxy.side import Side
-from anabranch.proxy.unread import UnreadMessage, read_answer, read_request
-from anabranch.proxy.upstream_dispatcher import encoded
+from anabranch.proxy.connection_side import ConnectionSide
+from anabranch.proxy.conversation import Conversation, FrameHandler, Handling, Slot, framed
+from anabranch.proxy.opaque_message import OpaqueMessage, read_answer, read_request
+from anabranch.proxy.request_header import RequestHeader
+from anabranch.proxy.upstream_dispatcher import encode_request
 
 if TYPE_CHECKING:
-    from anabranch.broker.dispatch import Dispatcher
-    from anabranch.broker.request_memory import RequestMemory
-    from anabranch.protocol.codec import Request
+    from anabranch.broker.dispatch.dispatcher import Dispatcher
+    from anabranch.broker.quotas.request_memory import RequestMemory
+    from anabranch.protocol.codec import DecodedRequest
     from anabranch.protocol.varint import Buffer
 
 log: Final = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ UNANSWERED_MAX: Final = 1000
 """How many requests of one connection may wait for their answers."""
 
 
-class Door(Protocol):
+class ConnectionOwner(Protocol):
     """The port of one broker, as far as a connection is concerned."""
 
     dispatcher: Dispatcher
@@ -54,34 +54,34 @@ class Door(Protocol):
     def admit(self, connection: ProxiedConnection) -> bool:
         """Take a new connection in; False refuses it."""
 
-    def forget(self, connection: ProxiedConnection) -> None:
+    def remove_connection(self, connection: ProxiedConnection) -> None:
         """A connection has ended."""
 
-    async def begin_tls(self, transport: asyncio.Transport, side: Side, peer: Peer) -> asyncio.Transport:
-        """Secure the client's side, if clients come by TLS. Raises NotBelieved."""
+    async def begin_tls(self, transport: asyncio.Transport, side: ConnectionSide, peer: Peer) -> asyncio.Transport:
+        """Secure the client's side, if clients come by TLS. Raises AuthenticationFailed."""
 
-    async def connect(self, side: Side) -> asyncio.Transport:
+    async def connect(self, side: ConnectionSide) -> asyncio.Transport:
         """Connect to the upstream. Raises OSError."""
 
-    def how(self, head: Head, peer: Peer) -> How:
+    def handling_of(self, head: RequestHeader, peer: Peer) -> Handling:
         """What becomes of a request."""
 
-    def rewritten(self, head: Head, frame: bytes, local_host: str) -> bytes:
+    def rewritten(self, head: RequestHeader, frame: bytes, local_host: str) -> bytes:
         """An answer as clients get it; `local_host` is where this one has come to. Raises DecodeError."""
 
-    def own_answer(self, head: Head) -> bytes:
+    def own_answer(self, head: RequestHeader) -> bytes:
         """The answer to what is answered here."""
 
 
-class ProxiedConnection(Judge):
+class ProxiedConnection(FrameHandler):
     """A client at one broker's port, and its own connection to that broker."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: ConnectionOwner) -> None:
         self._door = door
         self._core = Conversation(self, door.request_bytes_max, door.answer_bytes_max)
-        self.client = Side(self, self._core.asked)
-        self._upstream = Side(self, self._core.answers)
-        self.peer = NOBODY
+        self.client = ConnectionSide(self, self._core.asked)
+        self._upstream = ConnectionSide(self, self._core.answers)
+        self.peer = UNKNOWN_PEER
         self._local_host = ""
         self._opening: asyncio.Task[None] | None = None
         self._driver: asyncio.Task[None] | None = None
@@ -96,7 +96,7 @@ class ProxiedConnection(Judge):
 
     # --- what happens at the ends
 
-    def made(self, side: Side) -> None:
+    def on_connected(self, side: ConnectionSide) -> None:
         """An end is connected."""
         if side is self._upstream:
             return
@@ -118,7 +118,7 @@ class ProxiedConnection(Judge):
             assert self.client.transport is not None
             self.client.take_over(await self._door.begin_tls(self.client.transport, self.client, self.peer))
             await self._door.connect(self._upstream)
-        except NotBelieved as error:
+        except AuthenticationFailed as error:
             log.warning("closing %s: %s", self.peer, error)
             self.client.abort()
         except OSError:
@@ -128,10 +128,10 @@ class ProxiedConnection(Judge):
                 self._upstream.close()
                 return
             self._open = True
-            self.client.read_on()
-            self.go_on()
+            self.client.resume_reading()
+            self.process()
 
-    def lost(self, side: Side) -> None:
+    def on_lost(self, side: ConnectionSide) -> None:
         """An end is gone: the other one goes, too, when what is on its way has arrived."""
         if self._closed:
             return
@@ -140,21 +140,21 @@ class ProxiedConnection(Judge):
             for slot in self._core.slots:
                 if slot.waiter is not None and not slot.waiter.done():
                     slot.waiter.set_exception(CloseConnection(GONE))
-            self.go_on()
+            self.process()
             return
         self._closed = True
         for task in (self._opening, self._driver):
             if task is not None:
                 task.cancel()
         self._upstream.close()
-        self._end_stay()
+        self._end_wait()
         for one in (self.client, self._upstream):
             self._door.memory.forget(one)
-        self._door.forget(self)
+        self._door.remove_connection(self)
 
     # --- frames
 
-    def go_on(self) -> None:
+    def process(self) -> None:
         """Do what can be done with what has come."""
         if self._closed or self._deaf or self._going or not self._open:
             return
@@ -174,9 +174,9 @@ class ProxiedConnection(Judge):
         finally:
             self._going = False
         self._flush()
-        if self._upstream_gone and not (core.slots and core.slots[0].how is How.INTERCEPT):
+        if self._upstream_gone and not (core.slots and core.slots[0].how is Handling.INTERCEPT):
             self.client.close()
-        self.govern()
+        self.apply_backpressure()
 
     def _flush(self) -> None:
         core = self._core
@@ -187,7 +187,7 @@ class ProxiedConnection(Judge):
             chunks, core.to_client = core.to_client, []
             self.client.write(chunks)
 
-    def govern(self) -> None:
+    def apply_backpressure(self) -> None:
         """Read from each side as fast as the other one takes what comes."""
         core = self._core
         held_up = core.blocked and core.asked.held_bytes > BUFFERED_BYTES_MAX
@@ -195,27 +195,27 @@ class ProxiedConnection(Judge):
         waits = not core.answers.is_gathering and core.answers.held_bytes > BUFFERED_BYTES_MAX
         self._read(self._upstream, stop=self.client.full or waits)
 
-    def _read(self, side: Side, stop: bool) -> None:
+    def _read(self, side: ConnectionSide, stop: bool) -> None:
         memory, held_bytes = self._door.memory, side.stream.held_bytes
         if side is self._upstream and self.client.full and self.client.transport is not None:
             held_bytes += self.client.transport.get_write_buffer_size()
-        memory.hold(side, held_bytes)
+        memory.account(side, held_bytes)
         if stop or self._deaf or (side.held_bytes and not memory.may_read(side)):
             side.pause()
         elif self._open:
-            side.read_on()
+            side.resume_reading()
 
-    # --- what is done to frames: see `Judge`
+    # --- what is done to frames: see `FrameHandler`
 
-    def how(self, head: Head) -> How:
+    def handling_of(self, head: RequestHeader) -> Handling:
         """See Judge."""
-        return self._door.how(head, self.peer)
+        return self._door.handling_of(head, self.peer)
 
-    def rewritten(self, head: Head, frame: bytes) -> bytes:
+    def rewritten(self, head: RequestHeader, frame: bytes) -> bytes:
         """See Judge."""
         return self._door.rewritten(head, frame, self._local_host)
 
-    def own_answer(self, head: Head) -> bytes:
+    def own_answer(self, head: RequestHeader) -> bytes:
         """See Judge."""
         return self._door.own_answer(head)
 
@@ -224,26 +224,26 @@ class ProxiedConnection(Judge):
     def _begin(self, slot: Slot) -> None:
         slot.request = read_request(slot.head, slot.frame)
         try:
-            outcome = begin(self._door.dispatcher.answer(slot.request, self.peer))
-        except (Interference, CloseConnection) as error:
+            outcome = start_eagerly(self._door.dispatcher.answer(slot.request, self.peer))
+        except (ResponseOverride, CloseConnection) as error:
             outcome = error
-        if type(outcome) is Begun:
+        if type(outcome) is EagerCoroutine:
             slot.begun = outcome
         else:
             slot.outcome, slot.done = outcome, True
         if self._driver is None:
-            self._driver = asyncio.get_running_loop().create_task(self._drive())
+            self._driver = asyncio.get_running_loop().create_task(self._run_overrides())
         elif self._news is not None and not self._news.done():
             self._news.set_result(None)
 
-    async def ask(self, request: Request) -> Any:
+    async def ask(self, request: DecodedRequest) -> Any:
         """See Way: called by the dispatcher for a request that is in work, or for what a rule has left of it."""
         slot = next(
             one
             for one in self._core.slots
-            if one.how is How.INTERCEPT and not one.sent and one.head.correlation_id == request.correlation_id
+            if one.how is Handling.INTERCEPT and not one.sent and one.head.correlation_id == request.correlation_id
         )
-        chunks = framed(slot.frame) if request is slot.request else encoded(request)
+        chunks = framed(slot.frame) if request is slot.request else encode_request(request)
         slot.frame = b""
         self._core.send(slot, chunks)
         if not slot.head.answered:
@@ -251,7 +251,7 @@ class ProxiedConnection(Judge):
         if self._upstream.transport is None:
             raise CloseConnection(GONE)
         slot.waiter = asyncio.get_running_loop().create_future()
-        self.go_on()  # if it was held back: nobody else sends it now, nor what waits behind it
+        self.process()  # if it was held back: nobody else sends it now, nor what waits behind it
         frame = await slot.waiter
         try:
             answer = read_answer(request, frame)
@@ -264,12 +264,16 @@ class ProxiedConnection(Judge):
         if not slot.waiter.done():
             slot.waiter.set_result(frame)
 
-    async def _drive(self) -> None:
+    async def _run_overrides(self) -> None:
         """Bring intercepted requests to their ends, each when it has come to the front."""
         slots = self._core.slots
         try:
             while True:
-                while not slots or slots[0].how is not How.INTERCEPT or (slots[0].begun is None and not slots[0].done):
+                while (
+                    not slots
+                    or slots[0].how is not Handling.INTERCEPT
+                    or (slots[0].begun is None and not slots[0].done)
+                ):
                     self._news = asyncio.get_running_loop().create_future()
                     await self._news
                 slot = slots[0]
@@ -277,11 +281,11 @@ class ProxiedConnection(Judge):
                     begun, slot.begun = slot.begun, None
                     try:
                         slot.outcome = await begun
-                    except (Interference, CloseConnection) as error:
+                    except (ResponseOverride, CloseConnection) as error:
                         slot.outcome = error
                     slot.done = True
                 await self._end(slot)
-                self.go_on()
+                self.process()
         except CloseConnection as reason:
             log.info("closing %s: %s", self.peer, reason)
             self.client.close()
@@ -296,25 +300,25 @@ class ProxiedConnection(Judge):
     async def _end(self, slot: Slot) -> None:
         """Answer a request at the front as its outcome says."""
         outcome = slot.outcome
-        if isinstance(outcome, Interference):
-            await outcome.play(SlotLine(self, slot))
+        if isinstance(outcome, ResponseOverride):
+            await outcome.apply(SlotHandle(self, slot))
             if slot in self._core.slots:  # never answered, and nothing behind it
                 await asyncio.get_running_loop().create_future()
             return
         if isinstance(outcome, CloseConnection):
             if outcome.response is not None:
-                self._core.close(slot, self.encoded(slot, outcome.response))
+                self._core.close(slot, self.encode_response(slot, outcome.response))
             self._flush()
             raise outcome
-        self._core.close(slot, self.encoded(slot, outcome))
+        self._core.close(slot, self.encode_response(slot, outcome))
 
-    def encoded(self, slot: Slot, response: Any) -> list[Buffer]:
+    def encode_response(self, slot: Slot, response: Any) -> list[Buffer]:
         """The bytes of an answer: those that came, if nobody has changed it."""
         if response is None:
             return []
         if slot.read is not None and slot.read[0] is response:
             return framed(slot.read[1])
-        if isinstance(response, UnreadMessage):
+        if isinstance(response, OpaqueMessage):
             return framed(response.frame)
         return encode_response(slot.request, response)
 
@@ -329,11 +333,11 @@ class ProxiedConnection(Judge):
         self._core.to_client += chunks
         self._flush()
 
-    async def stay(self, wait_ms: int) -> bool:
+    async def wait(self, wait_ms: int) -> bool:
         """Do nothing for so long, or until the connection is to end; whether it may go on."""
         loop = asyncio.get_running_loop()
         self._stay = loop.create_future()
-        alarm = loop.call_later(wait_ms / 1000, self._end_stay)
+        alarm = loop.call_later(wait_ms / 1000, self._end_wait)
         try:
             await self._stay
         finally:
@@ -341,12 +345,12 @@ class ProxiedConnection(Judge):
             self._stay = None
         return self.client.transport is not None
 
-    def deafen(self) -> None:
+    def stop_reading(self) -> None:
         """Read nothing any more."""
         self._deaf = True
-        self.govern()
+        self.apply_backpressure()
 
-    def _end_stay(self) -> None:
+    def _end_wait(self) -> None:
         if self._stay is not None and not self._stay.done():
             self._stay.set_result(None)
 
@@ -360,27 +364,27 @@ class ProxiedConnection(Judge):
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class SlotLine:
-    """A connection in the hands of what interferes with one of its requests: see `Line`."""
+class SlotHandle:
+    """A connection in the hands of what interferes with one of its requests: see `ConnectionHandle`."""
 
     def __init__(self, connection: ProxiedConnection, slot: Slot) -> None:
         self._connection = connection
         self._slot = slot
         self.send = connection.send
-        self.stay = connection.stay
-        self.deafen = connection.deafen
+        self.wait = connection.wait
+        self.stop_reading = connection.stop_reading
         self.close = connection.client.close
         self.abort = connection.client.abort
 
-    def encoded(self, response: Any) -> list[Buffer]:
+    def encode_response(self, response: Any) -> list[Buffer]:
         """See Line."""
-        chunks = self._connection.encoded(self._slot, response)
+        chunks = self._connection.encode_response(self._slot, response)
         self._connection.answer(self._slot)
         return chunks
 
 
-async def _give_up(begun: Begun) -> None:
+async def _give_up(begun: EagerCoroutine) -> None:
     """End work that nobody waits for any more."""
     begun.cancel(asyncio.CancelledError())
-    with contextlib.suppress(asyncio.CancelledError, Interference, CloseConnection):
+    with contextlib.suppress(asyncio.CancelledError, ResponseOverride, CloseConnection):
         await begun

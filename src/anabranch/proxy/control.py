@@ -10,8 +10,8 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from anabranch.control.actions import Impossible
-from anabranch.control.route import Asked, Route
+from anabranch.control.actions import ActionRefused
+from anabranch.control.route import ControlRequest, Route
 from anabranch.control.routes import ROUTES
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class ControlledProxy:
         return self.proxy.journal
 
 
-async def get_nodes(on: ControlledProxy, asked: Asked) -> Any:
+async def get_nodes(on: ControlledProxy, asked: ControlRequest) -> Any:
     """Every broker that is known, and its port here."""
     return on.proxy.nodes()
 
@@ -72,8 +72,8 @@ def _route(route: Route) -> Route:
         return dataclasses.replace(route, summary="Every broker that is known, and its port here.", handler=get_nodes)
     instead = next((why for path, why in INSTEAD.items() if route.path.startswith(path)), OTHERWISE)
 
-    async def refuse(on: ControlledProxy, asked: Asked) -> Any:
-        raise Impossible(instead)
+    async def refuse(on: ControlledProxy, asked: ControlRequest) -> Any:
+        raise ActionRefused(instead)
 
     refuse.__name__ = route.handler.__name__
     return dataclasses.replace(route, summary=f"Refused by a proxy: {instead}.", handler=refuse)

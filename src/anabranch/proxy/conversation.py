@@ -19,17 +19,17 @@ from typing import Any, Final, Protocol
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.varint import Buffer
 from anabranch.proxy.frame_stream import FrameStream
-from anabranch.proxy.heads import Head, is_plausible, read_head
+from anabranch.proxy.request_header import RequestHeader, is_plausible, read_request_header
 
 SASL_HANDSHAKE: Final = 17
-TOKEN: Final = Head(-1, -1, 0, None, True)
+TOKEN: Final = RequestHeader(-1, -1, 0, None, True)
 """Stands for a token of SASL without a header: what follows the first version of SaslHandshake."""
 
 _int16 = struct.Struct(">h")
 _int32 = struct.Struct(">i")
 
 
-class How(enum.Enum):
+class Handling(enum.Enum):
     """What becomes of a request and its answer."""
 
     PASS = "both pass"
@@ -38,16 +38,16 @@ class How(enum.Enum):
     ANSWER = "it is answered here, and not passed on"
 
 
-class Judge(Protocol):
+class FrameHandler(Protocol):
     """Knows what is to be done."""
 
-    def how(self, head: Head) -> How:
+    def handling_of(self, head: RequestHeader) -> Handling:
         """What becomes of a request."""
 
-    def rewritten(self, head: Head, frame: bytes) -> bytes:
+    def rewritten(self, head: RequestHeader, frame: bytes) -> bytes:
         """An answer as the client gets it. Raises DecodeError."""
 
-    def own_answer(self, head: Head) -> bytes:
+    def own_answer(self, head: RequestHeader) -> bytes:
         """The answer to what is answered here."""
 
 
@@ -56,16 +56,16 @@ class Slot:
 
     __slots__ = ("answered", "begun", "done", "frame", "head", "how", "outcome", "read", "request", "sent", "waiter")
 
-    def __init__(self, head: Head, how: How, frame: bytes = b"") -> None:
+    def __init__(self, head: RequestHeader, how: Handling, frame: bytes = b"") -> None:
         self.head = head
         self.how = how
         self.frame = frame
         """Of an intercepted request: what has come, without its length."""
-        self.sent = how in (How.PASS, How.READ)
+        self.sent = how in (Handling.PASS, Handling.READ)
         """Whether something was asked of the upstream."""
         self.answered = False
         """Whether the upstream has answered."""
-        self.done = how is How.ANSWER
+        self.done = how is Handling.ANSWER
         """Whether it is known what the client gets."""
         self.request: Any = None
         self.outcome: Any = None
@@ -78,7 +78,7 @@ class Slot:
 class Conversation:
     """One connection of a client, and the one to the upstream that belongs to it."""
 
-    def __init__(self, judge: Judge, request_bytes_max: int, answer_bytes_max: int) -> None:
+    def __init__(self, judge: FrameHandler, request_bytes_max: int, answer_bytes_max: int) -> None:
         self.asked = FrameStream(request_bytes_max)
         self.answers = FrameStream(answer_bytes_max)
         self.slots: deque[Slot] = deque()
@@ -114,7 +114,7 @@ class Conversation:
                     slot, self._coming = self._coming, None
                     slot.frame = frame
                     self.slots.append(slot)
-                    if slot.how is How.ANSWER:
+                    if slot.how is Handling.ANSWER:
                         continue
                     self._barrier = slot
                     return slot
@@ -133,15 +133,15 @@ class Conversation:
             return False
         if self._tokens:
             if not is_plausible(*opened):
-                self.slots.append(Slot(TOKEN, How.PASS))
+                self.slots.append(Slot(TOKEN, Handling.PASS))
                 self.asked.let_pass()
                 return True
             self._tokens = False
-        head = read_head(*opened)
+        head = read_request_header(*opened)
         if head is None:
             return False
-        how = self._judge.how(head)
-        if how in (How.PASS, How.READ):
+        how = self._judge.handling_of(head)
+        if how in (Handling.PASS, Handling.READ):
             self.asked.let_pass()
             if head.answered:
                 self.slots.append(Slot(head, how))
@@ -166,7 +166,7 @@ class Conversation:
         answers = self.answers
         try:
             while True:
-                if self.slots and self.slots[0].how is How.ANSWER:
+                if self.slots and self.slots[0].how is Handling.ANSWER:
                     self._take(answers, self.to_client)
                     self.to_client += framed(self._judge.own_answer(self.slots.popleft().head))
                     continue
@@ -177,14 +177,14 @@ class Conversation:
                 slot = self.slots[0]
                 if not slot.sent or slot.answered or slot.done or not slot.head.answered:
                     return None
-                if slot.how is How.PASS:
+                if slot.how is Handling.PASS:
                     if not self._pass_answer(slot):
                         return None
                 else:
                     frame = self._whole_answer(slot)
                     if frame is None:
                         return None
-                    if slot.how is How.INTERCEPT:
+                    if slot.how is Handling.INTERCEPT:
                         slot.answered = True
                         return slot, frame
                     self.slots.popleft()

@@ -14,21 +14,21 @@ import logging
 import random
 from typing import Any, Final
 
-from anabranch.broker.listeners import bracketed
-from anabranch.clients.authentication import NotAuthenticated
+from anabranch.broker.config.listeners import bracketed
+from anabranch.clients.authentication import AuthenticationFailed
 from anabranch.clients.backoff import Backoff
 from anabranch.clients.connection import Connection
 from anabranch.clients.security import Security
 from anabranch.control.events import Events
 from anabranch.faults.faults import Faults
 from anabranch.journal.journal import Journal
-from anabranch.lifetime import Startable
 from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.protocol.errors import DecodeError, KafkaError
-from anabranch.proxy import rules_here
-from anabranch.proxy.doors import Door, Ports, trouble_of
+from anabranch.proxy import unsupported_rules
+from anabranch.proxy.listeners import ListenerPorts, ProxyListener, reason_of
 from anabranch.proxy.settings import ProxySettings
 from anabranch.proxy.topic_names import TopicNames
+from anabranch.runtime.startable import Startable
 
 log: Final = logging.getLogger(__name__)
 
@@ -49,9 +49,9 @@ class Proxy(Startable):
     def __init__(self, settings: ProxySettings, rng: random.Random | None = None) -> None:
         self.settings = settings
         self.node_ids = Brokers()
-        self.ports = Ports(settings, TopicNames(), self._on_door)
+        self.ports = ListenerPorts(settings, TopicNames(), self._on_door)
         listener = "PLAINTEXT" if settings.tls is None else "SSL"
-        self.faults = Faults(self.node_ids, listeners=(listener,), refuse=rules_here.refuse)
+        self.faults = Faults(self.node_ids, listeners=(listener,), refuse=unsupported_rules.refuse_unsupported)
         self.events = Events()
         self.journal: Journal | None = None
         if settings.journal_size:
@@ -73,7 +73,7 @@ class Proxy(Startable):
         """Open the ports, and learn what brokers there are if the upstream tells. OSError if a port is taken."""
         for upstream in self.settings.upstream:
             await self.ports.begin_at(upstream)
-        if not await self._looked():
+        if not await self._on_metadata():
             self._looking = asyncio.create_task(self._look_on())
 
     async def stop(self) -> None:
@@ -98,13 +98,13 @@ class Proxy(Startable):
             for door in self.ports
         ]
 
-    def _on_door(self, door: Door, before: int) -> None:
+    def _on_door(self, door: ProxyListener, before: int) -> None:
         """A port is new, or it is known now of which broker it is."""
         self.faults.forget(before)
         if door.node_id >= 0:
             self.node_ids.append(door.node_id)
             self.node_ids.sort()
-            self.events.tell("broker", node=door.node_id, port=door.port, upstream="{}:{}".format(*door.upstream))
+            self.events.publish("broker", node=door.node_id, port=door.port, upstream="{}:{}".format(*door.upstream))
         if self.journal is not None:
             self.journal.follow(door, door.at)
         self.faults.follow(door, door.at)
@@ -119,18 +119,18 @@ class Proxy(Startable):
     async def _look_on(self) -> None:
         """Ask for the brokers, until somebody answers or wants to know who asks."""
         backoff, failures = Backoff(100, 5000), 0
-        while not await self._looked():
+        while not await self._on_metadata():
             failures += 1
             await asyncio.sleep(backoff.wait_ms(failures, self._rng) / 1000)
 
-    async def _looked(self) -> bool:
+    async def _on_metadata(self) -> bool:
         """Whether there is nothing more to ask, of any of those where clients begin."""
         for door in self.ports.first:
             if await self._asked(door):
                 return True
         return False
 
-    async def _asked(self, door: Door) -> bool:
+    async def _asked(self, door: ProxyListener) -> bool:
         """Whether there is nothing more to ask."""
         host, port = door.upstream
         security = Security(self.settings.upstream_tls)
@@ -138,9 +138,9 @@ class Proxy(Startable):
             connection = await Connection.open(
                 host, port, client_id=CLIENT_ID, security=security, connect_timeout_ms=ATTEMPT_MS
             )
-        except (OSError, NotAuthenticated, KafkaError) as error:
+        except (OSError, AuthenticationFailed, KafkaError) as error:
             cause = error.__cause__
-            door.told(trouble_of(cause) if isinstance(cause, OSError) else str(error))
+            door.told(reason_of(cause) if isinstance(cause, OSError) else str(error))
             return False
         door.told("")
         try:

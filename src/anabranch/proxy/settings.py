@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 
-from anabranch.broker.security.handshakes import TellingContext
+from anabranch.broker.authentication.tls_handshakes import ReportingContext
 from anabranch.protocol.framing import FRAME_BYTES_MAX
 from anabranch.protocol.values import value
 
@@ -20,7 +20,7 @@ class ProxySettings:
     """The first port; brokers get those that follow. 0: free ones."""
     advertised_host: str = ""
     """The host that clients are told; empty: the address at which they have come."""
-    tls: TellingContext | None = None
+    tls: ReportingContext | None = None
     """Of the ports here."""
     upstream_tls: ssl.SSLContext | None = None
     frame_bytes_max: int = FRAME_BYTES_MAX

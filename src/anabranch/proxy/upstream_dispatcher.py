@@ -9,38 +9,38 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from anabranch.broker.dispatch import Dispatcher
+from anabranch.broker.dispatch.dispatcher import Dispatcher
 from anabranch.faults.matching import FETCH
 from anabranch.faults.rewriting import empty_answer
 from anabranch.protocol.connection import ClientConnection
 from anabranch.protocol.errors import ErrorCode
 from anabranch.proxy.fetch_sessions import FetchSessions
-from anabranch.proxy.unread import UnreadApi
+from anabranch.proxy.opaque_message import OpaqueApi
 
 if TYPE_CHECKING:
-    from anabranch.broker.peer import Peer
-    from anabranch.protocol.codec import Request
+    from anabranch.broker.authorization.peer import Peer
+    from anabranch.protocol.codec import DecodedRequest
     from anabranch.protocol.varint import Buffer
 
 CORRELATION_ID_AT: Final = 8
-NOBODYS: Final[Any] = None
+NO_CLIENT: Final[Any] = None
 """Which versions are served is the upstream's business."""
 
 
-class Way(Protocol):
+class UpstreamPort(Protocol):
     """The connection over which somebody asks."""
 
-    async def ask(self, request: Request) -> Any:
+    async def ask(self, request: DecodedRequest) -> Any:
         """What the broker answers, read; None if it gives no answer. Raises CloseConnection."""
 
 
 class UpstreamDispatcher(Dispatcher):
     """Asks one broker."""
 
-    def __init__(self, ways: dict[tuple[str, int], Way]) -> None:
+    def __init__(self, ways: dict[tuple[str, int], UpstreamPort]) -> None:
         """`ways`: host and port of who asks -> the connection."""
         self._ways = ways
-        self.audiences = NOBODYS
+        self.audiences = NO_CLIENT
         self.requests = {}
         self.throttling = None
         self.long_polls = frozenset()
@@ -48,11 +48,11 @@ class UpstreamDispatcher(Dispatcher):
         self.asks_anew = False
         """Whether a session that began unseen is refused: a rule is about topics, and nobody knows what it is about."""
 
-    async def answer(self, request: Request, peer: Peer) -> Any:
+    async def answer(self, request: DecodedRequest, peer: Peer) -> Any:
         """See Dispatcher."""
         way = self._ways[peer.host, peer.port]
         body = request.body
-        reads_sessions = request.api.key == FETCH and not isinstance(request.api, UnreadApi)
+        reads_sessions = request.api.key == FETCH and not isinstance(request.api, OpaqueApi)
         if reads_sessions and self.asks_anew and not self.sessions.knows(body):
             answer = empty_answer(request.api)
             answer.error_code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -63,7 +63,7 @@ class UpstreamDispatcher(Dispatcher):
         return answer
 
 
-def encoded(request: Request) -> list[Buffer]:
+def encode_request(request: DecodedRequest) -> list[Buffer]:
     """A request that a rule has changed, as a frame."""
     _, chunks = ClientConnection(request.client_id).request(request.body, request.version)
     head = bytearray(chunks[0])

@@ -119,7 +119,7 @@ def definitions(pairs: Iterable[tuple[str, str]]) -> str:
     return f"<dl>{''.join(f'<dt>{escaped(word)}</dt><dd>{escaped(text)}</dd>' for word, text in pairs)}</dl>"
 
 
-def folded(label: str, body: str) -> str:
+def collapsible(label: str, body: str) -> str:
     """A part that is folded until the reader opens it."""
     return f"<details><summary>{escaped(label)}</summary>{body}</details>"
 

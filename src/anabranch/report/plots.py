@@ -9,7 +9,7 @@ from typing import Any, Final
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from anabranch.report.timeline import Moment, Span, Timeline, middle
+from anabranch.report.timeline import Moment, Span, Timeline, median
 
 COLOURS: Final = (
     *("#4269d0", "#6cc5b0", "#efb118", "#a463f2", "#97bbf5", "#3ca951", "#9c6b4e", "#ff8ab7", "#5b6b8c", "#c9a227"),
@@ -102,10 +102,10 @@ def distribution(values_ms: Sequence[int], *, what: str) -> Any:
         go.Histogram(x=list(values_ms), nbinsx=40, marker={"color": COLOURS[0], "line": {"width": 1, "color": "#fff"}})
     )
     figure.add_vline(
-        x=middle(values_ms),
+        x=median(values_ms),
         line={"width": 1.5, "color": RED, "dash": "dot"},
         annotation={
-            "text": f"median {middle(values_ms):,} ms",
+            "text": f"median {median(values_ms):,} ms",
             "font": {"color": RED, "size": 12},
             "yref": "paper",
             "y": 1.0,

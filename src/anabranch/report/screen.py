@@ -31,7 +31,7 @@ class Screen:
         if self._live is not None:
             self._live.stop()
 
-    def show(self, now_s: float, *, whole: Callable[[], RenderableType], line: Callable[[], str]) -> None:
+    def update(self, now_s: float, *, whole: Callable[[], RenderableType], line: Callable[[], str]) -> None:
         """The state as a terminal shows it, or in one line."""
         if self._live is not None:
             self._live.update(whole())

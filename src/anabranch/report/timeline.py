@@ -92,7 +92,7 @@ def waiting(acked: Sequence[tuple[int, int]], delivered: Sequence[tuple[int, int
     return found
 
 
-def middle(values: Sequence[int]) -> int:
+def median(values: Sequence[int]) -> int:
     """The median of the values, of which there is at least one."""
     return sorted(values)[len(values) // 2]
 
@@ -108,6 +108,6 @@ def duration(ms: int) -> str:
     return f"{ms:,} ms" if abs(ms) < SECONDS_FROM_MS else f"{ms / 1000:,.1f} s"
 
 
-def several(count: int, what: str) -> str:
+def pluralize(count: int, what: str) -> str:
     """So many of something."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"

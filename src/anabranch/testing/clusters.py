@@ -89,7 +89,7 @@ class Clusters:
 
     def _order(self, order: dict[str, Any]) -> dict[str, Any]:
         if self._process is None:
-            words = [sys.executable, "-m", "anabranch.testing.host"]
+            words = [sys.executable, "-m", "anabranch.testing.cluster_host"]
             self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdin is not None and self._process.stdout is not None
         line = ""

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from anabranch.audit import parquet
-from anabranch.audit.written import Row
+from anabranch.audit.delivery_log import Row
 from anabranch.protocol import audit as wire
 
 

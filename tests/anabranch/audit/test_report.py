@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from anabranch.audit import report
-from anabranch.audit.findings import BadEvents, Findings, read_events, write_events
+from anabranch.audit.findings import Findings, InvalidEvents, read_events, write_events
 from anabranch.report.timeline import Moment
 from anabranch.spark_jobs import verdict
 from anabranch.spark_jobs.verdict import Violation
@@ -115,7 +115,7 @@ def test_events_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     write_events(tmp_path / "events", reversed(done))
     assert read_events(tmp_path / "events") == done
     (tmp_path / "events").write_text('{"t_ms": 1, "kind": "kill", "text": "t"}\n\n{"t_ms": 1}\n')
-    with pytest.raises(BadEvents, match=r"events:3: not an event: KeyError\('kind'\)"):
+    with pytest.raises(InvalidEvents, match=r"events:3: not an event: KeyError\('kind'\)"):
         read_events(tmp_path / "events")
 
 

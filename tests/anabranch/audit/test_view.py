@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from anabranch.audit import metrics, view
-from anabranch.audit.findings import in_words
-from anabranch.audit.sight import HEARD_MAX, Sight
+from anabranch.audit.audit_snapshot import HEARD_MAX, AuditSnapshot
+from anabranch.audit.findings import violation_text
 from anabranch.audit.view import View
 from anabranch.spark_jobs.progress import Progress
 from anabranch.spark_jobs.verdict import UNAUDITED, Violation
@@ -20,12 +20,12 @@ from tests.anabranch.audit.made import BEGAN_MS, EARLY, LOST, findings
 NOW_S = BEGAN_MS / 1000 + 4
 
 
-def sight(*violations: object) -> Sight:
+def sight(*violations: object) -> AuditSnapshot:
     found = findings(*violations)  # type: ignore[arg-type]
-    made = Sight("orders-audit", behind=7, delivered_ms=BEGAN_MS + 2900)
+    made = AuditSnapshot("orders-audit", behind=7, delivered_ms=BEGAN_MS + 2900)
     made.judge(found.judgement, 200)
     made.hand_offs = found.hand_offs("billing", "orders")
-    assert made.take(Progress(0, BEGAN_MS, 20, 400, 5000))
+    assert made.add_progress(Progress(0, BEGAN_MS, 20, 400, 5000))
     return made
 
 
@@ -37,7 +37,7 @@ def text_of(thing: object) -> str:
 
 
 def test_a_line_says_what_was_found_and_how_far_it_is() -> None:
-    assert view.line(Sight("t"), NOW_S) == "t: warming up"
+    assert view.line(AuditSnapshot("t"), NOW_S) == "t: warming up"
     assert view.line(sight(), NOW_S) == (
         "orders-audit: 10 delivered, 0 redelivered, no violation; 50 deliveries/s, newest delivery judged 1.1 s old"
     )
@@ -57,14 +57,14 @@ def test_a_rate_is_one_of_now() -> None:
 
 def test_a_hole_names_its_member_and_how_many_events_are_missing() -> None:
     hole = Violation(UNAUDITED, "billing", "orders", 0, None, sequences=((270, 270),), member="reader-2")
-    text = in_words(hole.story())
+    text = violation_text(hole.story())
     assert text.startswith("1 event of member reader-2 never reached the audit topic (number 270 of its events")
-    assert "271 events of member reader-2" in in_words(hole._replace(sequences=((0, 270),)).story())
+    assert "271 events of member reader-2" in violation_text(hole._replace(sequences=((0, 270),)).story())
 
 
 def test_a_screen_shows_violations_and_hand_offs() -> None:
     seen = sight(EARLY)
-    seen.hear(EARLY.story())
+    seen.add_event(EARLY.story())
     shown = text_of(view.screen(seen, NOW_S))
     assert "1 before gate" in shown and "7 records" in shown
     assert "key k1 (number 4): orders-0 at 12" in shown
@@ -84,14 +84,14 @@ def test_what_waits_to_be_delivered_is_shown_and_what_was_passed_over() -> None:
 
 
 def test_a_violation_is_told_with_the_record_before_it() -> None:
-    told = text_of(view.violation(EARLY.story()))
+    told = text_of(view.violation_line(EARLY.story()))
     before, then = (next(line.split() for line in told.splitlines() if word in line) for word in ("before  ", "then"))
     assert before[3:9] == ["0000000000000007", "5", "2", "0", "1", "r1.2"]
     assert then[1:7] == ["0000000000000007", "4", "0", "12", "1", "r1.2"]
 
 
 def test_the_speed_is_that_of_the_deliveries_that_came_since() -> None:
-    seen = Sight("t")
+    seen = AuditSnapshot("t")
     seen.judge({"events": 100}, 500)
     seen.judge({"events": 100}, 500)
     seen.judge({"events": 130}, 100)
@@ -109,15 +109,15 @@ def test_without_a_terminal_a_line_comes_now_and_then() -> None:
 
 def test_old_news_is_no_news_and_only_the_newest_violations_are_kept() -> None:
     seen = sight()
-    assert not seen.take(Progress(0, 1, 1, 1, 1))
+    assert not seen.add_progress(Progress(0, 1, 1, 1, 1))
     for _ in range(HEARD_MAX + 3):
-        seen.hear(LOST.story())
+        seen.add_event(LOST.story())
     assert len(seen.heard) == HEARD_MAX
     assert view.sparkline([0, 5, 10]) == "▁▅█" and view.sparkline([]) == ""
 
 
 def test_prometheus_is_told_what_is_known() -> None:
-    with metrics.shown(sight(LOST), "127.0.0.1", 0) as url, urllib.request.urlopen(url, timeout=60) as answer:
+    with metrics.expose(sight(LOST), "127.0.0.1", 0) as url, urllib.request.urlopen(url, timeout=60) as answer:
         found = {family.name: family for family in text_string_to_metric_families(answer.read().decode())}
     assert "metrics" not in {one.name for one in threading.enumerate()}
     assert {family.full_name.removesuffix("_total") for family in metrics.FAMILIES} <= set(found)

@@ -9,7 +9,7 @@ import pytest
 from anabranch import Admin, NewTopic, Producer
 from anabranch.clock.cluster_clock import ClusterClock, ClusterTimer
 from anabranch.clock.loop import ClockLoop
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 
 
 def test_brokers_that_lose_sight_of_zookeeper_are_elected_away_in_no_time() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.clock.spans import pace, seconds
+from anabranch.clock.spans import parse_pace, parse_seconds
 
 
 def test_spans() -> None:
-    assert [seconds(one) for one in ("500ms", "45s", "5m", "2h", "7d", "1.5 s", 3, 0.25)] == [
+    assert [parse_seconds(one) for one in ("500ms", "45s", "5m", "2h", "7d", "1.5 s", 3, 0.25)] == [
         *(0.5, 45, 300, 7200, 604800, 1.5, 3, 0.25)
     ]
 
@@ -16,11 +16,11 @@ def test_spans() -> None:
 @pytest.mark.parametrize("said", ["", "45", "-1s", "5 parsecs", "s", True, None, -1, "40000d", float("nan")])
 def test_what_is_no_span(said: object) -> None:
     with pytest.raises(ValueError, match=r"such as 45s|a hundred years"):
-        seconds(said)
+        parse_seconds(said)
 
 
 def test_paces() -> None:
-    assert [pace(one) for one in ("steps", "1x", "10x", "0.5x")] == [0, 1, 10, 0.5]
+    assert [parse_pace(one) for one in ("steps", "1x", "10x", "0.5x")] == [0, 1, 10, 0.5]
     for said in ("0x", "10", "fast", "-1x"):
         with pytest.raises(ValueError, match="in `steps`"):
-            pace(said)
+            parse_pace(said)

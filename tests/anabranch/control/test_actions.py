@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from anabranch.control.actions import Impossible, Unknown
-from anabranch.control.waiting import condition, wait
+from anabranch.control.actions import ActionRefused, UnknownNode
+from anabranch.control.wait_conditions import condition, wait
 from tests.anabranch.control.conftest import controlled, with_topic
 
 
@@ -17,15 +17,15 @@ async def test_a_node_goes_and_comes_back() -> None:
         for deed in (on.actions.kill, on.actions.stop):
             assert (await deed(2))["running"] is False
             assert not await wait(on.cluster, condition({"topic": "t", "isr": "1,3"}), 30)
-            with pytest.raises(Impossible, match="node 2 does not run"):
+            with pytest.raises(ActionRefused, match="node 2 does not run"):
                 await deed(2)
-            with pytest.raises(Impossible, match="node 2 does not run"):
+            with pytest.raises(ActionRefused, match="node 2 does not run"):
                 on.actions.expire_session(2)
             port = on.cluster.address(2)[1]
             row = await on.actions.start(2)
             assert (row["running"], row["port"]) == (True, port)
             assert not await wait(on.cluster, condition({"node": "2", "topic": "t", "isr": "3+"}), 30)
-            with pytest.raises(Impossible, match="node 2 runs already"):
+            with pytest.raises(ActionRefused, match="node 2 runs already"):
                 await on.actions.start(2)
         kinds = [one.kind for one in on.events.after(0) if one.kind.startswith("node")]
         assert kinds == [
@@ -47,10 +47,10 @@ async def test_a_session_ends_and_the_node_joins_anew() -> None:
 async def test_a_node_that_is_cut_off_from_zookeeper_goes_on_when_it_is_let() -> None:
     async with controlled() as on, asyncio.timeout(60):
         on.actions.suspend_session(3)
-        with pytest.raises(Impossible, match="is cut off from ZooKeeper already"):
+        with pytest.raises(ActionRefused, match="is cut off from ZooKeeper already"):
             on.actions.suspend_session(3)
         on.actions.resume_session(3)
-        with pytest.raises(Impossible, match="is not cut off"):
+        with pytest.raises(ActionRefused, match="is not cut off"):
             on.actions.resume_session(3)
         await with_topic(on)
 
@@ -58,10 +58,10 @@ async def test_a_node_that_is_cut_off_from_zookeeper_goes_on_when_it_is_let() ->
 async def test_there_are_no_other_nodes() -> None:
     async with controlled(brokers=1) as on:
         for deed in (on.actions.kill, on.actions.stop, on.actions.start):
-            with pytest.raises(Unknown, match="there is no node 7: there are 1"):
+            with pytest.raises(UnknownNode, match="there is no node 7: there are 1"):
                 await deed(7)
         for other in (on.actions.expire_session, on.actions.suspend_session, on.actions.resume_session):
-            with pytest.raises(Unknown):
+            with pytest.raises(UnknownNode):
                 other(7)
 
 

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from anabranch.cluster.zookeeper import free_port
 from anabranch.control.client import ControlClient, ControlError
-from anabranch.zookeeper import free_port
 
 
 @pytest.fixture(scope="module")
 def control() -> Iterator[ControlClient]:
     words = ["up", "--port", "0", "--control", "127.0.0.1:0", "--control-token", "secret"]
-    command = [sys.executable, "-m", "anabranch.main", *words]
+    command = [sys.executable, "-m", "anabranch.cli.main", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

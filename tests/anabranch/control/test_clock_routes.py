@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.control.actions import Impossible
+from anabranch.control.actions import ActionRefused
 from tests.anabranch.control.conftest import controlled
 from tests.anabranch.control.test_routes import ask
 
@@ -12,5 +12,5 @@ from tests.anabranch.control.test_routes import ask
 async def test_a_loop_with_one_time_for_all_has_no_clock() -> None:
     async with controlled(brokers=1) as on:
         for name in ("get_clock", "change_clock"):
-            with pytest.raises(Impossible, match="one time for all"):
+            with pytest.raises(ActionRefused, match="one time for all"):
                 await ask(on, name, body={"advance": "1s"})

@@ -8,16 +8,16 @@ import sys
 import click
 import pytest
 
-from anabranch.control.endpoint import Address, control_door
+from anabranch.control.endpoint import Address, make_control_endpoint
 
 LOADED = """
 import asyncio, sys
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.control.client import ControlClient
-from anabranch.control.endpoint import control_door
+from anabranch.control.endpoint import make_control_endpoint
 
 async def main():
-    door = control_door("127.0.0.1:0", None)
+    door = make_control_endpoint("127.0.0.1:0", None)
     async with Cluster(1) as cluster, door.open(cluster):
         await asyncio.sleep(0)
         before = "aiohttp" in sys.modules
@@ -53,16 +53,16 @@ def test_what_is_no_address(text: str) -> None:
 
 def test_elsewhere_than_on_loopback_there_has_to_be_a_token() -> None:
     with pytest.raises(click.UsageError, match="write --control-token"):
-        control_door("0.0.0.0:0", None)
+        make_control_endpoint("0.0.0.0:0", None)
     with pytest.raises(click.UsageError, match="goes with --control"):
-        control_door(None, "secret")
-    assert control_door(None, None) is None
+        make_control_endpoint(None, "secret")
+    assert make_control_endpoint(None, None) is None
 
 
 def test_what_it_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(click.UsageError, match=r"pip install 'anabranch\[control\]'"):
-        control_door("127.0.0.1:0", None)
+        make_control_endpoint("127.0.0.1:0", None)
 
 
 def test_who_asks_nothing_pays_for_nothing() -> None:

@@ -11,7 +11,7 @@ from tests.anabranch.control.conftest import controlled, with_topic
 async def test_who_was_cut_off_goes_on_where_it_was() -> None:
     events = Events()
     for number in range(KEPT + 5):
-        events.tell("tick", count=number)
+        events.publish("tick", count=number)
     assert events.newest == KEPT + 5
     assert [one.number for one in events.after(KEPT + 2)] == [KEPT + 3, KEPT + 4, KEPT + 5]
     assert events.after(0)[0].number == 6, "the oldest are forgotten"
@@ -26,14 +26,14 @@ async def test_who_follows_hears_of_what_is_new_and_of_nothing_twice() -> None:
         async for one in events.follow(number):
             heard.append(one.number)
 
-    events.tell("before")
+    events.publish("before")
     listeners = [asyncio.create_task(listen(0)), asyncio.create_task(listen(1))]
     await asyncio.sleep(0)
     assert heard == [1]
     listeners[1].cancel()
     await asyncio.wait([listeners[1]])
-    events.tell("while it listens")
-    events.tell("at once")
+    events.publish("while it listens")
+    events.publish("at once")
     for _ in range(5):
         await asyncio.sleep(0)
     assert heard == [1, 2, 3]

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from anabranch.control.client import ControlClient, ControlError
-from anabranch.faults.armed import NeverHit
+from anabranch.faults.active_rule import RuleNeverHit
 from anabranch.faults.rule import Rule
 from tests.anabranch.control.test_client import control  # noqa: F401
 
@@ -40,7 +40,7 @@ def test_a_rule_for_a_block(ours: ControlClient) -> None:
 
 def test_a_rule_that_hits_nothing_fails_its_block(ours: ControlClient) -> None:
     never = Rule(name="never", api=("DeleteTopics",), hold=True)
-    with pytest.raises(NeverHit, match="rule never has hit nothing, and no request came"), ours.faults(never):
+    with pytest.raises(RuleNeverHit, match="rule never has hit nothing, and no request came"), ours.faults(never):
         pass
     with ours.faults(api="DeleteTopics", hold=True, optional=True):
         pass

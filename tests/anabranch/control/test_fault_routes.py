@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from anabranch.control.actions import Unknown
-from anabranch.control.routes import GaveUp
-from anabranch.faults.rule_json import BadRule
+from anabranch.control.actions import UnknownNode
+from anabranch.control.routes import WaitTimedOut
+from anabranch.faults.rule_json import InvalidRule
 from tests.anabranch.control.conftest import controlled
 from tests.anabranch.control.test_routes import ask
 from tests.anabranch.faults.test_faults import connected, groups
@@ -32,7 +32,7 @@ async def test_rules_come_hit_and_go() -> None:
         assert await groups(connection) == 15 and await groups(connection) == 0
         assert (await ask(on, "wait_fault", rule="no"))["hits"] == 1
         assert (await ask(on, "get_fault", rule="no"))["spent"]
-        with pytest.raises(GaveUp, match="after 0 s rule no has hit 1 of 1 requests"):
+        with pytest.raises(WaitTimedOut, match="after 0 s rule no has hit 1 of 1 requests"):
             await ask(on, "wait_fault", rule="no", query={"hits": "2", "timeout": "0"})
         told = [one for one in await ask(on, "get_events") if one["kind"] == "fault"]
         assert [(one["rule"], one["node"], one["api"], one["client"], one["hits"]) for one in told] == [
@@ -56,12 +56,12 @@ async def test_what_is_held_is_released() -> None:
 
 async def test_what_cannot_be_done_is_refused() -> None:
     async with controlled(brokers=1) as on:
-        with pytest.raises(BadRule, match="no API is called 'Produced'; did you mean Produce"):
+        with pytest.raises(InvalidRule, match="no API is called 'Produced'; did you mean Produce"):
             await ask(on, "add_fault", body={"api": "Produced", "hold": True})
-        with pytest.raises(Unknown, match="there is no rule x; there are none"):
+        with pytest.raises(UnknownNode, match="there is no rule x; there are none"):
             await ask(on, "get_fault", rule="x")
         await ask(on, "add_fault", body={"name": "gate", "hold": True})
-        with pytest.raises(Unknown, match="there is no rule x; there are gate"):
+        with pytest.raises(UnknownNode, match="there is no rule x; there are gate"):
             await ask(on, "remove_fault", rule="x")
         with pytest.raises(ValueError, match="hits is a number, not 'two'"):
             await ask(on, "wait_fault", rule="gate", query={"hits": "two"})

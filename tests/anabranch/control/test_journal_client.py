@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from anabranch.control.client import ControlClient, ControlError
-from tests.anabranch.commands.test_journal import told  # noqa: F401
+from tests.anabranch.cli.test_journal import told  # noqa: F401
 
 
 def test_a_blocking_test_asks_waits_and_follows(told: dict[str, str]) -> None:  # noqa: F811

@@ -8,8 +8,8 @@ import json
 
 import pytest
 
-from anabranch.control.actions import Impossible
-from anabranch.control.routes import GaveUp
+from anabranch.control.actions import ActionRefused
+from anabranch.control.routes import WaitTimedOut
 from anabranch.journal.journal import Journal
 from tests.anabranch.control.conftest import controlled
 from tests.anabranch.control.test_routes import ask
@@ -30,7 +30,7 @@ async def test_exchanges_are_asked_for_awaited_and_forgotten() -> None:
         ]
         json.dumps(rows)
         assert await ask(on, "wait_journal", query={"api": "ListGroups", "count": "1"}) == rows
-        with pytest.raises(GaveUp, match="after 0 s 1 of 2 such exchanges"):
+        with pytest.raises(WaitTimedOut, match="after 0 s 1 of 2 such exchanges"):
             await ask(on, "wait_journal", query={"api": "ListGroups", "count": "2", "timeout": "0"})
         with pytest.raises(ValueError, match="count is a number, not 'x'"):
             await ask(on, "wait_journal", query={"count": "x"})
@@ -41,5 +41,5 @@ async def test_exchanges_are_asked_for_awaited_and_forgotten() -> None:
 
 async def test_without_a_journal_it_is_told_how_to_have_one() -> None:
     async with controlled(brokers=1) as on:
-        with pytest.raises(Impossible, match="no journal is kept; start the cluster with --control-journal 1000"):
+        with pytest.raises(ActionRefused, match="no journal is kept; start the cluster with --control-journal 1000"):
             await ask(on, "get_journal")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anabranch.control.openapi import document
 from anabranch.control.routes import ROUTES
-from anabranch.control.waiting import WORDS
+from anabranch.control.wait_conditions import WORDS
 
 
 def test_the_document_has_every_route() -> None:

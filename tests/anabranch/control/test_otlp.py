@@ -25,7 +25,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from anabranch.control.otlp import READ_BYTES_MAX, points, why_unread
+from anabranch.control.otlp import READ_BYTES_MAX, parse_error, points
 
 
 def said(key: str, value: AnyValue) -> KeyValue:
@@ -126,7 +126,7 @@ def test_what_is_too_much_or_nonsense(monkeypatch: pytest.MonkeyPatch) -> None:
     assert points(b"") == []
     with pytest.raises(ValueError, match="these are no metrics of OTLP"):
         points(b"OTLP")
-    assert why_unread(bytes(READ_BYTES_MAX)) == ""
-    assert "save them to a file" in why_unread(bytes(READ_BYTES_MAX + 1))
+    assert parse_error(bytes(READ_BYTES_MAX)) == ""
+    assert "save them to a file" in parse_error(bytes(READ_BYTES_MAX + 1))
     monkeypatch.setitem(sys.modules, "opentelemetry.proto.metrics.v1", None)
-    assert why_unread(b"") == "to see them: pip install 'anabranch[telemetry]'"
+    assert parse_error(b"") == "to see them: pip install 'anabranch[telemetry]'"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.control.pages import Admission, page_file, policy
+from anabranch.control.pages import AccessControl, page_file, policy
 from tests.anabranch.control.test_server import served, status
 
 PAGE = Path(str(resources.files("anabranch.dashboard"))) / "page"
@@ -64,12 +64,12 @@ def test_each_module_that_is_imported_is_there() -> None:
 )
 def test_who_comes_from_elsewhere(local: bool, host: str, origin: str | None, expected: int | None) -> None:
     headers = {"Host": host} | ({} if origin is None else {"Origin": origin})
-    refused = Admission("", local=local, port=9190).refusal(headers, {})
+    refused = AccessControl("", local=local, port=9190).refusal(headers, {})
     assert (refused and refused[0]) == expected
 
 
 def test_a_cookie_stands_for_the_token_and_is_not_it() -> None:
-    admission = Admission("secret", local=True, port=9190)
+    admission = AccessControl("secret", local=True, port=9190)
     here = {"Host": "localhost:9190"}
     assert admission.log_in("other") is admission.log_in(None) is None
     session = admission.log_in("secret")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.control.actions import Unknown
-from anabranch.control.route import Asked, timeout_s
+from anabranch.control.actions import UnknownNode
+from anabranch.control.route import ControlRequest, timeout_s
 
 
 def test_a_node_of_the_path_is_a_number() -> None:
-    assert Asked({"node": "3"}, {}, {}).node == 3
-    with pytest.raises(Unknown, match="there is no node 'x'"):
-        _ = Asked({"node": "x"}, {}, {}).node
+    assert ControlRequest({"node": "3"}, {}, {}).node == 3
+    with pytest.raises(UnknownNode, match="there is no node 'x'"):
+        _ = ControlRequest({"node": "x"}, {}, {}).node
 
 
 def test_how_long_a_wait_may_take() -> None:

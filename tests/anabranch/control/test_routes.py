@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from anabranch import KafkaError
-from anabranch.control.actions import Unknown
-from anabranch.control.routes import ROUTES, Asked, Controlled, GaveUp
+from anabranch.control.actions import UnknownNode
+from anabranch.control.routes import ROUTES, ControlledCluster, ControlRequest, WaitTimedOut
 from tests.anabranch.control.conftest import controlled
 from tests.secured.certificates import plain_users
 
 
-async def ask(on: Controlled, name: str, *, query: dict[str, str] | None = None, **words: Any) -> Any:
+async def ask(on: ControlledCluster, name: str, *, query: dict[str, str] | None = None, **words: Any) -> Any:
     route = next(one for one in ROUTES if one.handler.__name__ == name)
     body = words.pop("body", {})
-    return await route.handler(on, Asked({key: str(one) for key, one in words.items()}, query or {}, body))
+    return await route.handler(on, ControlRequest({key: str(one) for key, one in words.items()}, query or {}, body))
 
 
 async def test_topics_come_and_go() -> None:
@@ -32,9 +32,9 @@ async def test_topics_come_and_go() -> None:
             with pytest.raises(ValueError, match=r"a new topic is|is a number"):
                 await ask(on, "create_topic", body=body)
         await ask(on, "delete_topic", topic="a")
-        with pytest.raises(GaveUp, match="after 0 s there is no topic b"):
+        with pytest.raises(WaitTimedOut, match="after 0 s there is no topic b"):
             await ask(on, "get_wait", query={"topic": "b", "timeout": "0"})
-        with pytest.raises(Unknown, match="there is no topic b"):
+        with pytest.raises(UnknownNode, match="there is no topic b"):
             await ask(on, "get_topic", topic="b")
 
 
@@ -62,7 +62,7 @@ async def test_nodes_and_sessions() -> None:
             assert (await ask(on, name, node=2))["running"] is running
         for name in ("suspend_session", "resume_session", "expire_session"):
             assert (await ask(on, name, node=3))["node"] == 3
-        with pytest.raises(Unknown, match="there is no node 'x'"):
+        with pytest.raises(UnknownNode, match="there is no node 'x'"):
             await ask(on, "kill_node", node="x")
         assert (await ask(on, "get_wait", query={"node": "3", "controller": "any"}))["newest"] == on.events.newest
         kinds = [one["kind"] for one in await ask(on, "get_events", query={"after": "0"})]

@@ -14,13 +14,13 @@ import aiohttp
 import pytest
 
 from anabranch.control import server as module
-from anabranch.control.controlled import Controlled
+from anabranch.control.controlled_cluster import ControlledCluster
 from anabranch.control.server import ControlServer
 from tests.anabranch.control.conftest import controlled
 
 
 @asynccontextmanager
-async def served(token: str = "", brokers: int = 1) -> AsyncIterator[tuple[Controlled, aiohttp.ClientSession]]:
+async def served(token: str = "", brokers: int = 1) -> AsyncIterator[tuple[ControlledCluster, aiohttp.ClientSession]]:
     async with controlled(brokers) as on:
         listener = socket.create_server(("127.0.0.1", 0))
         listener.setblocking(False)
@@ -72,11 +72,11 @@ async def test_without_the_token_nothing_is_done() -> None:
 async def test_events_are_streamed_from_where_one_was() -> None:
     async with served() as (on, session):
         for number in range(3):
-            on.events.tell("tick", count=number)
+            on.events.publish("tick", count=number)
         headers = {"Accept": "text/event-stream", "Last-Event-ID": "2"}
         async with session.get("/v1/events", headers=headers) as answer:
             assert answer.content_type == "text/event-stream"
-            on.events.tell("tock")
+            on.events.publish("tock")
             seen = [await answer.content.readuntil(b"\n\n") for _ in range(2)]
         assert [one.split(b"\n")[:2] for one in seen] == [[b"id: 3", b"event: tick"], [b"id: 4", b"event: tock"]]
         assert json.loads(seen[0].split(b"\n")[2].removeprefix(b"data: "))["count"] == 2

@@ -21,7 +21,7 @@ async def test_everything_at_one_moment() -> None:
             async with Consumer("t", bootstrap_servers=servers, **settings) as consumer:  # type: ignore[arg-type]
                 await consumer.getone()
                 await consumer.commit()
-                row = state.everything(on.cluster)
+                row = state.cluster_state(on.cluster)
         json.dumps(row)
         assert [one["node"] for one in row["nodes"]] == [1, 2, 3]
         assert sum(one["controller"] for one in row["nodes"]) == 1

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.control.client import ControlClient, ControlError
-from anabranch.control.endpoint import Address, ControlDoor
+from anabranch.control.endpoint import Address, ControlEndpoint
 
 
 async def test_a_cluster_on_disk_is_not_reset(tmp_path: Path) -> None:
     import asyncio
 
-    door = ControlDoor(Address("127.0.0.1", 0), "")
+    door = ControlEndpoint(Address("127.0.0.1", 0), "")
     control = ControlClient(door.url)
     async with Cluster(1, data_dir=tmp_path) as cluster, door.open(cluster):
         for attempt in (control.reset, lambda: control.snapshots.take("x")):

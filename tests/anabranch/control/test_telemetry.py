@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.control.controlled import Controlled
+from anabranch.control.controlled_cluster import ControlledCluster
 from anabranch.control.events import Events
 from anabranch.control.telemetry import ClientTelemetry
 from anabranch.protocol.records.compression import Compression, compress
@@ -21,12 +21,12 @@ def taking(brokers: int = 1) -> Any:
     return controlled(brokers, kafka="4.1", properties=TELEMETRY)
 
 
-def telemetry_of(on: Controlled) -> ClientTelemetry:
+def telemetry_of(on: ControlledCluster) -> ClientTelemetry:
     assert on.telemetry is not None
     return on.telemetry
 
 
-def kinds(on: Controlled) -> list[str]:
+def kinds(on: ControlledCluster) -> list[str]:
     return [one.kind for one in on.events.after(0) if one.kind.startswith("telemetry")]
 
 

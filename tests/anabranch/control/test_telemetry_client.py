@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.control.client import ControlClient, ControlError
-from tests.anabranch.commands.test_telemetry import TAKING, push, up
+from tests.anabranch.cli.test_telemetry import TAKING, push, up
 
 
 def test_a_blocking_test_asks_waits_and_reads(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from anabranch.control.actions import Impossible, Unknown
-from anabranch.control.routes import GaveUp
+from anabranch.control.actions import ActionRefused, UnknownNode
+from anabranch.control.routes import WaitTimedOut
 from tests.anabranch.control.conftest import controlled
 from tests.anabranch.control.test_routes import ask
 from tests.broker.telemetry.pushing import TELEMETRY, client_of, get, push_of
@@ -18,19 +18,19 @@ from tests.broker.telemetry.pushing import TELEMETRY, client_of, get, push_of
 async def test_clients_are_listed_shown_awaited_and_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
     async with asyncio.timeout(60), controlled(1, kafka="4.1", properties=TELEMETRY) as on, client_of(on.cluster) as a:
         for name in ("get_pushed_metrics", "get_otlp"):
-            with pytest.raises(Unknown, match="no client 'shop' has asked what to push"):
+            with pytest.raises(UnknownNode, match="no client 'shop' has asked what to push"):
                 await ask(on, name, client="shop")
         told = await get(a)
-        with pytest.raises(Unknown, match="shop has not pushed yet"):
+        with pytest.raises(UnknownNode, match="shop has not pushed yet"):
             await ask(on, "get_otlp", client="shop")
         assert [row["pushes"] for row in await ask(on, "get_telemetry")] == [0]
         await a.call(push_of(told, b"OTLP"))
         rows = await ask(on, "wait_telemetry", client="shop", query={"pushes": "1"})
         assert rows == await ask(on, "get_telemetry") and rows[0]["pushes"] == 1
         json.dumps(rows)
-        with pytest.raises(GaveUp, match="shop has pushed 1 of 2 times"):
+        with pytest.raises(WaitTimedOut, match="shop has pushed 1 of 2 times"):
             await ask(on, "wait_telemetry", client="shop", query={"pushes": "2", "timeout": "0"})
-        with pytest.raises(GaveUp, match="shop has not pushed for the last time"):
+        with pytest.raises(WaitTimedOut, match="shop has not pushed for the last time"):
             await ask(on, "wait_telemetry", client="shop", query={"terminated": "true", "timeout": "0"})
         with pytest.raises(ValueError, match="pushes is a number, not 'x'"):
             await ask(on, "wait_telemetry", client="shop", query={"pushes": "x"})
@@ -45,5 +45,5 @@ async def test_clients_are_listed_shown_awaited_and_handed_out(monkeypatch: pyte
 
 async def test_where_none_are_taken_it_is_told_how_to_have_them() -> None:
     async with controlled(1) as on:
-        with pytest.raises(Impossible, match="no broker takes metrics of clients"):
+        with pytest.raises(ActionRefused, match="no broker takes metrics of clients"):
             await ask(on, "get_telemetry")

@@ -6,7 +6,7 @@ import pytest
 
 from anabranch import Admin
 from anabranch.control import topic_routes
-from anabranch.record_lines import to_value
+from anabranch.inspect.record_text import to_value
 from tests.anabranch.control.test_server import served, status
 from tests.broker.coordinators.stock_members import TOPIC, StockMember
 

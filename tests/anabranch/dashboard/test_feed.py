@@ -15,7 +15,7 @@ from anabranch import Admin, Cluster, Consumer, NewTopic, Producer
 from anabranch.control import state
 from anabranch.dashboard import feed as module
 from anabranch.dashboard.feed import Feed
-from anabranch.dashboard.sheet import Delta
+from anabranch.dashboard.state_delta import StateDelta
 from anabranch.dashboard.traffic import TimedDispatcher
 from anabranch.faults.rule import Rule
 from anabranch.protocol.apis.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Topology
@@ -42,7 +42,7 @@ class Page:
                     self.snapshots += 1
                     self.rows = told["rows"]
                 elif kind == "delta":
-                    Delta.from_body(told).apply(self.rows)
+                    StateDelta.from_body(told).apply(self.rows)
                     self.events += told["events"]
                 else:
                     self.traffic.append(told)
@@ -180,7 +180,7 @@ async def test_a_closed_page_costs_nothing_but_a_look_after_events(monkeypatch: 
     async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
         feed, looks = Feed(cluster), list[None]()
         look = feed.look
-        monkeypatch.setattr(feed, "look", lambda: (looks.append(None), look())[1])
+        monkeypatch.setattr(feed, "collect_nodes", lambda: (looks.append(None), look())[1])
         feed.on_event(Event(1))
         assert not looks
         async with contextlib.aclosing(feed.follow()) as messages:

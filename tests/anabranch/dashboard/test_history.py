@@ -6,12 +6,12 @@ import random
 from typing import Any
 
 from anabranch.dashboard.history import GRAIN_S, History
-from anabranch.dashboard.sheet import Sheet
+from anabranch.dashboard.state_delta import StateSheet
 
 
 def filled(history: History, seconds: int, width: int = 3) -> list[tuple[float, dict[str, Any]]]:
     """Ten random changes a second; returns what the state was when."""
-    rng, sheet, told = random.Random(4), Sheet(), []
+    rng, sheet, told = random.Random(4), StateSheet(), []
     for tick in range(seconds * 10):
         at_s = 100 + tick / 10
         sheet.put(f"topic/{rng.randrange(width)}", rng.random())

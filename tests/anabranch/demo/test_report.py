@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from anabranch.demo import report
-from tests.anabranch.demo.test_story import judged, told
+from tests.anabranch.demo.test_progress import judged, told
 
 
 def test_the_report_names_both_measures_of_a_hand_off(tmp_path: Path) -> None:

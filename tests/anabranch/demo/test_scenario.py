@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anabranch.demo.scenario import failures
-from tests.anabranch.demo.test_story import judged
+from tests.anabranch.demo.test_progress import judged
 
 
 def test_the_job_passes_only_if_nothing_was_violated_and_the_control_was_caught() -> None:

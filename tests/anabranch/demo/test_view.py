@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from anabranch.demo.story import Story
+from anabranch.demo.progress import Story
 from anabranch.demo.view import View, audited
 from anabranch.report.timeline import Moment
 

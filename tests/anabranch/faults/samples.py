@@ -6,15 +6,15 @@ import itertools
 from collections.abc import Iterator
 from typing import Any, cast
 
-from anabranch.broker.dispatch import HANDLERS, Dispatcher, audiences
-from anabranch.broker.peer import Peer
-from anabranch.faults.armed import ArmedRule
-from anabranch.faults.dispatcher import FaultyDispatcher
-from anabranch.faults.matching import Surroundings, version_span
+from anabranch.broker.authorization.peer import Peer
+from anabranch.broker.dispatch.dispatcher import HANDLERS, Dispatcher, peer_versions
+from anabranch.faults.active_rule import ActiveRule
+from anabranch.faults.dispatcher import FaultInjectingDispatcher
+from anabranch.faults.matching import NodeContext, version_span
 from anabranch.faults.rewriting import empty_answer
 from anabranch.faults.rule import Rule
 from anabranch.protocol import codec
-from anabranch.protocol.codec import Request
+from anabranch.protocol.codec import DecodedRequest
 from anabranch.protocol.registry import BY_NAME, Api
 from anabranch.protocol.wire import Kind, WireField, fields_of
 
@@ -55,11 +55,11 @@ def _one(field: WireField, version: int, numbers: Iterator[int]) -> Any:
             return number % 100
 
 
-def request_of(api: Api, version: int) -> Request:
+def request_of(api: Api, version: int) -> DecodedRequest:
     """A request of an API, as it is read from the wire."""
     body = sample(api.request, version, itertools.count(1))
     read, _ = codec.decode(api.request, version, codec.encode(body, version))
-    return Request(api, version, 1, "app", read)
+    return DecodedRequest(api, version, 1, "app", read)
 
 
 def served() -> list[tuple[Api, int]]:
@@ -76,11 +76,11 @@ class Inner:
     requests = cast(Any, {})
 
     def __init__(self) -> None:
-        self.audiences = audiences("3.9", True)
-        self.asked: list[Request] = []
+        self.audiences = peer_versions("3.9", True)
+        self.asked: list[DecodedRequest] = []
         self.response: Any = None
 
-    async def answer(self, request: Request, peer: Peer) -> Any:
+    async def answer(self, request: DecodedRequest, peer: Peer) -> Any:
         self.asked.append(request)
         return self.response if self.response is not None else empty_answer(request.api)
 
@@ -99,21 +99,21 @@ class FakeServices:
             return {b"o" * 16: "orders", b"p" * 16: "payments"}.get(topic_id)
 
 
-SURROUNDINGS = Surroundings(1, FakeServices.metadata.topic_name, lambda session: [])
+SURROUNDINGS = NodeContext(1, FakeServices.metadata.topic_name, lambda session: [])
 
 
-def armed(rule: Rule | None = None, **said: Any) -> ArmedRule:
+def armed(rule: Rule | None = None, **said: Any) -> ActiveRule:
     """A rule at work, of which nobody hears."""
-    return ArmedRule(rule or Rule(**{"name": "test", **said}), lambda *_: None)
+    return ActiveRule(rule or Rule(**{"name": "test", **said}), lambda *_: None)
 
 
-def faulty(inner: Inner, *rules: ArmedRule) -> FaultyDispatcher:
+def faulty(inner: Inner, *rules: ActiveRule) -> FaultInjectingDispatcher:
     """The dispatcher with rules around it."""
-    made = FaultyDispatcher(cast(Dispatcher, inner), SURROUNDINGS)
-    made.obey(rules, [])
+    made = FaultInjectingDispatcher(cast(Dispatcher, inner), SURROUNDINGS)
+    made.set_rules(rules, [])
     return made
 
 
-def by_name(name: str, version: int) -> Request:
+def by_name(name: str, version: int) -> DecodedRequest:
     """See request_of."""
     return request_of(BY_NAME[name], version)

@@ -9,7 +9,7 @@ import pytest
 
 from anabranch import Admin, NewTopic, Producer
 from anabranch.clients.connection import Connection
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from anabranch.protocol.errors import ErrorCode
 from tests.broker.serving import until

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from anabranch.broker.api import CloseConnection
-from anabranch.broker.dispatch import Dispatcher
-from anabranch.broker.peer import Peer
-from anabranch.faults.armed import ArmedRule
-from anabranch.faults.spoiling import Silent, Spoilt
+from anabranch.broker.authorization.peer import Peer
+from anabranch.broker.dispatch.dispatcher import Dispatcher
+from anabranch.broker.dispatch.request_context import CloseConnection
+from anabranch.faults.active_rule import ActiveRule
+from anabranch.faults.corruption import DamagedResponse, SilentResponse
 from anabranch.protocol.apis.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -30,7 +30,7 @@ from anabranch.protocol.apis.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from anabranch.protocol.codec import Request
+from anabranch.protocol.codec import DecodedRequest
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.registry import BY_NAME
 from tests.anabranch.faults.samples import PEER, Inner, armed, by_name, faulty
@@ -41,7 +41,7 @@ NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 class Producing(Inner):
     """Stores what it is sent, at offset 7."""
 
-    async def answer(self, request: Request, peer: Peer) -> Any:
+    async def answer(self, request: DecodedRequest, peer: Peer) -> Any:
         self.asked.append(request)
         return ProduceResponse(
             responses=[
@@ -65,12 +65,12 @@ def places_of(body: ProduceRequest) -> list[tuple[str, int]]:
     return [(topic.name, one.index) for topic in body.topic_data for one in topic.partition_data]
 
 
-def produce(*places: tuple[str, int]) -> Request:
+def produce(*places: tuple[str, int]) -> DecodedRequest:
     data = [
         TopicProduceData(name=name, partition_data=[PartitionProduceData(index=index, records=b"")])
         for name, index in places
     ]
-    return Request(BY_NAME["Produce"], 9, 1, "app", ProduceRequest(acks=1, timeout_ms=1, topic_data=data))
+    return DecodedRequest(BY_NAME["Produce"], 9, 1, "app", ProduceRequest(acks=1, timeout_ms=1, topic_data=data))
 
 
 def codes(response: ProduceResponse) -> dict[tuple[str, int], int]:
@@ -112,7 +112,7 @@ async def test_an_answer_that_is_damaged_inside_is_changed_outside_and_damaged_t
     inner.response = metadata("a")
     first = armed(name="first", api=("Metadata",), throttle_ms=70, truncate=1)
     second = armed(name="second", api=("Metadata",), wrong_correlation_id=True)
-    with pytest.raises(Spoilt) as spoilt:
+    with pytest.raises(DamagedResponse) as spoilt:
         await faulty(inner, first, second).answer(by_name("Metadata", 9), PEER)
     assert spoilt.value.response.throttle_time_ms == 70
     assert [one.name for one in spoilt.value.rules] == ["second", "first"]
@@ -140,12 +140,12 @@ async def test_the_top_of_an_answer_is_refused_without_the_work() -> None:
     assert (await answer(request, PEER)).error_code == 0 and inner.asked
 
 
-def fetch(*places: tuple[str, int]) -> Request:
+def fetch(*places: tuple[str, int]) -> DecodedRequest:
     topics = [
         FetchTopic(topic=name, partitions=[FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1)])
         for name, index in places
     ]
-    return Request(BY_NAME["Fetch"], 11, 1, "app", FetchRequest(max_wait_ms=500, min_bytes=1, topics=topics))
+    return DecodedRequest(BY_NAME["Fetch"], 11, 1, "app", FetchRequest(max_wait_ms=500, min_bytes=1, topics=topics))
 
 
 def fetched(*places: tuple[str, int]) -> FetchResponse:
@@ -184,7 +184,7 @@ def metadata(*names: str) -> MetadataResponse:
 async def test_a_request_for_everything_is_hit_if_its_answer_has_what_is_meant() -> None:
     inner, rule = Inner(), armed(api=("Metadata",), topic=("a",), error="UNKNOWN_TOPIC_OR_PARTITION", times=1)
     answer = faulty(inner, rule).answer
-    request = Request(BY_NAME["Metadata"], 9, 1, "app", MetadataRequest(topics=None))
+    request = DecodedRequest(BY_NAME["Metadata"], 9, 1, "app", MetadataRequest(topics=None))
     inner.response = metadata("b")
     assert (await answer(request, PEER)) is inner.response and rule.hits == 0
     inner.response = metadata("a", "b")
@@ -196,7 +196,7 @@ async def test_a_request_for_everything_is_hit_if_its_answer_has_what_is_meant()
 async def test_a_delay_of_what_turns_out_to_be_meant_comes_after_the_work() -> None:
     inner, rule = Inner(), armed(api=("Metadata",), topic=("a",), hold=True)
     inner.response = metadata("a")
-    request = Request(BY_NAME["Metadata"], 9, 1, "app", MetadataRequest(topics=None))
+    request = DecodedRequest(BY_NAME["Metadata"], 9, 1, "app", MetadataRequest(topics=None))
     asking = asyncio.create_task(faulty(inner, rule).answer(request, PEER))
     await rule.wait_hit()
     assert inner.asked and not asking.done()
@@ -214,8 +214,8 @@ async def test_a_hold_is_before_the_work_or_after_it(after_work: bool) -> None:
     assert (await asking).error_code == 0 and len(inner.asked) == 1
 
 
-async def raised(rule: ArmedRule, inner: Inner) -> Exception:
-    with pytest.raises((CloseConnection, Silent, Spoilt)) as caught:
+async def raised(rule: ActiveRule, inner: Inner) -> Exception:
+    with pytest.raises((CloseConnection, SilentResponse, DamagedResponse)) as caught:
         await faulty(inner, rule).answer(by_name("Heartbeat", 4), PEER)
     return caught.value
 
@@ -225,14 +225,14 @@ async def raised(rule: ArmedRule, inner: Inner) -> Exception:
     [
         ({"disconnect": "before"}, CloseConnection, 0),
         ({"disconnect": "after"}, CloseConnection, 1),
-        ({"disconnect": "middle"}, Spoilt, 1),
-        ({"silence": True}, Silent, 0),
-        ({"silence": True, "after_work": True}, Silent, 1),
-        ({"half_open": True}, Silent, 0),
-        ({"truncate": 2}, Spoilt, 1),
-        ({"corrupt": "frame"}, Spoilt, 1),
-        ({"wrong_correlation_id": True}, Spoilt, 1),
-        ({"drip": 5}, Spoilt, 1),
+        ({"disconnect": "middle"}, DamagedResponse, 1),
+        ({"silence": True}, SilentResponse, 0),
+        ({"silence": True, "after_work": True}, SilentResponse, 1),
+        ({"half_open": True}, SilentResponse, 0),
+        ({"truncate": 2}, DamagedResponse, 1),
+        ({"corrupt": "frame"}, DamagedResponse, 1),
+        ({"wrong_correlation_id": True}, DamagedResponse, 1),
+        ({"drip": 5}, DamagedResponse, 1),
     ],
 )
 async def test_what_is_done_before_bytes_are_damaged(said: dict[str, Any], what: type[Exception], done: int) -> None:
@@ -252,7 +252,7 @@ async def test_the_first_requests_of_each_connection_are_counted() -> None:
     inner, rule = Inner(), armed(api=("Heartbeat",), first=2, error="UNKNOWN_MEMBER_ID")
     old = Peer("127.0.0.1", 1)
     dispatcher = faulty(inner)
-    dispatcher.obey([rule], [old])
+    dispatcher.set_rules([rule], [old])
 
     async def code(peer: Peer) -> int:
         answered: HeartbeatResponse = await dispatcher.answer(by_name("Heartbeat", 4), peer)
@@ -266,7 +266,7 @@ async def test_the_first_requests_of_each_connection_are_counted() -> None:
 
 async def test_what_the_connection_itself_answers_passes() -> None:
     inner = Inner()
-    request = Request(BY_NAME["ApiVersions"], 0, 1, "app", None)
+    request = DecodedRequest(BY_NAME["ApiVersions"], 0, 1, "app", None)
     await faulty(inner, armed(hold=True)).answer(request, PEER)
     assert inner.asked == [request]
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from anabranch import Admin, NewTopic, Producer
-from anabranch.broker.dispatch import Dispatcher
+from anabranch.broker.dispatch.dispatcher import Dispatcher
 from anabranch.clients.connection import Connection
-from anabranch.cluster import Cluster
-from anabranch.faults.armed import NeverHit
+from anabranch.cluster.in_process import Cluster
+from anabranch.faults.active_rule import RuleNeverHit
 from anabranch.faults.rule import Rule
-from anabranch.faults.rule_json import BadRule
+from anabranch.faults.rule_json import InvalidRule
 from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
 from anabranch.protocol.apis.list_groups import ListGroupsRequest, ListGroupsResponse
 from anabranch.protocol.apis.metadata import MetadataRequest
@@ -82,7 +82,7 @@ async def test_a_rule_is_about_nodes_that_start_later_too() -> None:
 async def test_a_block_whose_rule_hits_nothing_fails_unless_it_may() -> None:
     async with cluster() as made:
         with (
-            pytest.raises(NeverHit, match="rule rule-1 was about none of the requests"),
+            pytest.raises(RuleNeverHit, match="rule rule-1 was about none of the requests"),
             made.faults(api="Fetch", hold=True),
         ):
             pass
@@ -97,14 +97,14 @@ async def test_a_block_whose_rule_hits_nothing_fails_unless_it_may() -> None:
 
 async def test_a_rule_that_can_hit_nothing_is_refused() -> None:
     async with cluster() as made:
-        with pytest.raises(BadRule, match="there is no broker 2; there are 1"):
+        with pytest.raises(InvalidRule, match="there is no broker 2; there are 1"):
             made.faults.add(api="Fetch", hold=True, brokers=2)
-        with pytest.raises(BadRule, match="no listener is called 'SSL'; there are PLAINTEXT"):
+        with pytest.raises(InvalidRule, match="no listener is called 'SSL'; there are PLAINTEXT"):
             made.faults.add(api="Fetch", hold=True, listener="SSL")
-        with pytest.raises(BadRule, match="Produce has no version 12-; served are 0-11"):
+        with pytest.raises(InvalidRule, match="Produce has no version 12-; served are 0-11"):
             made.faults.add(api="Produce", versions="12-", hold=True)  # a Kafka 3.9, as far as anybody sees
         made.faults.add(Rule(name="mine", hold=True))
-        with pytest.raises(BadRule, match="there is a rule mine already"):
+        with pytest.raises(InvalidRule, match="there is a rule mine already"):
             made.faults.add(Rule(name="mine", hold=True))
         made.faults.add(Rule(name="rule-1", hold=True))
         assert made.faults.add(Rule(silence=True)).rule.name == "rule-4"

@@ -7,27 +7,27 @@ import struct
 
 import pytest
 
-from anabranch.broker.peer import Peer
-from anabranch.faults.matching import Index, Matcher, Surroundings, View, version_span
+from anabranch.broker.authorization.peer import Peer
+from anabranch.faults.matching import Index, Matcher, NodeContext, RequestView, version_span
 from anabranch.faults.rule import Rule
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from anabranch.protocol.codec import Request
+from anabranch.protocol.codec import DecodedRequest
 from anabranch.protocol.registry import BY_NAME
 from tests.anabranch.faults.samples import PEER, SURROUNDINGS, by_name
 
 ID = b"o" * 16
 
 
-def view(request: Request, peer: Peer = PEER, number: int = 0) -> View:
-    return View(request, peer, number, SURROUNDINGS)
+def view(request: DecodedRequest, peer: Peer = PEER, number: int = 0) -> RequestView:
+    return RequestView(request, peer, number, SURROUNDINGS)
 
 
-def fetch(**said: object) -> Request:
+def fetch(**said: object) -> DecodedRequest:
     values: dict[str, object] = {"max_wait_ms": 0, "min_bytes": 0, "topics": [], **said}
-    return Request(BY_NAME["Fetch"], 15, 1, "app", FetchRequest(**values))  # type: ignore[arg-type]
+    return DecodedRequest(BY_NAME["Fetch"], 15, 1, "app", FetchRequest(**values))  # type: ignore[arg-type]
 
 
-def fits(rule: Rule, what: View) -> bool:
+def fits(rule: Rule, what: RequestView) -> bool:
     request, matcher = what.request, Matcher(rule)
     return matcher.is_about(request.api.key, request.version, request.client_id, what.peer) and matcher.fits(what)
 
@@ -74,7 +74,7 @@ def test_the_first_requests_of_a_connection() -> None:
         (dataclasses.replace(by_name("ApiVersions", 3), client_id="broker-x"), False),
     ],
 )
-def test_what_brokers_ask_each_other_has_to_be_named(request_: Request, between: bool) -> None:
+def test_what_brokers_ask_each_other_has_to_be_named(request_: DecodedRequest, between: bool) -> None:
     assert fits(Rule(), view(request_)) is not between
     assert fits(Rule(between_brokers=True), view(request_)) is between
 
@@ -95,12 +95,12 @@ def test_a_fetch_is_about_all_that_its_session_has() -> None:
     def session(number: int) -> list[tuple[bytes | str, int]]:
         return {7: [(ID, 0), (ID, 1), ("payments", 0)]}.get(number, [])
 
-    at = Surroundings(1, SURROUNDINGS.topic_name, session)
+    at = NodeContext(1, SURROUNDINGS.topic_name, session)
     asked = [FetchTopic(topic_id=ID, partitions=[FetchPartition(partition=1, fetch_offset=0, partition_max_bytes=1)])]
-    rows = View(fetch(session_id=7, session_epoch=3, topics=asked), PEER, 0, at).rows
+    rows = RequestView(fetch(session_id=7, session_epoch=3, topics=asked), PEER, 0, at).rows
     assert [(row["topic"], row["partition"]) for row in rows] == [("orders", 1), ("orders", 0), ("payments", 0)]
-    assert View(fetch(session_id=8, session_epoch=3), PEER, 0, at).rows == []
-    assert len(View(fetch(session_id=7, session_epoch=0, topics=asked), PEER, 0, at).rows) == 1
+    assert RequestView(fetch(session_id=8, session_epoch=3), PEER, 0, at).rows == []
+    assert len(RequestView(fetch(session_id=7, session_epoch=0, topics=asked), PEER, 0, at).rows) == 1
 
 
 def test_a_row_that_is_silent_may_be_meant_but_not_surely() -> None:
@@ -125,8 +125,8 @@ def test_what_a_request_names_is_read_at_once_or_left_to_its_rows() -> None:
     asked = [FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1) for index in (0, 1)]
     full = view(fetch(topics=[FetchTopic(topic_id=ID, partitions=asked)]))
     assert full.values("topic") == {"orders"} and full.values("partition") == {0, 1}
-    at = Surroundings(1, SURROUNDINGS.topic_name, lambda session: [(ID, 5), ("payments", 6)])
-    session = View(fetch(session_id=7, session_epoch=3), PEER, 0, at)
+    at = NodeContext(1, SURROUNDINGS.topic_name, lambda session: [(ID, 5), ("payments", 6)])
+    session = RequestView(fetch(session_id=7, session_epoch=3), PEER, 0, at)
     assert session.values("topic") == {"orders", "payments"} and session.values("partition") == {5, 6}
     for name in ("FindCoordinator", "DescribeConfigs"):  # another field says what is named
         assert view(by_name(name, 1)).values("group") is None and view(by_name(name, 1)).values("topic") is None

@@ -15,8 +15,8 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from anabranch.faults.checking import check
 from anabranch.faults.rule_file import read_rules
+from anabranch.faults.validation import check
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/faults.md").read_text()
@@ -100,7 +100,7 @@ def test_its_settings_are_settings(tmp_path: Path) -> None:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[tuple[str, str]]:
     """A cluster of the page's, with clients that produce and consume all the time."""
-    words = [sys.executable, "-m", "anabranch.main", "up", "--port", "0", "--control", "127.0.0.1:0"]
+    words = [sys.executable, "-m", "anabranch.cli.main", "up", "--port", "0", "--control", "127.0.0.1:0"]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env) as process:
         stop = threading.Event()
@@ -143,7 +143,11 @@ def test_what_is_typed_is_answered_so(cluster: tuple[str, str]) -> None:
                 continue
             env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "ANABRANCH_CONTROL": control}
             done = subprocess.run(
-                [sys.executable, "-m", "anabranch.main", *words], env=env, capture_output=True, text=True, check=False
+                [sys.executable, "-m", "anabranch.cli.main", *words],
+                env=env,
+                capture_output=True,
+                text=True,
+                check=False,
             )
             seen = [NUMBERS.sub("n", line).rstrip() for line in (done.stdout + done.stderr).splitlines()]
             expected = [NUMBERS.sub("n", line).rstrip() for line in told.splitlines()]

@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.faults.paths import check, parse, shown
 from anabranch.faults.rewriting import EACH
-from anabranch.faults.rule_json import BadRule
+from anabranch.faults.rule_json import InvalidRule
 from anabranch.protocol.apis.metadata import MetadataResponse
 
 
@@ -16,7 +16,7 @@ def test_paths_are_read_as_they_are_written() -> None:
     steps = (("topics", EACH), ("partitions", 0), ("leader_id", None))
     assert parse("topics[*].partitions[0].leader_id") == steps
     assert shown(steps) == "topics[*].partitions[0].leader_id"
-    with pytest.raises(BadRule, match="a path is written as"):
+    with pytest.raises(InvalidRule, match="a path is written as"):
         parse("topics[x]")
 
 

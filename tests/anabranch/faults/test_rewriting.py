@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.broker.api import CloseConnection
+from anabranch.broker.dispatch.request_context import CloseConnection
 from anabranch.faults.matching import BROKERS_ONLY
-from anabranch.faults.places import Names, derivable, levels_of, rows_of
+from anabranch.faults.request_fields import Names, derivable, levels_of, rows_of
 from anabranch.faults.rewriting import (
     EACH,
     empty_answer,
     interleaved,
     level_for,
-    rows_there,
+    rows_in,
     with_errors,
     with_field,
     with_throttle,
@@ -50,7 +50,7 @@ async def test_every_api_is_refused_at_every_level(api: Api, version: int, title
     read, _ = codec.decode(api.response, version, codec.encode(response, version))
     level = next(one for one in levels_of(api, version) if one.title == title)
     if level.path:
-        found = rows_there(NAMES, read, version, level, {})
+        found = rows_in(NAMES, read, version, level, {})
         asked = rows_of(NAMES, request.body, version)
         assert 0 < len(found) <= len(asked)
         for row in found:

@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.faults.rule import Rule
 from anabranch.faults.rule_file import read_rules
-from anabranch.faults.rule_json import BadRule
+from anabranch.faults.rule_json import InvalidRule
 
 TWO = [Rule(api=("Produce",), error="REQUEST_TIMED_OUT"), Rule(name="slow", delay_ms=(10.0, 20.0))]
 JSON = '[{"api": "Produce", "error": "REQUEST_TIMED_OUT"}, {"name": "slow", "delay_ms": [10, 20]}]'
@@ -40,5 +40,5 @@ def test_rules_are_read_in_their_order(name: str, content: str, tmp_path: Path) 
 )
 def test_what_is_wrong_is_said(name: str, content: str, reason: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(content)
-    with pytest.raises(BadRule, match=reason):
+    with pytest.raises(InvalidRule, match=reason):
         read_rules(tmp_path / name)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from anabranch.faults.rule import FIELDS, Rule
-from anabranch.faults.rule_json import BadRule, from_json, schema, to_json
+from anabranch.faults.rule_json import InvalidRule, from_json, schema, to_json
 
 FULL = Rule(
     name="full", api=("Produce",), versions="3-9", brokers=(1, 2), listener="PLAINTEXT", address="127.0.0.1",
@@ -49,7 +49,7 @@ def test_one_of_several_needs_no_list() -> None:
     ],
 )
 def test_what_is_no_rule_is_refused(said: Any, reason: str) -> None:
-    with pytest.raises(BadRule, match=reason.replace("[", r"\[")):
+    with pytest.raises(InvalidRule, match=reason.replace("[", r"\[")):
         from_json(said)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from anabranch.faults.matching import Matcher, View
+from anabranch.faults.matching import Matcher, RequestView
 from anabranch.faults.rule import Rule
-from anabranch.journal.entry import Entry
+from anabranch.journal.entry import JournalEntry
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from anabranch.protocol.apis.produce import (
     PartitionProduceData,
@@ -17,17 +17,19 @@ from anabranch.protocol.apis.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from anabranch.protocol.codec import Request
+from anabranch.protocol.codec import DecodedRequest
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.registry import BY_NAME
 from tests.anabranch.faults.samples import PEER, SURROUNDINGS
 
 
-def entry(api: str, version: int, body: Any) -> Entry:
-    return Entry(1, 10.0, View(Request(BY_NAME[api], version, 4, "app", body), PEER, 0, SURROUNDINGS))
+def entry(api: str, version: int, body: Any) -> JournalEntry:
+    return JournalEntry(
+        1, 10.0, RequestView(DecodedRequest(BY_NAME[api], version, 4, "app", body), PEER, 0, SURROUNDINGS)
+    )
 
 
-def is_about(one: Entry, **said: Any) -> bool:
+def is_about(one: JournalEntry, **said: Any) -> bool:
     return one.is_about(Matcher(Rule(**said)))
 
 

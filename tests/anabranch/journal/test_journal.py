@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from anabranch import Admin, NewTopic, Producer
-from anabranch.broker.dispatch import Dispatcher
-from anabranch.cluster import Cluster
-from anabranch.faults.rule_json import BadRule
+from anabranch.broker.dispatch.dispatcher import Dispatcher
+from anabranch.cluster.in_process import Cluster
+from anabranch.faults.rule_json import InvalidRule
 from anabranch.journal.journal import Journal
 from tests.anabranch.faults.test_faults import connected, groups
 
@@ -79,7 +79,7 @@ async def test_a_test_waits_for_an_exchange() -> None:
         assert len(await waiting) == 2
         with pytest.raises(TimeoutError, match="after 0 s 2 of 3 such exchanges"):
             await journal.wait_for(3, timeout_s=0, api="ListGroups")
-        with pytest.raises(BadRule, match="no API is called"):
+        with pytest.raises(InvalidRule, match="no API is called"):
             await journal.wait_for(api="ListGroup")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.faults.rule_json import BadRule
+from anabranch.faults.rule_json import InvalidRule
 from anabranch.journal.query import WORDS, Query, read
 
 
@@ -32,7 +32,7 @@ def test_words_are_read_from_texts_too() -> None:
     ],
 )
 def test_what_no_exchange_can_be_is_refused(words: dict[str, Any], reason: str) -> None:
-    with pytest.raises(BadRule, match=reason):
+    with pytest.raises(InvalidRule, match=reason):
         Query.of(words, (1,))
 
 

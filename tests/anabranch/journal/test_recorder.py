@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from anabranch.broker.api import CloseConnection
-from anabranch.broker.dispatch import Dispatcher
-from anabranch.broker.peer import Peer
-from anabranch.faults.spoiling import Silent, Spoilt
-from anabranch.journal.recorder import Recorder
-from anabranch.protocol.codec import Request
+from anabranch.broker.authorization.peer import Peer
+from anabranch.broker.dispatch.dispatcher import Dispatcher
+from anabranch.broker.dispatch.request_context import CloseConnection
+from anabranch.faults.corruption import DamagedResponse, SilentResponse
+from anabranch.journal.recorder import RecordingDispatcher
+from anabranch.protocol.codec import DecodedRequest
 from anabranch.protocol.registry import BY_NAME
 from tests.anabranch.faults.samples import PEER, SURROUNDINGS, Inner, armed, by_name
 
@@ -23,7 +23,7 @@ class Book:
     def __init__(self) -> None:
         self.written: list[tuple[str, Any]] = []
 
-    def begin(self, request: Request, peer: Peer, at: Any) -> Any:
+    def begin(self, request: DecodedRequest, peer: Peer, at: Any) -> Any:
         self.written.append(("begin", request.api.name))
         return object()
 
@@ -36,13 +36,13 @@ class Failing(Inner):
 
     error: BaseException
 
-    async def answer(self, request: Request, peer: Peer) -> Any:
+    async def answer(self, request: DecodedRequest, peer: Peer) -> Any:
         raise self.error
 
 
-def recorder(inner: Inner) -> tuple[Recorder, Book]:
+def recorder(inner: Inner) -> tuple[RecordingDispatcher, Book]:
     book = Book()
-    return Recorder(cast(Dispatcher, inner), book, SURROUNDINGS), book
+    return RecordingDispatcher(cast(Dispatcher, inner), book, SURROUNDINGS), book
 
 
 async def test_an_answer_passes() -> None:
@@ -58,8 +58,8 @@ async def test_an_answer_passes() -> None:
     [
         (CloseConnection("x"), "closed", None),
         (asyncio.CancelledError(), "given up", None),
-        (Silent(armed()), "unanswered", None),
-        (Spoilt([armed().rule], "an answer"), "answered", "an answer"),
+        (SilentResponse(armed()), "unanswered", None),
+        (DamagedResponse([armed().rule], "an answer"), "answered", "an answer"),
     ],
 )
 async def test_what_is_raised_is_written_down_and_raised(error: BaseException, outcome: str, response: Any) -> None:
@@ -73,5 +73,5 @@ async def test_what_is_raised_is_written_down_and_raised(error: BaseException, o
 
 async def test_what_the_connection_itself_answers_is_no_exchange() -> None:
     made, book = recorder(Inner())
-    await made.answer(Request(BY_NAME["ApiVersions"], 0, 1, "app", None), PEER)
+    await made.answer(DecodedRequest(BY_NAME["ApiVersions"], 0, 1, "app", None), PEER)
     assert book.written == []

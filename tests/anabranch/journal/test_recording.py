@@ -6,17 +6,17 @@ import json
 
 import pytest
 
-from anabranch.broker.peer import Peer
-from anabranch.faults.matching import View
+from anabranch.broker.authorization.peer import Peer
+from anabranch.faults.matching import RequestView
 from anabranch.faults.rewriting import empty_answer
 from anabranch.journal.capture import capture
-from anabranch.journal.entry import Entry
+from anabranch.journal.entry import JournalEntry
 from anabranch.journal.frames import answered, frames_of
-from anabranch.journal.recording import BadRecording, read_recording
+from anabranch.journal.recording import InvalidRecording, read_recording
 from tests.anabranch.faults.samples import SURROUNDINGS, by_name
 
 
-def entries() -> list[Entry]:
+def entries() -> list[JournalEntry]:
     """Two connections whose exchanges overlap; a Produce without an answer, and one that takes several packets."""
     made = []
     for number, (port, api, took_s) in enumerate(
@@ -26,7 +26,7 @@ def entries() -> list[Entry]:
         request.correlation_id = 70 + number
         if api == "Produce" and port == 2:
             request.body.topic_data[0].partition_data[0].records = b"x" * 150_000
-        entry = Entry(number, 10.0 + number / 10, View(request, Peer("10.1.1.1", port), 0, SURROUNDINGS))
+        entry = JournalEntry(number, 10.0 + number / 10, RequestView(request, Peer("10.1.1.1", port), 0, SURROUNDINGS))
         kept = frames_of(request)
         assert kept is not None
         entry.frames = kept
@@ -70,7 +70,7 @@ def test_a_capture_and_lines_say_the_same() -> None:
     ],
 )
 def test_what_holds_no_exchanges_is_refused(content: bytes, says: str) -> None:
-    with pytest.raises(BadRecording, match=says):
+    with pytest.raises(InvalidRecording, match=says):
         read_recording(content)
 
 
@@ -79,5 +79,5 @@ def test_a_capture_of_something_else_is_refused() -> None:
     ethernet = whole.replace(
         b"\x01\x00\x00\x00\x14\x00\x00\x00\x65\x00", b"\x01\x00\x00\x00\x14\x00\x00\x00\x01\x00", 1
     )
-    with pytest.raises(BadRecording, match="other frames than those of IP"):
+    with pytest.raises(InvalidRecording, match="other frames than those of IP"):
         read_recording(ethernet)

@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from anabranch import Admin, NewTopic
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.journal.capture import capture
 from anabranch.journal.journal import Journal
-from anabranch.journal.recording import Recorded, read_recording
-from anabranch.journal.replay import Replay, Replayed, row
+from anabranch.journal.recording import RecordedExchange, read_recording
+from anabranch.journal.replay import Replay, ReplayedExchange, row
 from tests.anabranch.proxy.stories import PARTITIONS, VALUES, aiokafka, confluent, make_topics
 
 BROKERS = 2
@@ -30,7 +30,7 @@ async def recorded_cluster() -> AsyncIterator[tuple[Cluster, Journal]]:
         yield cluster, journal
 
 
-async def said(topic: str = "t") -> list[Recorded]:
+async def said(topic: str = "t") -> list[RecordedExchange]:
     """What a transactional producer and a consumer in a group say."""
     async with recorded_cluster() as (cluster, journal):
         await make_topics(cluster.bootstrap_servers, topic)
@@ -38,11 +38,11 @@ async def said(topic: str = "t") -> list[Recorded]:
         return read_recording(capture(journal.entries(client_id="*"), 0.0))
 
 
-async def replayed(recorded: list[Recorded], servers: str, pace: float | None = None) -> list[Replayed]:
+async def replayed(recorded: list[RecordedExchange], servers: str, pace: float | None = None) -> list[ReplayedExchange]:
     return [one async for one in Replay(recorded, servers).play(pace)]
 
 
-def told(found: list[Replayed]) -> list[str]:
+def told(found: list[ReplayedExchange]) -> list[str]:
     return [f"{one.api} {one.left_out} {one.differences}" for one in found if one.left_out or one.differences]
 
 
@@ -73,7 +73,9 @@ async def test_what_differs_is_told_field_by_field() -> None:
 async def test_the_pace_is_kept() -> None:
     recorded = (await said())[:6]
     spread = [
-        Recorded(one.number, place * 0.1, place * 0.1 + 0.001, one.node_id, one.connection, one.request, one.answer)
+        RecordedExchange(
+            one.number, place * 0.1, place * 0.1 + 0.001, one.node_id, one.connection, one.request, one.answer
+        )
         for place, one in enumerate(recorded)
     ]
     async with Cluster(BROKERS, seed=5) as other:
@@ -89,7 +91,7 @@ async def test_what_cannot_be_read_and_logins_are_left_out_and_an_answer_that_ne
     login = b"\0\x11\0\1\0\0\0\1\xff\xff\0\5PLAIN"
     listing = b"\0\x10\0\0\0\0\0\1\xff\xff"
     recorded = [
-        Recorded(number, float(number), None, 1, "c", request, b"")
+        RecordedExchange(number, float(number), None, 1, "c", request, b"")
         for number, request in enumerate((unknown, login, listing))
     ]
     async with Cluster(1) as other, asyncio.timeout(30):
@@ -100,7 +102,7 @@ async def test_what_cannot_be_read_and_logins_are_left_out_and_an_answer_that_ne
 
 async def test_a_cluster_that_is_not_there() -> None:
     with pytest.raises(ConnectionError):
-        await replayed([Recorded(1, 0.0, None, 1, "c", b"", b"")], "127.0.0.1:1")
+        await replayed([RecordedExchange(1, 0.0, None, 1, "c", b"", b"")], "127.0.0.1:1")
 
 
 async def test_what_librdkafka_has_said_through_lines_of_json() -> None:

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.proxy.proxy import Proxy
 from anabranch.proxy.settings import ProxySettings
 

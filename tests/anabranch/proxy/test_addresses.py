@@ -14,7 +14,7 @@ from anabranch.protocol.apis.fetch import FetchResponse
 from anabranch.protocol.apis.fetch import NodeEndpoint as FetchEndpoint
 from anabranch.protocol.apis.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 from anabranch.protocol.apis.produce import ProduceResponse
-from anabranch.protocol.codec import Request
+from anabranch.protocol.codec import DecodedRequest
 from anabranch.protocol.connection import encode_response
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.registry import BY_KEY
@@ -33,7 +33,7 @@ OTHER = ("a-longer-name.of-another-host.example", 19092)
 
 def frame_of(message: Any, version: int) -> bytes:
     api = BY_KEY[next(one.key for one in BY_KEY.values() if one.response is type(message))]
-    return b"".join(encode_response(Request(api, version, 7, None, None), message))[4:]
+    return b"".join(encode_response(DecodedRequest(api, version, 7, None, None), message))[4:]
 
 
 def moved(struct: Any, version: int) -> Any:

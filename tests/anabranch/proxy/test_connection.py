@@ -16,7 +16,7 @@ import pytest
 from anabranch import Producer
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from anabranch.protocol.connection import ClientConnection
-from anabranch.proxy import doors
+from anabranch.proxy import listeners
 from anabranch.proxy.proxy import Proxy
 from anabranch.proxy.settings import ProxySettings
 from tests.anabranch.proxy.stories import make_topics, place, proxied
@@ -42,7 +42,7 @@ async def in_front_of(talk: Talk, **more: object) -> AsyncIterator[Proxy]:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     proxy = Proxy(ProxySettings(upstream=(server.sockets[0].getsockname()[:2],), **more))  # type: ignore[arg-type]
-    proxy._looked = nothing_more  # type: ignore[method-assign]
+    proxy._on_metadata = nothing_more  # type: ignore[method-assign]
     try:
         async with asyncio.timeout(60), proxy:
             yield proxy
@@ -286,19 +286,19 @@ async def test_answers_that_are_read_share_a_bound_and_come_through_it_all_the_s
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bound, size, clients = 8 * MIB, 4 * MIB, 12
-    monkeypatch.setattr(doors, "HELD_BYTES_MAX", bound)
+    monkeypatch.setattr(listeners, "HELD_BYTES_MAX", bound)
     whole = struct.pack(">i", 0) + bytes(size - 4)  # no brokers, and much that nobody looks at
 
     async with in_front_of(echoing(lambda frame: answer(int.from_bytes(frame[4:8], "big"), whole))) as proxy:
         memory, highest = proxy.ports.memory, 0
-        hold = memory.hold
+        hold = memory.account
 
         def noted(connection: Any, size_bytes: int) -> None:
             nonlocal highest
             hold(connection, size_bytes)
             highest = max(highest, memory.held_bytes)
 
-        monkeypatch.setattr(memory, "hold", noted)
+        monkeypatch.setattr(memory, "account", noted)
         lines = [await connect(proxy) for _ in range(clients)]
         for _, writer in lines:
             writer.write(request(3, 1, struct.pack(">i", 0)))

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from anabranch.control.client import ControlClient, ControlError
-from anabranch.control.endpoint import Address, ControlDoor
+from anabranch.control.endpoint import Address, ControlEndpoint
 from anabranch.control.openapi import document
 from anabranch.control.routes import ROUTES
 from anabranch.protocol.apis.metadata import MetadataRequest
@@ -22,7 +22,7 @@ from tests.anabranch.proxy.test_proxy import asked
 @contextlib.asynccontextmanager
 async def controlled(**more: object) -> AsyncIterator[tuple[Proxy, ControlClient]]:
     async with proxied(2, **more) as (_, proxy):
-        door = ControlDoor(Address("127.0.0.1", 0), "")
+        door = ControlEndpoint(Address("127.0.0.1", 0), "")
         async with door.opened(ControlledProxy(proxy), PROXY_ROUTES):
             yield proxy, ControlClient(door.url)
 

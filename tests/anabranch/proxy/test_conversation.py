@@ -10,8 +10,8 @@ import pytest
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from anabranch.protocol.connection import ClientConnection
 from anabranch.protocol.errors import DecodeError
-from anabranch.proxy.conversation import Conversation, How, Slot, framed
-from anabranch.proxy.heads import Head
+from anabranch.proxy.conversation import Conversation, Handling, Slot, framed
+from anabranch.proxy.request_header import RequestHeader
 
 READ, INTERCEPTED, OWN, HANDSHAKE = 1001, 1002, 1003, 17
 
@@ -19,15 +19,18 @@ READ, INTERCEPTED, OWN, HANDSHAKE = 1001, 1002, 1003, 17
 class Marks:
     """Marks the answers that it sees; what becomes of a request is told by its API key."""
 
-    def how(self, head: Head) -> How:
-        return {READ: How.READ, INTERCEPTED: How.INTERCEPT, OWN: How.ANSWER, HANDSHAKE: How.READ}.get(
-            head.key, How.PASS
-        )
+    def handling_of(self, head: RequestHeader) -> Handling:
+        return {
+            READ: Handling.READ,
+            INTERCEPTED: Handling.INTERCEPT,
+            OWN: Handling.ANSWER,
+            HANDSHAKE: Handling.READ,
+        }.get(head.key, Handling.PASS)
 
-    def rewritten(self, head: Head, frame: bytes) -> bytes:
+    def rewritten(self, head: RequestHeader, frame: bytes) -> bytes:
         return frame + b"!"
 
-    def own_answer(self, head: Head) -> bytes:
+    def own_answer(self, head: RequestHeader) -> bytes:
         return struct.pack(">i", head.correlation_id) + b"own"
 
 

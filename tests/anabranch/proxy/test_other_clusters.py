@@ -16,11 +16,11 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 from anabranch import Admin, Consumer, Producer
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
+from anabranch.cluster.processes import free_ports
 from anabranch.journal.capture import capture
 from anabranch.journal.recording import read_recording
 from anabranch.journal.replay import Replay
-from anabranch.processes import free_ports
 from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.proxy.proxy import Proxy
 from tests.anabranch.proxy.stories import PARTITIONS, VALUES, everything, make_topics, settings

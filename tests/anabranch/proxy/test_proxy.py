@@ -9,9 +9,9 @@ import pytest
 
 from anabranch import Consumer, Producer
 from anabranch.clients.connection import Connection
-from anabranch.cluster import Cluster
-from anabranch.faults.armed import NeverHit
-from anabranch.faults.rule_json import BadRule
+from anabranch.cluster.in_process import Cluster
+from anabranch.faults.active_rule import RuleNeverHit
+from anabranch.faults.rule_json import InvalidRule
 from anabranch.protocol.apis.describe_cluster import DescribeClusterRequest
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
@@ -95,7 +95,7 @@ async def test_an_error_in_one_partition_of_three_and_a_rule_that_hits_nothing()
                 sent = [await producer.send("orders", b"x", partition=one) for one in range(3)]
                 assert [(await one).offset for one in sent] == [0, 0, 0]
             assert rule.hits == 2
-            with pytest.raises(NeverHit), proxy.faults(api="Produce", topic="invoices", hold=True):
+            with pytest.raises(RuleNeverHit), proxy.faults(api="Produce", topic="invoices", hold=True):
                 await producer.send_and_wait("orders", b"y", partition=0)
         kinds = [one.kind for one in proxy.events.after(0)]
         assert kinds.count("broker") == 3 and kinds.count("fault") == 2
@@ -160,9 +160,9 @@ async def test_answers_torn_and_silent() -> None:
 
 async def test_rules_for_a_cluster_of_ours_are_refused_and_so_are_unknown_brokers() -> None:
     async with proxied(2) as (_, proxy):
-        with pytest.raises(BadRule, match="cannot kill"):
+        with pytest.raises(InvalidRule, match="cannot kill"):
             proxy.faults.add(api="Produce", node="kill")
-        with pytest.raises(BadRule, match="there is no broker 7; there are 1, 2"):
+        with pytest.raises(InvalidRule, match="there is no broker 7; there are 1, 2"):
             proxy.faults.add(api="Produce", brokers=[7], hold=True)
 
 
@@ -173,7 +173,7 @@ async def test_while_no_broker_is_known_a_rule_may_name_any() -> None:
         async with proxy:
             assert (await asked(proxy.bootstrap_servers, MetadataRequest(topics=[]))).brokers
             assert rule.hits == 1
-            with pytest.raises(BadRule, match="there is no broker 2; there are 1"):
+            with pytest.raises(InvalidRule, match="there is no broker 2; there are 1"):
                 proxy.faults.add(api="Metadata", brokers=[2], delay_ms=1)
 
 

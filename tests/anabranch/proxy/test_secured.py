@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from anabranch import Admin
-from anabranch.broker.security.handshakes import TellingContext
+from anabranch.broker.authentication.tls_handshakes import ReportingContext
 from anabranch.clients.tls import TlsSettings, client_context, server_context
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.proxy.proxy import Proxy
 from tests.anabranch.proxy.stories import VALUES, aiokafka, confluent, kafka_python, make_topics, settings
 from tests.broker.serving import until
@@ -45,9 +45,9 @@ def upstream_tls() -> ssl.SSLContext:
     return client_context(TlsSettings(truststore_type="PEM", truststore_location=str(files().ca)))
 
 
-def own_tls() -> TellingContext:
+def own_tls() -> ReportingContext:
     own = TlsSettings(keystore_type="PEM", keystore_location=str(files().broker))
-    return server_context(own, "none", TellingContext)
+    return server_context(own, "none", ReportingContext)
 
 
 async def story(client: str, servers: str, topic: str, *, tls: bool, password: str = PASSWORD) -> list[bytes]:

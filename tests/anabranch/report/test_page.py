@@ -15,7 +15,7 @@ def test_nothing_from_outside_is_taken_for_html() -> None:
             page.headline(EVIL, EVIL, EVIL, BAD),
             page.cards([Card(EVIL, EVIL)]),
             page.section(EVIL, EVIL, page.table([EVIL], [[EVIL]]), page.definitions([(EVIL, EVIL)])),
-            page.folded(EVIL, ""),
+            page.collapsible(EVIL, ""),
         ],
         footer=EVIL,
     )

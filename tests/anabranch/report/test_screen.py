@@ -17,12 +17,12 @@ def test_where_there_is_no_terminal_there_is_a_line_now_and_then() -> None:
     written = io.StringIO()
     with Screen(Console(file=written)) as screen:
         for now_s in (0.0, 1.0, PLAIN_EVERY_S - 0.1, PLAIN_EVERY_S, PLAIN_EVERY_S + 1):
-            screen.show(now_s, whole=never, line=lambda now_s=now_s: f"at {now_s:g}")
+            screen.update(now_s, whole=never, line=lambda now_s=now_s: f"at {now_s:g}")
     assert written.getvalue().splitlines() == ["at 0", f"at {PLAIN_EVERY_S:g}"]
 
 
 def test_a_terminal_shows_the_whole() -> None:
     written = io.StringIO()
     with Screen(Console(file=written, force_terminal=True, width=40)) as screen:
-        screen.show(0.0, whole=lambda: "the whole", line=never)
+        screen.update(0.0, whole=lambda: "the whole", line=never)
     assert "the whole" in written.getvalue()

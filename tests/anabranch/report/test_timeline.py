@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.report.timeline import middle, percentile, rates, waiting
+from anabranch.report.timeline import median, percentile, rates, waiting
 
 
 def test_a_rate_is_taken_between_reports_that_are_far_enough_apart() -> None:
@@ -17,4 +17,4 @@ def test_waiting_is_what_was_acknowledged_by_then_and_not_delivered() -> None:
 
 
 def test_the_middle_and_the_end_of_some_values() -> None:
-    assert (middle([9, 1, 5]), percentile([1, 2, 3, 4], 50), percentile([1, 2, 3, 4], 99)) == (5, 3, 4)
+    assert (median([9, 1, 5]), percentile([1, 2, 3, 4], 50), percentile([1, 2, 3, 4], 99)) == (5, 3, 4)

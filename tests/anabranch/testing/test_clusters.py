@@ -7,7 +7,7 @@ import unittest
 import pytest
 from confluent_kafka import Producer
 
-from anabranch.clients.authentication import NotAuthenticated
+from anabranch.clients.authentication import AuthenticationFailed
 from anabranch.testing.clusters import CannotStart, Clusters
 from anabranch.testing.running_cluster import RunningCluster
 from tests.secured.certificates import plain_users
@@ -47,7 +47,7 @@ def test_a_cluster_may_ask_who_is_there() -> None:
         alice = {"security_protocol": login, "sasl_plain_username": "alice"}
         one.topic("seen")
         assert one.admin_as(login, **alice, sasl_plain_password="wonder").list_topics() == ["seen"]
-        with pytest.raises(NotAuthenticated):
+        with pytest.raises(AuthenticationFailed):
             one.admin_as(login, **alice, sasl_plain_password="wrong").list_topics()
 
 

@@ -139,7 +139,7 @@ def test_what_a_container_runs_is_controlled_as_the_container_is() -> None:
     first = adjacent_free_ports(4)
     words = command(3, first, advertise="localhost", properties={"num.partitions": "3"}, journal=100)
     with subprocess.Popen(
-        [sys.executable, "-m", "anabranch.main", *words],
+        [sys.executable, "-m", "anabranch.cli.main", *words],
         env={**os.environ, TOKEN: "secret", "PYTHONPATH": str(ROOT / "src")},
         stdout=subprocess.PIPE,
         text=True,

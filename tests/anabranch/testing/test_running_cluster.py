@@ -6,10 +6,10 @@ import json
 
 import pytest
 
+from anabranch.cluster.zookeeper import free_port
 from anabranch.control.client import ControlClient
 from anabranch.testing.clusters import Clusters
 from anabranch.testing.running_cluster import SHOWN, RunningCluster
-from anabranch.zookeeper import free_port
 
 
 def test_a_report_has_the_last_rules_events_and_exchanges() -> None:

@@ -6,12 +6,11 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from anabranch.broker.coordinators.classic_group import Group
-from anabranch.broker.coordinators.group_events import (
+from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
+from anabranch.broker.coordinators.classic_groups.group_events import (
     Answer,
     Close,
     Commit,
-    Disturbed,
     Event,
     Heartbeat,
     Join,
@@ -19,12 +18,13 @@ from anabranch.broker.coordinators.group_events import (
     Observe,
     Persist,
     Persisted,
+    RebalanceRequired,
     Sync,
     Verdict,
 )
-from anabranch.broker.coordinators.group_events import Tick as TickEvent
-from anabranch.broker.coordinators.group_machine import apply
-from anabranch.broker.coordinators.group_state import STABLE, GroupLimits
+from anabranch.broker.coordinators.classic_groups.group_events import Tick as TickEvent
+from anabranch.broker.coordinators.classic_groups.group_machine import apply
+from anabranch.broker.coordinators.classic_groups.group_state import STABLE, GroupLimits
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest
 from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
@@ -35,13 +35,13 @@ SESSION_MS = 10_000
 REBALANCE_MS = 60_000
 
 
-def new_group(**limits: int) -> Group:
-    return Group("g", GroupLimits(**limits), random.Random(7))
+def new_group(**limits: int) -> ClassicGroup:
+    return ClassicGroup("g", GroupLimits(**limits), random.Random(7))
 
 
 @dataclass
 class Driver:
-    group: Group = field(default_factory=new_group)
+    group: ClassicGroup = field(default_factory=new_group)
     now_ms: int = 1_000
     answers: dict[int, Any] = field(default_factory=dict)
     persists: list[Persist] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Driver:
                     self.answers[ticket] = response
                 case Persist():
                     self.persists.append(effect)
-                case Disturbed():
+                case RebalanceRequired():
                     self.disturbed += 1
                 case Verdict(error=error):
                     self.verdict = error

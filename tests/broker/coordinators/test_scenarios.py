@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.broker.coordinators import rebalance
+from anabranch.broker.coordinators.classic_groups import rebalance
 from tests.broker.coordinators.scenarios.stage import FILES, GroupStage
 from tests.scenario_text import NotUnderstood, pattern, retold, story_of
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from anabranch.broker.coordinators.group_machine import restored
-from anabranch.broker.coordinators.group_state import COMPLETING, PREPARING, STABLE, GroupLimits
+from anabranch.broker.coordinators.classic_groups.group_machine import restored
+from anabranch.broker.coordinators.classic_groups.group_state import COMPLETING, PREPARING, STABLE, GroupLimits
 from anabranch.protocol.errors import ErrorCode
 from tests.broker.coordinators.driver import REBALANCE_MS, SESSION_MS, Driver, static_pair
 

@@ -6,8 +6,14 @@ import asyncio
 
 import pytest
 
-from anabranch.broker.coordinators import marker_sender, replicated_journal
-from anabranch.broker.coordinators.transactional_id import COMPLETE_ABORT, COMPLETE_COMMIT, ONGOING, PREPARE_COMMIT
+from anabranch.broker.coordinators.runtime import journal
+from anabranch.broker.coordinators.transactions import marker_sender
+from anabranch.broker.coordinators.transactions.transactional_id import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    ONGOING,
+    PREPARE_COMMIT,
+)
 from anabranch.clients.backoff import Backoff
 from anabranch.controller.zk import paths
 from anabranch.protocol.errors import ErrorCode
@@ -94,7 +100,7 @@ async def test_leadership_that_goes_while_loading(monkeypatch: pytest.MonkeyPatc
     async with transaction_world(brokers=2, partitions=1) as world:
         for number in range(20):
             await world.begin(f"tx-{number}")
-        monkeypatch.setattr(replicated_journal, "LOAD_BYTES", 100)
+        monkeypatch.setattr(journal, "LOAD_BYTES", 100)
         await world.coordinate(2, wait=False)
         assert world.coordinator(2).loading
         await world.coordinate(1)

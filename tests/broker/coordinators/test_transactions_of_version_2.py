@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from anabranch.broker.coordinators import transaction_requests as requests
-from anabranch.broker.coordinators.transaction_journal import record_of, restored
-from anabranch.broker.coordinators.transaction_requests import Producer
-from anabranch.broker.coordinators.transactional_id import (
+from anabranch.broker.coordinators.transactions import transaction_requests as requests
+from anabranch.broker.coordinators.transactions.transaction_journal import record_of, restored
+from anabranch.broker.coordinators.transactions.transaction_requests import Producer
+from anabranch.broker.coordinators.transactions.transactional_id import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,
@@ -22,15 +22,15 @@ from anabranch.broker.coordinators.transactional_id import (
     Transaction,
     TransactionState,
 )
-from anabranch.broker.replication import verification
+from anabranch.broker.replication import transaction_verification
 from anabranch.protocol.apis.end_txn import EndTxnRequest
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch import iter_batches
 from tests.broker.coordinators.test_transaction_failover import with_leader, without_leader
-from tests.broker.coordinators.test_transaction_requests import ME, outcome
-from tests.broker.coordinators.test_transactional_id import transaction
 from tests.broker.coordinators.transaction_world import Identity, TransactionWorld, transaction_world
+from tests.broker.coordinators.transactions.test_transaction_requests import ME, outcome
+from tests.broker.coordinators.transactions.test_transactional_id import transaction
 from tests.broker.replication.replica_cluster import until
 from tests.broker.transactions import transactional_batch
 
@@ -248,7 +248,7 @@ async def test_the_next_transaction_waits_where_the_marker_of_the_last_is_missin
 
 async def test_a_transaction_may_be_followed_at_once_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     """The marker comes while the leader asks, again and again, whether the next transaction may begin."""
-    monkeypatch.setattr(verification, "RETRIES_MS", 30_000)
+    monkeypatch.setattr(transaction_verification, "RETRIES_MS", 30_000)
     async with transaction_world(partitions=1) as world:
         me = await world.begin()
         assert await send(world, me, 0, 1) is NONE

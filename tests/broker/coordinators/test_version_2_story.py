@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from tests.broker.coordinators import version_2_story
 
 EARLY = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}

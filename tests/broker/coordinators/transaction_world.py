@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import Any
 
-from anabranch.broker.coordinators.transaction_coordinator import TransactionCoordinator
-from anabranch.broker.coordinators.transactional_id import TransactionState
+from anabranch.broker.coordinators.transactions.transaction_coordinator import TransactionCoordinator
+from anabranch.broker.coordinators.transactions.transactional_id import TransactionState
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest

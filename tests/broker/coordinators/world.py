@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import Any
 
-from anabranch.broker.coordinators.group_coordinator import GroupCoordinator
+from anabranch.broker.coordinators.groups.group_coordinator import GroupCoordinator
 from anabranch.clients.connection import Connection
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.protocol.apis.consumer_group_position import (

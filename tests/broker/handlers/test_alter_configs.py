@@ -9,16 +9,24 @@ from typing import Any
 
 import pytest
 
-from anabranch.broker.config_requests import APPEND, BROKER, BROKER_LOGGER, DELETE, SET, SUBTRACT, TOPIC
+from anabranch.broker.administration.config_alterations import (
+    APPEND,
+    BROKER,
+    BROKER_LOGGER,
+    DELETE,
+    SET,
+    SUBTRACT,
+    TOPIC,
+)
 from anabranch.broker.replication.partition import Partition
 from anabranch.clients.admin import Admin, NewTopic
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.controller.zk import paths, znodes
 from anabranch.protocol.apis import alter_configs as old
 from anabranch.protocol.apis import incremental_alter_configs as new
 from anabranch.protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from anabranch.protocol.errors import ErrorCode
-from tests.anabranch.test_cluster import active_controller, ask, create, describe
+from tests.anabranch.cluster.test_in_process import active_controller, ask, create, describe
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -240,17 +248,21 @@ async def test_asking_for_validation_changes_nothing() -> None:
 
 
 async def test_levels_of_loggers() -> None:
-    logger = logging.getLogger("anabranch.broker.server")
+    logger = logging.getLogger("anabranch.broker.network.server")
     before = logger.level
     try:
         async with Cluster(1) as cluster:
-            assert await alter(cluster, resource(BROKER_LOGGER, "1", one("anabranch.broker.server", "FATAL"))) == [0]
-            row = (await described(cluster, BROKER_LOGGER, "1", "anabranch.broker.server"))["anabranch.broker.server"]
+            assert await alter(
+                cluster, resource(BROKER_LOGGER, "1", one("anabranch.broker.network.server", "FATAL"))
+            ) == [0]
+            row = (await described(cluster, BROKER_LOGGER, "1", "anabranch.broker.network.server"))[
+                "anabranch.broker.network.server"
+            ]
             assert (row.value, row.config_source) == ("FATAL", 6)
             assert logger.level == logging.CRITICAL
-            assert await alter(cluster, resource(BROKER_LOGGER, "1", one("anabranch.broker.server", None, DELETE))) == [
-                0
-            ]
+            assert await alter(
+                cluster, resource(BROKER_LOGGER, "1", one("anabranch.broker.network.server", None, DELETE))
+            ) == [0]
             assert logger.level == logging.NOTSET
     finally:
         logger.setLevel(before)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.controller.zk import paths, znodes
 from anabranch.protocol.apis.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -14,7 +14,7 @@ from anabranch.protocol.apis.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from anabranch.protocol.apis.list_partition_reassignments import ListPartitionReassignmentsRequest
-from tests.anabranch.test_cluster import active_controller, ask, create, describe, fetch, leader, produce
+from tests.anabranch.cluster.test_in_process import active_controller, ask, create, describe, fetch, leader, produce
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from anabranch import Admin, Consumer, NewTopic, Producer
-from anabranch.broker.dispatch import HANDLERS, empty
+from anabranch.broker.dispatch.dispatcher import HANDLERS, empty_value
 from anabranch.clients.connection import Connection
 from anabranch.clients.security import SecurityArguments
 from anabranch.clients.security_config import make_security
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.acls import (
     CLUSTER_NAME,
     Acl,
@@ -243,7 +243,7 @@ def built(struct: type[Any], given: Mapping[str, Any]) -> Any:
 
 def _content(one: Any, given: Mapping[str, Any]) -> Any:
     if one.name not in given:
-        return empty(one)
+        return empty_value(one)
     content = given[one.name]
     if one.struct is None or content is None:
         return content

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.controller.zk import paths
 from anabranch.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.wire import ZERO_UUID
-from tests.anabranch.test_cluster import active_controller, ask, create, describe
+from tests.anabranch.cluster.test_in_process import active_controller, ask, create, describe
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.elect_leaders import ElectLeadersRequest, TopicPartitions
-from tests.anabranch.test_cluster import active_controller, ask, create, describe, leader
+from tests.anabranch.cluster.test_in_process import active_controller, ask, create, describe, leader
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from anabranch.broker.personas.persona import persona
+from anabranch.broker.profiles.profile import profile_for
 from anabranch.clients.connection import Connection
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.add_raft_voter import AddRaftVoterRequest, Listener
 from anabranch.protocol.apis.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -153,7 +153,7 @@ async def test_without_a_controller_a_request_waits_and_runs_out_of_time() -> No
                 *("eligible.leader.replicas.version", "group.version", "kraft.version", "metadata.version"),
                 *("share.version", "transaction.version"),
             },
-            {name: level for name, level in persona("4.1").finalized_features.items() if level},
+            {name: level for name, level in profile_for("4.1").finalized_features.items() if level},
         ),
     ],
 )

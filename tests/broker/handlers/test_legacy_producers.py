@@ -317,7 +317,7 @@ async def test_many_keys_do_not_hold_up_others_and_many_refusals_are_not_all_tol
 
 @pytest.mark.parametrize(("base", "count"), [(1, 1), (1, 5), (3, 3), (3, 7), (5, 40), (1, 64), (7, 100)])
 def test_the_table_of_homes_is_linear_hashing(base: int, count: int) -> None:
-    places = legacy_producers.homes(base, count)
+    places = legacy_producers.partitions_of_key(base, count)
     for number in range(2000):
         key_hash = murmur2(b"%d" % number)
         assert places[key_hash % len(places)] == address(key_hash, base, count)

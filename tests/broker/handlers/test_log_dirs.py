@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from anabranch import Consumer, Producer
-from anabranch.broker.replication import housekeeping
+from anabranch.broker.replication import replica_maintenance
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.broker.storage.os_files import OsFiles
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -23,7 +23,7 @@ from anabranch.protocol.apis.describe_log_dirs import (
     DescribeLogDirsResult,
 )
 from anabranch.protocol.errors import ErrorCode
-from tests.anabranch.test_cluster import ask, create
+from tests.anabranch.cluster.test_in_process import ask, create
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -92,7 +92,7 @@ async def test_a_move_while_records_come_and_go() -> None:
 
 
 async def test_a_move_goes_on_after_a_restart_and_with_the_topic_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(housekeeping, "MOVE_INTERVAL_MS", 3_600_000)
+    monkeypatch.setattr(replica_maintenance, "MOVE_INTERVAL_MS", 3_600_000)
     async with with_directories("/a", "/b") as cluster:
         assert (await create(cluster, "t", replicas=1)).error_code == 0
         async with Producer(cluster.bootstrap_servers) as producer:

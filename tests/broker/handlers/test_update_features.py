@@ -7,14 +7,14 @@ import asyncio
 import pytest
 
 from anabranch import Admin, NewTopic
-from anabranch.broker.config import ConfigError
-from anabranch.cluster import Cluster
+from anabranch.broker.config.broker_settings import ConfigError
+from anabranch.cluster.in_process import Cluster
 from anabranch.controller import features
 from anabranch.controller.zk import paths, znodes
 from anabranch.protocol.apis.api_versions import ApiVersionsRequest
 from anabranch.protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from tests.anabranch.test_cluster import active_controller, ask
+from tests.anabranch.cluster.test_in_process import active_controller, ask
 
 pytestmark = pytest.mark.timeout(60)
 

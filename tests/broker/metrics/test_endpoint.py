@@ -12,7 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from anabranch.broker.metrics import endpoint as module
 from anabranch.broker.metrics.endpoint import HEAD_BYTES_MAX, Endpoint
 from anabranch.broker.metrics.readings import FAMILIES, GAUGE, Family, Reading
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from tests.broker.metrics.scraping import exchange, get, scrape
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from anabranch.broker.metadata_cache import ClusterImage, TopicImage
-from anabranch.broker.metrics.fences import Fences
+from anabranch.broker.metadata.metadata_cache import ClusterImage, TopicImage
+from anabranch.broker.metrics.fences import FenceDurations
 
 
 class Clock:
@@ -22,7 +22,7 @@ def image(generation: int, count: int) -> ClusterImage:
 
 def test_a_fence_is_as_long_as_the_publication_takes() -> None:
     clock = Clock()
-    fences = Fences(clock)
+    fences = FenceDurations(clock)
     fences.on_leader("t", 0, 1, image(0, 2))
     fences.on_leader("t", 1, 1, image(0, 2))
     assert fences.closed == 2
@@ -39,7 +39,7 @@ def test_a_fence_is_as_long_as_the_publication_takes() -> None:
 
 
 def test_who_has_no_producers_is_not_fenced() -> None:
-    fences = Fences(Clock())
+    fences = FenceDurations(Clock())
     fences.on_leader("t", 1, 0, image(0, 2))  # of the published generation
     fences.on_leader("t", 2, 1, image(0, 2))  # a child, or a victim that is woken
     fences.on_leader("unknown", 0, 1, image(0, 2))
@@ -47,7 +47,7 @@ def test_who_has_no_producers_is_not_fenced() -> None:
 
 
 def test_a_leader_that_resigns_is_not_counted() -> None:
-    fences = Fences(Clock())
+    fences = FenceDurations(Clock())
     fences.on_leader("t", 0, 1, image(0, 2))
     fences.on_resign("t", 0)
     fences.on_resign("t", 1)

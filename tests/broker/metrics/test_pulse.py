@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from anabranch.broker.metrics.pulse import ASK_EVERY_BEATS, BEAT_S, Pulse
+from anabranch.broker.metrics.pulse import ASK_EVERY_BEATS, BEAT_S, LoopLatencyProbe
 from anabranch.controller.zk.session import ConnectionLoss
 
 
@@ -40,7 +40,7 @@ class Loop:
 
 async def test_a_loop_that_is_held_up_is_late() -> None:
     loop = Loop()
-    pulse = Pulse(lambda: asyncio.sleep(0), cast(asyncio.AbstractEventLoop, loop))
+    pulse = LoopLatencyProbe(lambda: asyncio.sleep(0), cast(asyncio.AbstractEventLoop, loop))
     loop.beat()
     loop.beat(late_s=0.3)
     loop.beat()
@@ -59,7 +59,7 @@ async def test_zookeeper_is_asked_once_at_a_time_and_may_be_away() -> None:
         answers.append(asyncio.get_running_loop().create_future())
         await answers[-1]
 
-    pulse = Pulse(ask, cast(asyncio.AbstractEventLoop, loop))
+    pulse = LoopLatencyProbe(ask, cast(asyncio.AbstractEventLoop, loop))
     for _ in range(2 * ASK_EVERY_BEATS):
         loop.beat()
         await asyncio.sleep(0)

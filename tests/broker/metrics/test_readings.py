@@ -13,8 +13,8 @@ from pathlib import Path
 from anabranch import Admin, Consumer, KafkaError, NewTopic, Producer, TopicPartition
 from anabranch.broker.metrics.endpoint import Endpoint
 from anabranch.broker.metrics.readings import COUNTER, FAMILIES
-from anabranch.broker.quotas import PRODUCE
-from anabranch.cluster import Cluster
+from anabranch.broker.quotas.client_quotas import PRODUCE
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol import linear_hashing
 from tests.broker.metrics.scraping import Scrape, scrape
 

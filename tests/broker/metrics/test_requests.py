@@ -7,20 +7,20 @@ from typing import Any, cast
 
 import pytest
 
-from anabranch.broker.api import CloseConnection
-from anabranch.broker.dispatch import Dispatcher
+from anabranch.broker.authorization.peer import UNKNOWN_PEER, Peer
+from anabranch.broker.dispatch.dispatcher import Dispatcher
+from anabranch.broker.dispatch.request_context import CloseConnection
 from anabranch.broker.metrics.requests import CLIENTS_MAX, OTHERS, MeasuringDispatcher, RequestFigures
-from anabranch.broker.peer import NOBODY, Peer
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
-from anabranch.protocol.codec import Request
+from anabranch.protocol.codec import DecodedRequest
 from anabranch.protocol.registry import BY_NAME
 
 HEARTBEAT = BY_NAME["Heartbeat"]
 BODY = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 
 
-def request(client: str | None = "app") -> Request:
-    return Request(HEARTBEAT, 4, 1, client, BODY)
+def request(client: str | None = "app") -> DecodedRequest:
+    return DecodedRequest(HEARTBEAT, 4, 1, client, BODY)
 
 
 class Measured:
@@ -35,7 +35,7 @@ class Measured:
         self.waits: asyncio.Future[None] | None = None
         self.answered: Any = HeartbeatResponse(error_code=0)
 
-    async def answer(self, request: Request, peer: Peer) -> Any:
+    async def answer(self, request: DecodedRequest, peer: Peer) -> Any:
         self.now_s += 0.5
         if self.waits is not None:
             await self.waits
@@ -51,9 +51,9 @@ def measuring() -> tuple[Measured, RequestFigures, MeasuringDispatcher]:
 
 async def test_work_and_wait_are_told_apart() -> None:
     measured, figures, dispatcher = measuring()
-    assert await dispatcher.answer(request(), NOBODY) is measured.answered
+    assert await dispatcher.answer(request(), UNKNOWN_PEER) is measured.answered
     measured.waits = asyncio.get_running_loop().create_future()
-    waiting = asyncio.create_task(dispatcher.answer(request(), NOBODY))
+    waiting = asyncio.create_task(dispatcher.answer(request(), UNKNOWN_PEER))
     await asyncio.sleep(0)
     measured.now_s += 3.0
     measured.waits.set_result(None)
@@ -67,21 +67,21 @@ async def test_work_and_wait_are_told_apart() -> None:
 async def test_errors_are_counted_and_closed_connections_are_not_measured() -> None:
     measured, figures, dispatcher = measuring()
     measured.answered = HeartbeatResponse(error_code=27)
-    await dispatcher.answer(request(), NOBODY)
-    await dispatcher.answer(request(None), NOBODY)
+    await dispatcher.answer(request(), UNKNOWN_PEER)
+    await dispatcher.answer(request(None), UNKNOWN_PEER)
     assert figures.errors == {(HEARTBEAT.key, 27): 2}
     measured.answered = None  # as for acks=0
-    assert await dispatcher.answer(request(), NOBODY) is None
+    assert await dispatcher.answer(request(), UNKNOWN_PEER) is None
     measured.answered = CloseConnection("enough")
     with pytest.raises(CloseConnection):
-        await dispatcher.answer(request(), NOBODY)
+        await dispatcher.answer(request(), UNKNOWN_PEER)
     assert figures.total_s[HEARTBEAT.key].count == 3
 
 
 async def test_a_request_that_is_cancelled_while_it_waits_is_cancelled_where_it_waits() -> None:
     measured, figures, dispatcher = measuring()
     measured.waits = asyncio.get_running_loop().create_future()
-    waiting = asyncio.create_task(dispatcher.answer(request(), NOBODY))
+    waiting = asyncio.create_task(dispatcher.answer(request(), UNKNOWN_PEER))
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -93,7 +93,7 @@ async def test_a_request_that_is_cancelled_while_it_waits_is_cancelled_where_it_
 async def test_who_names_each_connection_anew_does_not_fill_the_memory() -> None:
     _, figures, dispatcher = measuring()
     for number in range(CLIENTS_MAX + 50):
-        await dispatcher.answer(request(f"client-{number}"), NOBODY)
-    await dispatcher.answer(request("client-3"), NOBODY)
+        await dispatcher.answer(request(f"client-{number}"), UNKNOWN_PEER)
+    await dispatcher.answer(request("client-3"), UNKNOWN_PEER)
     assert len(figures.clients) == CLIENTS_MAX + 1
     assert (figures.clients[OTHERS], figures.clients["client-3"]) == (50, 2)

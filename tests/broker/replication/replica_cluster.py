@@ -13,22 +13,22 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from anabranch.broker.attachment import Attachment
-from anabranch.broker.broker_assembly import BrokerAssembly
-from anabranch.broker.config import BrokerSettings
-from anabranch.broker.controller_fence import ControllerFence
-from anabranch.broker.controller_link import ControllerLink
-from anabranch.broker.dispatch import Dispatcher
-from anabranch.broker.dynamic_config import DynamicConfig
-from anabranch.broker.metadata_cache import FULL_UPDATE, MetadataCache
-from anabranch.broker.producer_ids import ProducerIds
+from anabranch.broker.config.broker_settings import BrokerSettings
+from anabranch.broker.config.dynamic_config import DynamicConfig
+from anabranch.broker.dispatch.dispatcher import Dispatcher
+from anabranch.broker.dispatch.services import Services
+from anabranch.broker.membership.cluster_membership import ClusterMembership
+from anabranch.broker.membership.controller_fence import ControllerFence
+from anabranch.broker.membership.controller_link import ControllerLink
+from anabranch.broker.membership.producer_ids import ProducerIds
+from anabranch.broker.metadata.metadata_cache import FULL_UPDATE, MetadataCache
+from anabranch.broker.metadata.topic_configs import TopicConfigs
+from anabranch.broker.network.server import Server
+from anabranch.broker.node.broker_assembly import BrokerAssembly
+from anabranch.broker.quotas.response_memory import ResponseMemory
 from anabranch.broker.replication.partition import Partition
 from anabranch.broker.replication.replica_manager import ReplicaManager
-from anabranch.broker.response_memory import ResponseMemory
-from anabranch.broker.server import Server
-from anabranch.broker.services import Services
 from anabranch.broker.storage.memory_files import MemoryFiles
-from anabranch.broker.topic_configs import TopicConfigs
 from anabranch.clients.connection import Connection
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.controller.zk.session import ZkSession
@@ -192,7 +192,7 @@ class ReplicaCluster:
         settings = BrokerSettings(node_id=broker_id, port=0, **self.settings)
         files = files or MemoryFiles()
         rng = random.Random(broker_id)
-        dynamic, attachment, metadata = DynamicConfig(settings), Attachment(self.session), MetadataCache()
+        dynamic, attachment, metadata = DynamicConfig(settings), ClusterMembership(self.session), MetadataCache()
         topic_configs = TopicConfigs(settings, lambda: self.session)
         producer_ids = ProducerIds(claims(self.session, broker_id))
         fence = ControllerFence()
@@ -203,7 +203,7 @@ class ReplicaCluster:
             topic_configs=topic_configs,
             controller_link=ControllerLink(lambda: self.session, client_id="test", request_timeout_ms=1000),
             producer_ids=producer_ids,
-            attachment=attachment,
+            membership=attachment,
             clock_ms=self.clock_ms,
             rng=rng,
             fence=fence,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anabranch.broker.replication.changed_partitions import ChangedPartitions
-from tests.broker.replication.test_stragglers import append, hosted, report, state
+from tests.broker.replication.test_lagging_replicas import append, hosted, report, state
 
 
 def test_what_changed_is_taken_once() -> None:

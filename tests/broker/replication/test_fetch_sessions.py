@@ -138,9 +138,9 @@ def test_after_an_error_and_under_another_epoch_everything_is_news() -> None:
     session = cache.use(session_id, 1)
     assert session is not None
     entry = session.partitions["t", 0]
-    session.told([(entry, row(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER))])
+    session.on_sent([(entry, row(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER))])
     assert entry.is_news(row())
-    session.told([(entry, row())])
+    session.on_sent([(entry, row())])
     assert not entry.is_news(row())
     cache.admit(request(asked(0, 9), session_id=session_id, epoch=2), by_id=False, now_ms=0)
     assert not entry.is_news(row()), "only the offset moved"
@@ -154,7 +154,7 @@ def test_who_is_told_to_truncate_is_told_the_high_watermark_again() -> None:
     session = cache.use(cache.add(follower=True), 1)
     assert session is not None
     (entry,) = session.partitions.values()
-    session.told([(entry, row(diverging_epoch=EpochEndOffset(epoch=2, end_offset=4)))])
+    session.on_sent([(entry, row(diverging_epoch=EpochEndOffset(epoch=2, end_offset=4)))])
     assert entry.is_news(row())
 
 
@@ -162,9 +162,9 @@ def test_who_got_records_is_served_last_next_time() -> None:
     cache = Cache()
     session = cache.use(cache.add(3), 1)
     assert session is not None
-    first, second, _ = session.in_turn()
-    session.told([(first, row(records=b"batch")), (second, row(1, high_watermark=9))])
-    assert [entry.key[1] for entry in session.in_turn()] == [1, 2, 0]
+    first, second, _ = session.partitions_in_order()
+    session.on_sent([(first, row(records=b"batch")), (second, row(1, high_watermark=9))])
+    assert [entry.key[1] for entry in session.partitions_in_order()] == [1, 2, 0]
 
 
 OLD = EVICTION_MS + 1

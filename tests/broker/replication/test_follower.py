@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.broker.replication.follower import Follower, Presence
+from anabranch.broker.replication.follower import Follower, LastSeen
 
 LAG_MS = 100.0
 
@@ -47,7 +47,7 @@ def test_a_fetch_is_remembered_whole() -> None:
 
 
 def test_who_is_present_without_a_word_has_everything_until_something_changes() -> None:
-    follower, presence = Follower(), Presence()
+    follower, presence = Follower(), LastSeen()
     fetch(follower, 5, 5, 0.0)
     follower.rest(presence)
     presence.seen_ms = 70.0

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from anabranch.broker.config import BrokerSettings
+from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.broker.replication.follower_session import Asked, FollowerSession, Following
 from anabranch.broker.replication.partition import Partition, ReplicaRules
 from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.broker.storage.memory_files import MemoryFiles
-from anabranch.broker.storage.settings import LogSettings
 from anabranch.clients.connection import Connection
 from anabranch.protocol.apis.fetch import FetchRequest, FetchResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from anabranch.broker.metadata_cache import BrokerImage, ClusterImage, MetadataCache, PartitionImage, TopicImage
+from anabranch.broker.metadata.metadata_cache import (
+    BrokerImage,
+    ClusterImage,
+    MetadataCache,
+    PartitionImage,
+    TopicImage,
+)
 from anabranch.broker.replication.leader_hints import LeaderHints
 
 

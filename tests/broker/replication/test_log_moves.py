@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from anabranch.broker.config import BrokerSettings, TopicConfig
+from anabranch.broker.config.broker_settings import BrokerSettings, TopicConfig
 from anabranch.broker.replication import log_moves
 from anabranch.broker.replication.log_moves import LogMoves, copy_piece
 from anabranch.broker.replication.partition import Partition, ReplicaRules

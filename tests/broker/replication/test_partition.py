@@ -11,8 +11,8 @@ from anabranch.broker.replication.follower import NO_EPOCH
 from anabranch.broker.replication.isr_change import IsrChange, Verdict
 from anabranch.broker.replication.partition import Partition, ReplicaRules, Role
 from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.broker.storage.memory_files import MemoryFiles
-from anabranch.broker.storage.settings import LogSettings
 from anabranch.protocol.apis.alter_partition import PartitionDataResult
 from anabranch.protocol.apis.leader_and_isr import GenerationStart, LeaderAndIsrPartitionState
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -183,13 +183,16 @@ def test_who_has_everything_and_is_in_sync_is_at_rest(
 
 
 def test_only_a_higher_leader_epoch_is_news(partition: Partition) -> None:
-    assert partition.judge(state(), TOPIC_ID) is ErrorCode.NONE
+    assert partition.check_leader_and_isr(state(), TOPIC_ID) is ErrorCode.NONE
     partition.become_leader(state(), 0)
-    assert partition.judge(state(epoch=5), TOPIC_ID) is ErrorCode.STALE_CONTROLLER_EPOCH
-    assert partition.judge(state(epoch=4), TOPIC_ID) is ErrorCode.STALE_CONTROLLER_EPOCH
-    assert partition.judge(state(epoch=6), TOPIC_ID) is ErrorCode.NONE
-    assert partition.judge(state(epoch=6), b"another-topic-id") is ErrorCode.INCONSISTENT_TOPIC_ID
-    assert partition.judge(state(epoch=6, replicas=[2, 3]), TOPIC_ID) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert partition.check_leader_and_isr(state(epoch=5), TOPIC_ID) is ErrorCode.STALE_CONTROLLER_EPOCH
+    assert partition.check_leader_and_isr(state(epoch=4), TOPIC_ID) is ErrorCode.STALE_CONTROLLER_EPOCH
+    assert partition.check_leader_and_isr(state(epoch=6), TOPIC_ID) is ErrorCode.NONE
+    assert partition.check_leader_and_isr(state(epoch=6), b"another-topic-id") is ErrorCode.INCONSISTENT_TOPIC_ID
+    assert (
+        partition.check_leader_and_isr(state(epoch=6, replicas=[2, 3]), TOPIC_ID)
+        is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
 
 
 def test_leader_epoch_generation_and_seal_change_together(partition: Partition) -> None:
@@ -506,12 +509,12 @@ def test_a_leader_stays_unchallenged_across_its_own_next_epoch_and_no_other(
 ) -> None:
     """Between its epoch and the one after the next somebody else may have led, and given records to a follower."""
     partition.become_leader(state(epoch=5), 0)
-    assert not partition.unchallenged
+    assert not partition.check_not_superseded
     for replica in (2, 3):
         fetched(partition, replica, partition.log.log_end_offset, 0)
-    assert partition.unchallenged
+    assert partition.check_not_superseded
     partition.become_leader(state(epoch=next_epoch), 0)
-    assert partition.unchallenged is unchallenged
+    assert partition.check_not_superseded is unchallenged
 
 
 def test_a_new_leader_epoch_drops_the_pending_change(partition: Partition) -> None:

@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from anabranch.broker.config import BrokerSettings
-from anabranch.broker.lasting import NodeBug
+from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.broker.replication.follower_session import Asked, Following
 from anabranch.broker.replication.partition import Partition, ReplicaRules
 from anabranch.broker.replication.replica_fetcher import (
     Fetcher,
     Outcome,
+    apply_fetched,
     realign,
-    take,
     truncate,
     truncate_without_history,
 )
 from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.broker.storage.memory_files import MemoryFiles
-from anabranch.broker.storage.settings import LogSettings
+from anabranch.broker.tasks.supervised_task import FatalNodeError
 from anabranch.clients.connection import Connection
 from anabranch.protocol.apis.fetch import (
     EpochEndOffset,
@@ -130,7 +130,7 @@ def row(code: ErrorCode = ErrorCode.NONE, **more: object) -> PartitionData:
     ],
 )
 def test_what_the_leader_says_decides_what_comes_next(code: ErrorCode, outcome: Outcome) -> None:
-    assert take(Asked(Following(follower((1, 3)), 9), 3), row(code)) is outcome
+    assert apply_fetched(Asked(Following(follower((1, 3)), 9), 3), row(code)) is outcome
 
 
 def test_what_does_not_pass_by_itself_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -138,8 +138,8 @@ def test_what_does_not_pass_by_itself_is_told_once(caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.INFO):
         for failures in range(3):
             following.failures = failures
-            assert take(Asked(following, 3), row(ErrorCode.NOT_LEADER_OR_FOLLOWER)) is Outcome.BACK_OFF
-            assert take(Asked(following, 3), row(ErrorCode.CORRUPT_MESSAGE)) is Outcome.BACK_OFF
+            assert apply_fetched(Asked(following, 3), row(ErrorCode.NOT_LEADER_OR_FOLLOWER)) is Outcome.BACK_OFF
+            assert apply_fetched(Asked(following, 3), row(ErrorCode.CORRUPT_MESSAGE)) is Outcome.BACK_OFF
     [record] = caplog.records
     assert record.levelno == logging.ERROR
     assert "offset 3: CORRUPT_MESSAGE" in record.getMessage()
@@ -154,7 +154,7 @@ def sent(offset: int, epoch: int = 9) -> bytes:
 
 def test_records_are_appended_as_they_are_and_bring_their_epoch() -> None:
     partition = follower((1, 3))
-    assert take(Asked(Following(partition, 9), 3), row(records=sent(3))) is Outcome.GO_ON
+    assert apply_fetched(Asked(Following(partition, 9), 3), row(records=sent(3))) is Outcome.GO_ON
     assert (partition.log.log_end_offset, partition.high_watermark) == (4, 4)
     assert partition.log.epochs.entries[-1] == (9, 3)
 
@@ -162,7 +162,7 @@ def test_records_are_appended_as_they_are_and_bring_their_epoch() -> None:
 @pytest.mark.parametrize(("asked_epoch", "asked_offset"), [(8, 3), (9, 2)])
 def test_an_answer_to_an_outdated_question_is_ignored(asked_epoch: int, asked_offset: int) -> None:
     partition = follower((1, 3))
-    assert take(Asked(Following(partition, asked_epoch), asked_offset), row(records=sent(3))) is Outcome.GO_ON
+    assert apply_fetched(Asked(Following(partition, asked_epoch), asked_offset), row(records=sent(3))) is Outcome.GO_ON
     assert (partition.log.log_end_offset, partition.high_watermark) == (3, 0)
 
 
@@ -170,20 +170,20 @@ def test_damaged_records_are_asked_for_again() -> None:
     partition = follower((1, 3))
     records = bytearray(sent(3))
     records[-1] ^= 1
-    assert take(Asked(Following(partition, 9), 3), row(records=bytes(records))) is Outcome.BACK_OFF
+    assert apply_fetched(Asked(Following(partition, 9), 3), row(records=bytes(records))) is Outcome.BACK_OFF
     assert partition.log.log_end_offset == 3
 
 
 def test_a_leaders_log_start_is_followed_as_far_as_the_log_goes() -> None:
     partition = follower((1, 3))
-    take(Asked(Following(partition, 9), 3), row(log_start_offset=2))
+    apply_fetched(Asked(Following(partition, 9), 3), row(log_start_offset=2))
     assert partition.log.log_start_offset == 2
-    take(Asked(Following(partition, 9), 3), row(log_start_offset=8))
+    apply_fetched(Asked(Following(partition, 9), 3), row(log_start_offset=8))
     assert partition.log.log_start_offset == 3
 
 
 async def test_bounds_that_are_left_out_of_an_answer_are_the_peers_fault() -> None:
-    bugs: list[NodeBug] = []
+    bugs: list[FatalNodeError] = []
 
     async def respond(_: Any) -> ListOffsetsResponse:
         return ListOffsetsResponse(topics=[])
@@ -284,16 +284,16 @@ async def test_who_is_forgotten_handed_over_or_fenced_is_not_asked_for() -> None
     one, other = idle_fetcher(), idle_fetcher()
     partition = follower((1, 3))
     following = Following(partition, 9)
-    one.take_in({partition: following})
+    one.apply_response({partition: following})
     assert len(one._session) == 1
     one.forget(partition)
     assert len(one._session) == 0
-    one.take_in({partition: following})
-    other.take_in(one.hand_over())
+    one.apply_response({partition: following})
+    other.apply_response(one.remove_partition())
     assert (len(one._session), len(other._session)) == (0, 1)
     other._take_all(told(code=ErrorCode.FENCED_LEADER_EPOCH), {(TOPIC_ID, 0): Asked(following, 3)})
     assert (following.fenced, len(other), len(other._session)) == (True, 1, 0)
-    one.take_in(other.hand_over())
+    one.apply_response(other.remove_partition())
     assert len(one._session) == 0, "fenced wherever it is"
     await one.close()
     await other.close()
@@ -304,11 +304,11 @@ async def test_who_backs_off_is_asked_for_when_it_is_due_and_only_by_who_follows
     partition = follower((1, 3))
     following = Following(partition, 9)
     asked = {(TOPIC_ID, 0): Asked(following, 3)}
-    one.take_in({partition: following})
+    one.apply_response({partition: following})
     one._take_all(told(code=ErrorCode.NOT_LEADER_OR_FOLLOWER), asked)
     due = following.resume_ms
     assert (len(one._session), one._resume(due - 1)) == (0, due)
-    other.take_in(one.hand_over())
+    other.apply_response(one.remove_partition())
     assert one._resume(due) is None and len(one._session) == 0
     assert (len(other._session), other._resume(due - 1)) == (0, due)
     assert (other._resume(due), len(other._session)) == (None, 1)
@@ -327,11 +327,11 @@ async def test_an_answer_to_a_fetcher_that_has_handed_a_partition_over_does_not_
     one = idle_fetcher()
     response = FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[row(high_watermark=2)])])
     asked = {(TOPIC_ID, 0): Asked(following, 3)}
-    one.take_in({partition: following})
-    assert one.hand_over() == {partition: following}
+    one.apply_response({partition: following})
+    assert one.remove_partition() == {partition: following}
     one._take_all(response, asked)
     assert partition.high_watermark == 0
-    one.take_in({partition: following})
+    one.apply_response({partition: following})
     one._take_all(response, asked)
     assert partition.high_watermark == 2
     await one.close()

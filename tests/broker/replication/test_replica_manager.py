@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from anabranch.broker.replication.partition import Role
-from anabranch.broker.replication.waiting import ReplicationWait
+from anabranch.broker.replication.purgatory import DelayedProduce
 from anabranch.protocol.errors import ErrorCode
 from tests.broker.replication.replica_cluster import (
     batch,
@@ -86,8 +86,8 @@ async def test_a_record_that_too_few_replicas_are_left_to_hold_is_not_acknowledg
         await cluster.produce(1, batch("a"))
         partition = cluster.partition(1)
         partition.min_insync_replicas, partition.isr = 3, (1, 2)
-        wait = ReplicationWait(partition, 1)
-        assert wait.settled()
+        wait = DelayedProduce(partition, 1)
+        assert wait.is_complete()
         assert wait.code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 

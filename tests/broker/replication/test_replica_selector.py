@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.broker.metadata_cache import BrokerImage, ClusterImage, MetadataCache
+from anabranch.broker.metadata.metadata_cache import BrokerImage, ClusterImage, MetadataCache
 from anabranch.broker.replication.follower import Follower
 from anabranch.broker.replication.replica_selector import LEADER, preferred_replica
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from anabranch.broker.config import BrokerSettings, TopicConfig
+from anabranch.broker.config.broker_settings import BrokerSettings, TopicConfig
 from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.log_manager import LogManager
 from anabranch.broker.storage.os_files import OsFiles

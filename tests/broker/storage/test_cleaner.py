@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch.broker.storage.cleaner import Cleaning, dirt_of, is_worth_cleaning
+from anabranch.broker.storage.cleaner import Cleaning, cleanable_part, is_worth_cleaning
 from anabranch.broker.storage.files import Files
 from anabranch.broker.storage.log import LogSettings, PartitionLog
 from anabranch.broker.storage.memory_files import MemoryFiles
@@ -53,7 +53,7 @@ def view(log: PartitionLog) -> dict[bytes | None, Value]:
 
 
 def clean(files: Files, log: PartitionLog, now_ms: int = NOW_MS) -> int:
-    cleaning = Cleaning(files, log, dirt_of(log, log.log_end_offset, now_ms), now_ms)
+    cleaning = Cleaning(files, log, cleanable_part(log, log.log_end_offset, now_ms), now_ms)
     steps = 0
     while cleaning.step():
         steps += 1
@@ -121,7 +121,7 @@ def test_a_second_pass_without_news_changes_nothing() -> None:
     clean(files, log)
     clean(files, log)
     once = {name: files.read_file(f"c-0/{name}") for name in files.names("c-0")}
-    assert dirt_of(log, log.log_end_offset, NOW_MS).dirty_bytes == 0
+    assert cleanable_part(log, log.log_end_offset, NOW_MS).dirty_bytes == 0
     log.cleaned_to = 0
     clean(files, log)
     assert {name: files.read_file(f"c-0/{name}") for name in files.names("c-0")} == once
@@ -167,7 +167,7 @@ def test_transactions_and_producers_outlive_their_records(files: Files) -> None:
         put(log, (b"key", b"%d" % number))
     send(b"open", 0, 9, True)
     assert log.log_start_offset == 0
-    bound = dirt_of(log, log.log_end_offset, NOW_MS).end
+    bound = cleanable_part(log, log.log_end_offset, NOW_MS).end
     for _ in range(2):
         clean(files, log, NOW_MS)
         log.cleaned_to = 0
@@ -188,38 +188,38 @@ def test_transactions_and_producers_outlive_their_records(files: Files) -> None:
 def test_nothing_is_cleaned_beyond_what_is_committed_or_too_young(files: Files) -> None:
     log = filled(files)
     bases = [segment.base_offset for segment in log.segments]
-    assert dirt_of(log, log.log_end_offset, NOW_MS).end == bases[-1]
-    assert dirt_of(log, bases[3] + 1, NOW_MS).end == bases[3]
+    assert cleanable_part(log, log.log_end_offset, NOW_MS).end == bases[-1]
+    assert cleanable_part(log, bases[3] + 1, NOW_MS).end == bases[3]
     log.settings = replace(COMPACT, min_compaction_lag_ms=10)
-    assert dirt_of(log, log.log_end_offset, NOW_MS + 9).dirty_bytes == 0
-    assert dirt_of(log, log.log_end_offset, NOW_MS + 10).end == bases[-1]
+    assert cleanable_part(log, log.log_end_offset, NOW_MS + 9).dirty_bytes == 0
+    assert cleanable_part(log, log.log_end_offset, NOW_MS + 10).end == bases[-1]
 
 
 def test_dirt_has_to_be_worth_it(files: Files) -> None:
     log = filled(files)
-    assert is_worth_cleaning(log, dirt_of(log, log.log_end_offset, NOW_MS))
+    assert is_worth_cleaning(log, cleanable_part(log, log.log_end_offset, NOW_MS))
     log.settings = replace(COMPACT, cleanup_policy="delete")
-    assert not is_worth_cleaning(log, dirt_of(log, log.log_end_offset, NOW_MS))
+    assert not is_worth_cleaning(log, cleanable_part(log, log.log_end_offset, NOW_MS))
     log.settings = COMPACT
     clean(files, log)
     for number in range(60):
         put(log, (b"new-%d" % number, b"x" * 20), now_ms=NOW_MS)
-    dirt = dirt_of(log, log.log_end_offset, NOW_MS)
+    dirt = cleanable_part(log, log.log_end_offset, NOW_MS)
     assert 0 < dirt.ratio < 1
     log.settings = replace(COMPACT, min_cleanable_dirty_ratio=dirt.ratio)
     assert not is_worth_cleaning(log, dirt)
     log.settings = replace(COMPACT, min_cleanable_dirty_ratio=dirt.ratio - 0.01)
     assert is_worth_cleaning(log, dirt)
     log.settings = replace(COMPACT, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=50)
-    assert not is_worth_cleaning(log, dirt_of(log, log.log_end_offset, NOW_MS + 50))
-    assert is_worth_cleaning(log, dirt_of(log, log.log_end_offset, NOW_MS + 51))
+    assert not is_worth_cleaning(log, cleanable_part(log, log.log_end_offset, NOW_MS + 50))
+    assert is_worth_cleaning(log, cleanable_part(log, log.log_end_offset, NOW_MS + 51))
 
 
 def test_the_log_is_used_between_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("anabranch.broker.storage.cleaner.STEP_BYTES", 300)
     files = MemoryFiles()
     log = filled(files)
-    cleaning = Cleaning(files, log, dirt_of(log, log.log_end_offset, NOW_MS), NOW_MS)
+    cleaning = Cleaning(files, log, cleanable_part(log, log.log_end_offset, NOW_MS), NOW_MS)
     steps = 0
     while cleaning.step():
         steps += 1
@@ -235,7 +235,7 @@ def test_a_pass_is_given_up_when_its_segments_go(change: str, monkeypatch: pytes
     for after in (1, 20, 60, 75, 90):
         files = MemoryFiles()
         log = filled(files)
-        cleaning = Cleaning(files, log, dirt_of(log, log.log_end_offset, NOW_MS), NOW_MS)
+        cleaning = Cleaning(files, log, cleanable_part(log, log.log_end_offset, NOW_MS), NOW_MS)
         for _ in range(after):
             assert cleaning.step()
         match change:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.broker.storage.inspection import RECORD_ERRORS_MAX, RecordsRefused
+from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.broker.storage.memory_files import MemoryFiles
-from anabranch.broker.storage.settings import LogSettings
 from anabranch.broker.storage.validation import check_produced
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch import HEADER_BYTES, iter_batches

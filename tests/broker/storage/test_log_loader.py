@@ -9,9 +9,9 @@ import pytest
 from anabranch.broker.storage.files import Files
 from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.log_loader import snapshot_offsets
+from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.broker.storage.segment import Segment
-from anabranch.broker.storage.settings import LogSettings
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.control import build_end_transaction
 from tests.broker.storage.batches import NOW_MS, batch

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from anabranch.broker.config import BrokerSettings, TopicConfig
+from anabranch.broker.config.broker_settings import BrokerSettings, TopicConfig
 from anabranch.broker.storage.files import Files
 from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.log_directory import read_topic_id

@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 
 from anabranch.broker.storage.files import Files
+from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.broker.storage.segment import Segment, segment_path
-from anabranch.broker.storage.settings import LogSettings
 from anabranch.protocol.records.batch import iter_batches, read_header
 from tests.broker.storage.batches import NOW_MS, batch
 

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from anabranch.broker.storage.cleaner import Cleaning, dirt_of
+from anabranch.broker.storage.cleaner import Cleaning, cleanable_part
 from anabranch.broker.storage.log import LogSettings, PartitionLog
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.errors import DecodeError
@@ -74,7 +74,7 @@ def test_compaction(records: bytes, caplog: pytest.LogCaptureFixture) -> None:
     log = holding(files, records, COMPACT)
     caplog.clear()
     for _ in range(2):
-        cleaning = Cleaning(files, log, dirt_of(log, log.log_end_offset, NOW_MS), NOW_MS)
+        cleaning = Cleaning(files, log, cleanable_part(log, log.log_end_offset, NOW_MS), NOW_MS)
         with caplog.at_level(logging.ERROR):
             while cleaning.step():
                 pass

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from anabranch.broker.storage.inspection import RecordsRefused
-from anabranch.broker.storage.settings import LogSettings
+from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.broker.storage.validation import Origin, check_produced, check_replicated
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch import read_header, stamp_log_append_time

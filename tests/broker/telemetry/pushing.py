@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from anabranch.clients.connection import Connection
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from anabranch.protocol.apis.push_telemetry import PushTelemetryRequest
 from anabranch.protocol.wire import ZERO_UUID

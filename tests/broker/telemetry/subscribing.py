@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from anabranch.broker.config_requests import CLIENT_METRICS, DELETE, SET
+from anabranch.broker.administration.config_alterations import CLIENT_METRICS, DELETE, SET
 from anabranch.clients.connection import Connection
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from anabranch.broker.config_changes import change_config
+from anabranch.broker.config.config_changes import change_config
 from anabranch.clients.connection import Connection
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from anabranch.protocol.apis.list_config_resources import ListConfigResourcesRequest
 from anabranch.protocol.errors import ErrorCode

@@ -13,7 +13,7 @@ from anabranch.broker.telemetry.instances import Push
 from anabranch.broker.telemetry.subscriptions import Client
 from anabranch.broker.telemetry.telemetry import UNCOMPRESSED_BYTES_MAX
 from anabranch.clients.connection import SOFTWARE_VERSION
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.controller.zk.znodes import uuid_to_text
 from anabranch.protocol.apis.api_versions import ApiVersionsRequest
 from anabranch.protocol.errors import ErrorCode

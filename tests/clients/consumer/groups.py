@@ -21,7 +21,7 @@ from typing import Any
 
 from anabranch import Admin, Consumer, ConsumerRecord, NewTopic, PartitionKeyRebalanceListener, Producer, TopicPartition
 from anabranch.clients.network import Network
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from anabranch.protocol.audit import HEADER, decode_header
 from anabranch.protocol.errors import ErrorCode, KafkaError

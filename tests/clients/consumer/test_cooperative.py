@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from anabranch import Consumer, Producer
+from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
 from anabranch.clients.consumer.consumer_partition_assignor import (
     REJOIN_NOW,
     MemberAssignment,
     MemberView,
     PartitionAssignor,
 )
-from anabranch.clients.consumer.group_session import GroupSession
 from anabranch.clients.consumer.ownership import Ownership
 from anabranch.clients.metadata import ClusterMetadata
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import Segment
@@ -40,7 +40,7 @@ from tests.clients.consumer.groups import (
 STRATEGY = "cooperative-sticky"
 
 
-def session_of(consumer: Consumer) -> GroupSession:
+def session_of(consumer: Consumer) -> ClassicGroupSession:
     assert consumer._session is not None
     return consumer._session
 
@@ -146,7 +146,7 @@ async def test_keys_that_were_elsewhere_wait_for_the_rebalance(rule: bool, monke
             assert gate is not None
             for partition in (0, 1):
                 gates.want_end(TOPIC, Segment(partition, 0))
-            survivor.consumer._gatekeeper.look()
+            survivor.consumer._gatekeeper.refresh()
             await history.until(lambda: [gate.end(Segment(part, 0)) for part in (0, 1)] == [ends[0], ends[1]])
             gate.note_committed(1, ends[1])
             survivor.go_on.set()

@@ -12,26 +12,26 @@ from collections.abc import Callable
 import pytest
 
 from anabranch.clients.consumer.assignors import make_assignors
+from anabranch.clients.consumer.classic_group_membership import Assigned, ClassicMembership, HeartbeatOutcome
 from anabranch.clients.consumer.core import ConsumerCore
-from anabranch.clients.consumer.membership import Assigned, Fate, Membership
 from anabranch.clients.consumer.progress import UNKNOWN, PartitionProgress
 from anabranch.clients.consumer.steps import (
+    AdoptAssignment,
     AskMembership,
     Commit,
-    FindResets,
-    FindStarts,
+    DeliverRecords,
+    FindResetPositions,
+    FindStartingPositions,
     Flush,
-    HandOut,
     Join,
-    JoinMeanwhile,
+    JoinInBackground,
     LearnCommits,
+    NotifyAssigned,
+    NotifyGone,
+    NotifyLost,
+    NotifyRevoked,
     Reason,
     Step,
-    TakeUp,
-    TellAssigned,
-    TellGone,
-    TellLost,
-    TellRevoked,
     Wait,
 )
 from anabranch.clients.metadata import ClusterMetadata, Partition, Topic
@@ -69,7 +69,7 @@ class Member:
     """A consumer whose steps are carried out at once; `meanwhile` is called in the middle of each."""
 
     def __init__(self, strategy: str = "range", *, automatic: bool = True) -> None:
-        self.membership = Membership(
+        self.membership = ClassicMembership(
             "g",
             [TOPIC],
             session_timeout_ms=int(1000 * SESSION_TIMEOUT_S),
@@ -107,13 +107,13 @@ class Member:
 
         self.meanwhile = meanwhile
 
-    def ask(self) -> HandOut | Wait | AskMembership:
+    def ask(self) -> DeliverRecords | Wait | AskMembership:
         """The application asks for records: the steps until they may be handed out, or nothing can be done."""
         self.core.begin_round()
         self.taken = []
         while len(self.taken) < STEPS_MAX:
             step = self.core.next_step(self.now_s, self.now_s)
-            if isinstance(step, HandOut | Wait | AskMembership):
+            if isinstance(step, DeliverRecords | Wait | AskMembership):
                 return step
             self.taken.append(step)
             self.carry_out(step)
@@ -123,11 +123,11 @@ class Member:
         begun = self.core.beginnings(step.offsets) if isinstance(step, Commit) else {}
         found = dict(self.committed)  # the coordinator answers, and then things happen
         match step:
-            case JoinMeanwhile():
+            case JoinInBackground():
                 self.core.ownership.begin_join()
                 if not self.group_waits:
                     self.core.ownership.joined(self.join())
-            case TakeUp():
+            case AdoptAssignment():
                 self.core.ownership.take_up(step.assigned)
         self.meanwhile(step)
         match step:
@@ -138,14 +138,14 @@ class Member:
                 self.core.committed(step.offsets, begun)
             case LearnCommits():
                 self.core.learned_commits({one: self.committed.get(one, UNKNOWN) for one in step.partitions})
-            case FindStarts():
+            case FindStartingPositions():
                 todo = [one.partition for one in self.core.assignment if one.position == UNKNOWN]
                 self.core.begin_at_commits({one: found.get(one, UNKNOWN) for one in todo})
                 self.core.begin_at(dict.fromkeys(todo, 0))
                 self.core.starts_looked_up(todo)
-            case FindResets():
+            case FindResetPositions():
                 self.core.reset_at({one.partition: self.resets_at for one in self.core.assignment})
-        self.core.carried_out(step)
+        self.core.on_step_done(step)
 
     def join(self) -> Assigned:
         self.generation += 1
@@ -159,7 +159,7 @@ class Member:
             member_id="me",
             members=[],
         )
-        assert self.membership.joined(joined) is Fate.PROCEED
+        assert self.membership.joined(joined) is HeartbeatOutcome.PROCEED
         assignment = encode_assignment(ConsumerProtocolAssignment(assigned_partitions=[], user_data=None))
         _, given = self.membership.synced(SyncGroupResponse(error_code=0, assignment=assignment))
         self.membership.lease.renew(self.now_s)
@@ -167,14 +167,14 @@ class Member:
 
     def thrown_out(self) -> None:
         """The coordinator no longer knows the member, and the member hears of it."""
-        self.membership.heard(ErrorCode.UNKNOWN_MEMBER_ID)
+        self.membership.on_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
 
     def first(self) -> PartitionProgress:
         return self.core.assignment[FIRST]
 
     def read_to_the_cut(self) -> None:
         """Everything of the first partition up to the cut is handed out; where that is becomes known."""
-        assert isinstance(self.ask(), HandOut)
+        assert isinstance(self.ask(), DeliverRecords)
         self.read()
         gate = self.core.gates.gate(TOPIC)
         assert gate is not None
@@ -234,7 +234,7 @@ def test_a_boundary_is_flushed_committed_and_crossed_in_one_round() -> None:
 def test_boundary_behind_a_compaction_gap_is_committed_at_its_end() -> None:
     """Records before the cut were compacted away, and the next batch is behind it: its child waits for the cut."""
     member = Member()
-    assert isinstance(member.ask(), HandOut)
+    assert isinstance(member.ask(), DeliverRecords)
     member.first().receive(batch(0, [b"v"] * (CUT - 2)), 0)
     member.core.deliveries.take(100, member.now_s)
     behind = bytearray(batch(CUT, [b"w"]))
@@ -260,7 +260,7 @@ def test_a_boundary_that_another_call_flushes_is_neither_flushed_nor_crossed_mea
     member.ask()
     assert member.kinds() == []
     member.core.flush_ended(flush)
-    member.core.carried_out(flush)
+    member.core.on_step_done(flush)
     member.ask()
     assert member.kinds() == [Commit]
 
@@ -268,7 +268,7 @@ def test_a_boundary_that_another_call_flushes_is_neither_flushed_nor_crossed_mea
 def test_an_automatic_commit_leaves_out_what_may_be_the_end_of_a_segment() -> None:
     """It would open the gates of others, and the application has not flushed: the end has to be known first."""
     member = Member()
-    assert isinstance(member.ask(), HandOut)
+    assert isinstance(member.ask(), DeliverRecords)
     member.read()
     member.now_s += COMMIT_INTERVAL_S
     member.ask()
@@ -290,7 +290,7 @@ def test_where_it_would_have_begun_is_not_committed_when_others_have_read_on_mea
         member.thrown_out()
         member.committed.update({FIRST: CUT, SECOND: 7})
 
-    member.once(FindStarts, go_on_without_it)
+    member.once(FindStartingPositions, go_on_without_it)
     for _ in range(3):
         member.ask()
         assert member.committed == {FIRST: CUT, SECOND: 7}, member.taken
@@ -314,63 +314,63 @@ def test_a_lease_that_ends_while_the_application_flushes_lets_nothing_out(strate
     assert member.committed[FIRST] == 0
     member.thrown_out()
     member.ask()
-    assert member.kinds()[0] is TellLost
+    assert member.kinds()[0] is NotifyLost
     assert member.committed[FIRST] == 0
     assert member.first() is not first
 
 
 def test_who_reads_on_during_a_rebalance_hands_out_nothing_when_the_group_may_go_on_without_it() -> None:
     member = Member("cooperative-sticky")
-    assert isinstance(member.ask(), HandOut)
+    assert isinstance(member.ask(), DeliverRecords)
     member.group_waits = True
     member.core.ownership.want_rebalance()
-    assert isinstance(member.ask(), HandOut)
-    assert member.kinds() == [JoinMeanwhile]
+    assert isinstance(member.ask(), DeliverRecords)
+    assert member.kinds() == [JoinInBackground]
     member.now_s += REBALANCE_TIMEOUT_S
     member.membership.lease.renew(member.now_s, rebalancing=True)
     assert isinstance(member.ask(), Wait)
     member.group_waits = False
     member.core.ownership.joined(member.join())
-    assert isinstance(member.ask(), HandOut)
+    assert isinstance(member.ask(), DeliverRecords)
 
 
 def test_who_is_thrown_out_while_it_gives_up_takes_up_nothing_of_a_void_assignment() -> None:
     member = Member("cooperative-sticky")
-    assert isinstance(member.ask(), HandOut)
+    assert isinstance(member.ask(), DeliverRecords)
     member.gets = [FIRST]
     member.core.ownership.want_rebalance()
-    member.once(TellRevoked, member.thrown_out)
+    member.once(NotifyRevoked, member.thrown_out)
     member.ask()
-    assert member.kinds()[:4] == [JoinMeanwhile, TellRevoked, TellLost, JoinMeanwhile]
+    assert member.kinds()[:4] == [JoinInBackground, NotifyRevoked, NotifyLost, JoinInBackground]
     revoked, lost = member.taken[1:3]
-    assert isinstance(revoked, TellRevoked)
-    assert isinstance(lost, TellLost)
+    assert isinstance(revoked, NotifyRevoked)
+    assert isinstance(lost, NotifyLost)
     assert (revoked.partitions, lost.partitions) == ({SECOND}, {FIRST})
     assert {one.partition for one in member.core.assignment} == {FIRST}
 
 
 def test_a_rebalance_that_was_asked_for_survives_a_callback_that_raises() -> None:
     member = Member()
-    assert isinstance(member.ask(), HandOut)
+    assert isinstance(member.ask(), DeliverRecords)
     member.core.ownership.want_rebalance()
 
     def fail() -> None:
         raise LookupError
 
-    member.once(TellRevoked, fail)
+    member.once(NotifyRevoked, fail)
     with pytest.raises(LookupError):
         member.ask()
-    assert isinstance(member.ask(), HandOut)
-    assert member.kinds()[:3] == [TellRevoked, Join, TakeUp]
+    assert isinstance(member.ask(), DeliverRecords)
+    assert member.kinds()[:3] == [NotifyRevoked, Join, AdoptAssignment]
     assert member.core.ownership.rebalances == 2
 
 
 def test_partitions_of_a_topic_that_was_created_anew_are_told_to_be_gone() -> None:
     member = Member("cooperative-sticky")
-    assert isinstance(member.ask(), HandOut)
+    assert isinstance(member.ask(), DeliverRecords)
     member.core.learn(metadata(2, topic_id=b"2" * 16))
     member.ask()
-    assert member.kinds()[:4] == [TellGone, JoinMeanwhile, TakeUp, TellAssigned]
+    assert member.kinds()[:4] == [NotifyGone, JoinInBackground, AdoptAssignment, NotifyAssigned]
 
 
 class Chance:
@@ -410,7 +410,7 @@ class Chance:
 
     def hear(self) -> None:
         self._member.membership.lease.renew(self._member.now_s)
-        self._member.membership.heard(self._rng.choice([ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS]))
+        self._member.membership.on_heartbeat(self._rng.choice([ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS]))
 
     def end(self) -> None:
         gate = self._member.core.gates.gate(TOPIC)
@@ -432,8 +432,8 @@ def test_a_round_ends_whatever_happens_in_it_and_lets_out_what_is_owned(strategy
             member.meanwhile, chance.left = chance, 4
             last = member.ask()
             member.meanwhile = lambda step: None
-            if isinstance(last, HandOut):
-                assert member.membership.entitled(member.now_s)
+            if isinstance(last, DeliverRecords):
+                assert member.membership.may_commit(member.now_s)
                 for progress in member.core.assignment:
                     if progress.fetch_offset != UNKNOWN and rng.random() < 0.5:
                         records = batch(progress.fetch_offset, [b"v"] * 3)
@@ -449,7 +449,7 @@ def test_deleted_records_behind_a_closed_gate_are_skipped_and_the_new_start_is_c
     """Another member's gate may wait for the group to pass the log start: leaders name it as the end by then."""
     member = behind_a_closed_gate(automatic=automatic)
     member.first().note_log_start(CUT + 2)
-    assert isinstance(member.ask(), HandOut)
+    assert isinstance(member.ask(), DeliverRecords)
     assert member.first().position == CUT + 2
     assert member.committed[FIRST] == CUT + 2
     assert not member.core.deliveries.take(100, member.now_s), "the gate is as closed as before"
@@ -473,18 +473,18 @@ def test_a_start_is_committed_again_if_the_coordinator_did_not_answer() -> None:
     member.core.begin_round()
     step = member.core.next_step(member.now_s, member.now_s)
     assert isinstance(step, Commit) and step.reason is Reason.START
-    member.core.put_off(step)
-    assert isinstance(member.core.next_step(member.now_s, member.now_s), HandOut), "not twice in one round"
+    member.core.postpone(step)
+    assert isinstance(member.core.next_step(member.now_s, member.now_s), DeliverRecords), "not twice in one round"
     member.ask()
     assert member.committed[FIRST] == CUT + 2
 
 
 def test_deleted_records_of_an_open_segment_are_handed_out_as_they_were_fetched() -> None:
     member = Member()
-    assert isinstance(member.ask(), HandOut)
+    assert isinstance(member.ask(), DeliverRecords)
     member.first().receive(batch(0, [b"v"] * 3), 0)
     member.first().note_log_start(2)
-    assert isinstance(member.ask(), HandOut)
+    assert isinstance(member.ask(), DeliverRecords)
     assert [record.offset for record in member.core.deliveries.take(100, member.now_s)[FIRST]] == [0, 1, 2]
 
 
@@ -509,7 +509,7 @@ def behind_a_closed_gate(*, automatic: bool = True) -> Member:
     member = Member(automatic=automatic)
     member.core.learn(metadata(1, 2, 1, retiring=1))
     member.gets = [FIRST]
-    assert isinstance(member.ask(), HandOut)
+    assert isinstance(member.ask(), DeliverRecords)
     gate = member.core.gates.gate(TOPIC)
     assert gate is not None
     for generation in (0, 1):

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from anabranch import Admin, Consumer, NewTopic, Producer, TopicPartition
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from tests.clients.consumer.groups import GROUP, TOPIC, cluster_and_admin, resize, send
 
 FIRST, SECOND = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)

@@ -15,7 +15,7 @@ from anabranch.clients.consumer.progress import Assignment
 from anabranch.clients.consumer.topic_gates import Gates
 from anabranch.clients.network import Network
 from anabranch.clients.streams.changelog_reader import ChangelogReader
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import Segment
 from anabranch.protocol.records.batch import stamp

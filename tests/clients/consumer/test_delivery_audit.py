@@ -9,12 +9,12 @@ import pytest
 
 from anabranch import Consumer, Producer
 from anabranch.clients.consumer import delivery_audit as written
+from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.consumer.delivery_audit import DeliveryAudit
-from anabranch.clients.consumer.group_session import GroupSession
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
 from anabranch.clients.security import SecurityArguments
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol import audit
 from anabranch.protocol.hashing import murmur2
 from tests.clients.consumer.groups import TOPIC, cluster_and_admin, make_topic, send, throw_out
@@ -43,15 +43,15 @@ async def events_of(cluster: Cluster, count: int) -> list[audit.Delivery]:
 
 
 async def test_each_delivery_is_told_and_stored_before_it_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
-    commit = GroupSession.commit
+    commit = ClassicGroupSession.commit
     unsettled: list[int] = []
 
-    async def watched(self: GroupSession, offsets: object) -> None:
+    async def watched(self: ClassicGroupSession, offsets: object) -> None:
         assert consumer._audit is not None
         unsettled.append(consumer._audit._runs.waiting + consumer._audit._producer._accumulator.outstanding)
         await commit(self, offsets)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(GroupSession, "commit", watched)
+    monkeypatch.setattr(ClassicGroupSession, "commit", watched)
     consumer: Consumer
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 2)
@@ -196,15 +196,15 @@ async def test_what_was_handed_out_is_stored_before_a_rebalance_whoever_commits(
     strategy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(written, "LINGER_S", 3600)
-    join = GroupSession.join
+    join = ClassicGroupSession.join
     unsettled: list[int] = []
 
-    async def watched(self: GroupSession) -> object:
+    async def watched(self: ClassicGroupSession) -> object:
         assert consumer._audit is not None
         unsettled.append(consumer._audit._runs.waiting + consumer._audit._producer._accumulator.outstanding)
         return await join(self)
 
-    monkeypatch.setattr(GroupSession, "join", watched)
+    monkeypatch.setattr(ClassicGroupSession, "join", watched)
     consumer: Consumer
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)

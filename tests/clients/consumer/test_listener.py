@@ -8,7 +8,7 @@ from collections.abc import Collection
 import pytest
 
 from anabranch import Admin, Consumer, PartitionKeyRebalanceListener, Producer, TopicPartition
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from tests.clients.consumer.groups import TOPIC, History, Reader, cluster_and_admin, make_topic, readers, resize, send
 
 WHERE = TopicPartition(TOPIC, 0)
@@ -170,7 +170,7 @@ async def test_an_end_that_becomes_known_between_crossing_and_committing_is_not_
             while count < 20:
                 count += sum(map(len, (await consumer.getmany(timeout_ms=60_000)).values()))
             while not consumer._core.deliveries.boundaries():  # asks for the end until it is known
-                consumer._gatekeeper.look()
+                consumer._gatekeeper.refresh()
                 consumer._news.clear()
                 await consumer._news.wait()
             due = consumer._core.commit_of_positions()

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
+from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
 from anabranch.clients.consumer.core import ConsumerCore
 from anabranch.clients.consumer.delivery_audit import DeliveryAudit
-from anabranch.clients.consumer.group_session import GroupSession
 from anabranch.clients.consumer.offset_committer import OffsetCommitter
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
@@ -51,7 +51,7 @@ def core() -> ConsumerCore:
 
 async def commit(one: ConsumerCore, session: Session, meanwhile: Callable[[], object]) -> None:
     audit = Audit(meanwhile)
-    committer = OffsetCommitter(one, cast(GroupSession, session), cast(DeliveryAudit, cast(Any, audit)))
+    committer = OffsetCommitter(one, cast(ClassicGroupSession, session), cast(DeliveryAudit, cast(Any, audit)))
     try:
         await committer.store({FIRST: 5})
     finally:

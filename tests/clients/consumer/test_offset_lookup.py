@@ -8,7 +8,7 @@ import pytest
 
 from anabranch import Admin, Consumer, Producer, TopicPartition
 from anabranch.clients.consumer.offset_lookup import OffsetAndTimestamp
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.errors import KafkaError
 from tests.clients.consumer.groups import TOPIC, cluster_and_admin, make_topic
 

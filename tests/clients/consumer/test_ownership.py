@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from anabranch import Producer
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.controller.settings import ControllerSettings
 from tests.clients.consumer.groups import TOPIC, History, cluster_and_admin, make_topic, readers, resize, send
 

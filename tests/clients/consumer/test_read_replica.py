@@ -12,7 +12,7 @@ from anabranch import Admin, Consumer, NewTopic, Producer
 from anabranch.broker.replication.replica_selector import RACK_AWARE
 from anabranch.clients.consumer.read_replica import ReadReplicas
 from anabranch.clients.metadata import Node, Partition
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.topic_partition import TopicPartition
 

@@ -22,8 +22,8 @@ import pytest
 
 from anabranch import Admin, Consumer, ConsumerRecord, Producer
 from anabranch.clients.consumer import consumer as consumer_module
-from anabranch.clients.consumer.broker_membership import BrokerMembership
-from anabranch.cluster import Cluster
+from anabranch.clients.consumer.consumer_group_membership import ConsumerGroupMembership
+from anabranch.cluster.in_process import Cluster
 from anabranch.faults.rule import Rule
 from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from anabranch.protocol.errors import ErrorCode, KafkaError
@@ -269,7 +269,7 @@ NEW_GROUPS = {
 }
 
 
-class SilentBroker(BrokerMembership):
+class SilentBroker(ConsumerGroupMembership):
     """A member beside a broker that tells no session, such as a Kafka 4."""
 
     def full_request(self, ids: Mapping[str, bytes]) -> ConsumerGroupHeartbeatRequest:
@@ -278,7 +278,7 @@ class SilentBroker(BrokerMembership):
         return request
 
     def beat_request(self) -> ConsumerGroupHeartbeatRequest:
-        request = super().beat_request()
+        request = super().consumer_heartbeat_request()
         request.asks_session_timeout = False
         return request
 
@@ -290,7 +290,7 @@ async def test_consumer_group_member_frozen_past_the_brokers_session_hands_out_n
 ) -> None:
     """Only the broker knows its session timeout: the member's own setting is longer, and its commits are manual."""
     if not told:
-        monkeypatch.setattr(consumer_module, "BrokerMembership", SilentBroker)
+        monkeypatch.setattr(consumer_module, "ConsumerGroupMembership", SilentBroker)
     async with (
         asyncio.timeout(120),
         Cluster(1, seed=1, kafka="4.1", properties=NEW_GROUPS) as cluster,

@@ -13,8 +13,8 @@ from anabranch import Admin, Producer, TopicPartition
 from anabranch.clients.consumer.delivery import Deliveries
 from anabranch.clients.consumer.gate import TopicGate
 from anabranch.clients.consumer.ownership import Ownership
-from anabranch.clients.consumer.polling import Polling
-from anabranch.cluster import Cluster
+from anabranch.clients.consumer.poll_loop import PollLoop
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.lineage import Lineage
 from tests.clients.consumer.groups import (
     TOPIC,
@@ -206,7 +206,7 @@ async def test_rewinding_below_a_cut_stops_there_again() -> None:
                 )
 
 
-async def no_flush(self: Polling, step: object) -> None:
+async def no_flush(self: PollLoop, step: object) -> None:
     """Planted: commit at a boundary without telling the application."""
 
 
@@ -222,7 +222,7 @@ def everything_passes(self: Deliveries, progress: object, segment: object, now_s
 @pytest.mark.parametrize(
     ("planted", "caught"),
     [
-        ([(Polling, "_flush", no_flush)], "I5"),
+        ([(PollLoop, "_flush", no_flush)], "I5"),
         ([(TopicGate, "boundaries", lambda self, partition: [])], "I5"),
         ([(Deliveries, "_passes", everything_passes)], "I4"),
         ([(Ownership, "_flush", give_up_without_flush)], "I5"),

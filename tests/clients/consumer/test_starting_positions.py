@@ -13,7 +13,7 @@ from anabranch.clients.consumer.joiner import Joiner
 from anabranch.clients.consumer.offset_lookup import OffsetResets
 from anabranch.clients.consumer.starting_positions import StartingPositions
 from anabranch.clients.network import Network, make_rng
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.controller.settings import ControllerSettings
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.clients.consumer.groups import TOPIC, History, cluster_and_admin, make_topic, readers, resize, send
@@ -76,7 +76,7 @@ async def test_r20_a_child_is_read_from_its_start_by_whoever_gets_it(
         async def nothing(self: StartingPositions, fresh: object, committed: object) -> set[str]:
             return set()
 
-        monkeypatch.setattr(StartingPositions, "_read_before", nothing)
+        monkeypatch.setattr(StartingPositions, "_read_until", nothing)
     async with cluster_and_admin(brokers=1) as (cluster, admin):
         await make_topic(admin, 1)
         history = History(cluster)

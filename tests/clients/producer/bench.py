@@ -7,7 +7,7 @@ import random
 from anabranch.clients.backoff import Backoff
 from anabranch.clients.config import ProducerConfig
 from anabranch.clients.producer.accumulator import Accumulator
-from anabranch.clients.producer.batch_turns import Drained
+from anabranch.clients.producer.drain_order import Drained
 from anabranch.clients.producer.queues import Batch, size_of
 from anabranch.clients.producer.routes import UNKEYED, explicit_route
 from anabranch.protocol.errors import ErrorCode

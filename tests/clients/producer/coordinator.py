@@ -1,6 +1,6 @@
 """A transaction coordinator and a group coordinator as Kafka's are, small enough to be obviously right.
 
-Answers the requests of `clients.producer.transaction_questions`; a marker is written at the moment a
+Answers the requests of `clients.producer.transaction_calls`; a marker is written at the moment a
 transaction ends. `mood` makes it answer something else, before or instead of doing what was asked.
 """
 
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from anabranch.clients.producer.transaction_calls import TransactionCall
+from anabranch.clients.producer.transaction_errors import Step, Verdict
 from anabranch.clients.producer.transaction_manager import TransactionManager
-from anabranch.clients.producer.transaction_questions import Question
-from anabranch.clients.producer.transaction_verdicts import Step, Verdict
 from anabranch.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnResponse
 from anabranch.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -44,7 +44,7 @@ class Coordinator:
         self.completing = 0
         """How many more questions are answered with CONCURRENT_TRANSACTIONS."""
 
-    def answer(self, question: Question, code: ErrorCode = ErrorCode.NONE) -> Any:
+    def answer(self, question: TransactionCall, code: ErrorCode = ErrorCode.NONE) -> Any:
         """Do what is asked, unless `code` says otherwise."""
         request = question.request
         if code == ErrorCode.NONE and question.step is not Step.COMMIT_OFFSETS:
@@ -80,7 +80,7 @@ class Coordinator:
                     self._end(committed=request.committed)
                 return EndTxnResponse(error_code=code)
 
-    def _refusal(self, question: Question) -> ErrorCode:
+    def _refusal(self, question: TransactionCall) -> ErrorCode:
         request = question.request
         if question.step is Step.INITIALIZE:
             stranger = (request.producer_id, request.producer_epoch) not in ((-1, -1), (self.producer_id, self.epoch))

@@ -17,7 +17,7 @@ from anabranch.clients.producer.own_partitioner import OwnPartitioner
 from anabranch.clients.producer.partitioner import PartitionerFunction
 from anabranch.clients.producer.queues import TopicQueues
 from anabranch.clients.producer.routes import explicit_route
-from anabranch.cluster import Cluster as Brokers
+from anabranch.cluster.in_process import Cluster as Brokers
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.lineage import Lineage
 

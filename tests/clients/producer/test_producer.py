@@ -16,7 +16,7 @@ import pytest
 
 from anabranch import Admin, NewTopic, Producer
 from anabranch.clients.producer.queues import RecordMetadata
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.controller.settings import ControllerSettings
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.hashing import murmur2

@@ -18,33 +18,33 @@ def why(_queue: PartitionQueue, _batch: Batch, _now: float) -> str:
 
 def test_the_same_head_in_two_looks_is_told_once() -> None:
     watch, queue = StallWatch(), queue_of(3, 0.0, 1.0)
-    assert watch.look([queue], 2.0, why) is None
-    assert watch.look([queue], 4.0, why) == "t-3: records wait for 4 s to be stored: the disk is full"
-    assert watch.look([queue], 6.0, why) is None
+    assert watch.check([queue], 2.0, why) is None
+    assert watch.check([queue], 4.0, why) == "t-3: records wait for 4 s to be stored: the disk is full"
+    assert watch.check([queue], 6.0, why) is None
     queue.unresolved.popleft()
-    assert watch.look([queue], 8.0, why) is None, "it went on"
-    assert watch.look([queue], 10.0, why) == "t-3: records wait for 9 s to be stored: the disk is full"
+    assert watch.check([queue], 8.0, why) is None, "it went on"
+    assert watch.check([queue], 10.0, why) == "t-3: records wait for 9 s to be stored: the disk is full"
 
 
 def test_where_batches_go_on_nothing_is_told() -> None:
     watch, queue = StallWatch(), queue_of(0, *map(float, range(5)))
     for now in range(5):
-        assert watch.look([queue], float(now), why) is None
+        assert watch.check([queue], float(now), why) is None
         queue.unresolved.popleft()
-    assert watch.look([queue], 5.0, why) is None
+    assert watch.check([queue], 5.0, why) is None
 
 
 def test_the_oldest_is_told_with_the_number_of_the_others() -> None:
     watch, queues = StallWatch(), [queue_of(1, 5.0), queue_of(2, 3.0), queue_of(4, 4.0)]
-    watch.look(queues, 6.0, why)
+    watch.check(queues, 6.0, why)
     told = "t-2: records wait for 5 s to be stored: the disk is full, and 2 other partitions wait"
-    assert watch.look(queues, 8.0, why) == told
+    assert watch.check(queues, 8.0, why) == told
 
 
 def test_what_lingers_or_waits_for_its_turn_does_not_stand_still() -> None:
     watch, queue = StallWatch(), queue_of(1)
     queue.waiting.append(Batch(queue, 0.0))
-    assert watch.look([queue], 2.0, why) is watch.look([queue], 4.0, why) is None
+    assert watch.check([queue], 2.0, why) is watch.check([queue], 4.0, why) is None
     queue.blocked_since = 4.0
-    assert watch.look([queue], 6.0, why) is None
-    assert watch.look([queue], 8.0, why) == "t-1: records wait for 8 s to be stored: the disk is full"
+    assert watch.check([queue], 6.0, why) is None
+    assert watch.check([queue], 8.0, why) == "t-1: records wait for 8 s to be stored: the disk is full"

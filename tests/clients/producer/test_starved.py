@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from anabranch import Admin, NewTopic, Producer
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.hashing import murmur2
 

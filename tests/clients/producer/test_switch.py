@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from anabranch.clients.producer import batch_turns, queues, switch
+from anabranch.clients.producer import drain_order, queues, switch
 from anabranch.clients.producer.queues import TopicQueues
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.linear_hashing import KeyClass
@@ -87,7 +87,7 @@ def generation_may_fall(patch: pytest.MonkeyPatch) -> None:
 
 
 def pipeline_into_the_unknown(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(batch_turns, "first_contact", lambda queue: False)
+    patch.setattr(drain_order, "first_contact", lambda queue: False)
 
 
 def stamp_when_sending(patch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,7 @@ from itertools import product
 import pytest
 
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
-from anabranch.clients.producer.transaction_manager import LEGAL, UNKNOWN_ATTEMPTS, State, TransactionManager
-from anabranch.clients.producer.transaction_verdicts import (
+from anabranch.clients.producer.transaction_errors import (
     VERDICTS,
     AbortableError,
     FatalError,
@@ -23,6 +22,7 @@ from anabranch.clients.producer.transaction_verdicts import (
     Verdict,
     verdict_of,
 )
+from anabranch.clients.producer.transaction_manager import LEGAL, UNKNOWN_ATTEMPTS, State, TransactionManager
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.topic_partition import TopicPartition
 from tests.clients.producer.coordinator import Coordinator, ask

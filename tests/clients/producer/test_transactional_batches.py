@@ -14,8 +14,8 @@ from anabranch.clients.backoff import Backoff
 from anabranch.clients.config import ProducerConfig
 from anabranch.clients.producer.accumulator import Accumulator
 from anabranch.clients.producer.queues import Batch
+from anabranch.clients.producer.transaction_errors import AbortableError, Step, TransactionAborted
 from anabranch.clients.producer.transaction_manager import State, TransactionManager
-from anabranch.clients.producer.transaction_verdicts import AbortableError, Step, TransactionAborted
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.lineage import Lineage
 from anabranch.protocol.records.batch import read_header

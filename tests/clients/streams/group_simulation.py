@@ -2,8 +2,8 @@
 
 One seed is one schedule: processes join, leave, crash and come back with what their disks kept; changelogs grow, copies
 catch up; versions roll forward and back; inputs are resized; ends of changelogs cannot be had; a rebalance is cut short
-by the next. After each step of each member, and after each generation, the judges look (`Judge`). At the end the churn
-stops, and the group must come to rest where it should.
+by the next. After each step of each member, and after each generation, the judges look (`FrameHandler`). At the end the
+churn stops, and the group must come to rest where it should.
 
 Members are cooperative. The model of a member is what a consumer does: it sends what it owns, gives up what the answer
 takes away before it takes what is new, joins again at once if it gave something up, and when the assignor says so.

@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from anabranch import Admin
+from anabranch.cli.groups import gate_lines
 from anabranch.clients.clock import follow_loop_ms
 from anabranch.clients.consumer.offset_lookup import READ_COMMITTED, READ_UNCOMMITTED, OffsetResets
 from anabranch.clients.group_admin import committed_offsets, describe_group
-from anabranch.commands.groups import gate_lines
-from anabranch.gates import closed_gates_of
+from anabranch.inspect.closed_gates import closed_gates_of
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.topic_partition import TopicPartition

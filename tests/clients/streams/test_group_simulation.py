@@ -11,7 +11,7 @@ import pytest
 
 from anabranch.clients.streams import group_assignment, streams_partition_assignor
 from anabranch.clients.streams.client_state import ClientState
-from anabranch.clients.streams.group import Process
+from anabranch.clients.streams.group import StreamsProcess
 from anabranch.clients.streams.movements import Movements
 from anabranch.clients.streams.streams_partition_assignor import StreamsPartitionAssignor
 from tests.clients.streams.group_simulation import Violation, play
@@ -49,7 +49,7 @@ PLANTED: list[tuple[str, Any, str, Any, str]] = [
     ("nobody looks again", streams_partition_assignor, "assign_group",
      without_probing(group_assignment.assign_group), "for nothing"),
     ("a version is kept for ever", StreamsPartitionAssignor, "_change_version", lambda *_: False, "speaks version"),
-    ("unknown lags first, as in Kafka", Process, "had",
+    ("unknown lags first, as in Kafka", StreamsProcess, "had",
      lambda self, client: {
          member: sorted(sums.keys() & client.lags.keys(), key=lambda task: (client.lags[task], task))
          for member, sums in self.sums_by_member.items()

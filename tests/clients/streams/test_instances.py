@@ -19,7 +19,7 @@ import pytest
 
 from anabranch import Admin, NewTopic, Producer
 from anabranch.clients.streams.config import AT_LEAST_ONCE
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.demo.flights import DataMissing, Flight, load
 from benchmarks.instances import Instance, Output, send_all
 from examples import flights as example

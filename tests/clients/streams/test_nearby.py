@@ -12,7 +12,7 @@ from pathlib import Path
 from anabranch import Admin, NewTopic, Producer
 from anabranch.clients.streams.streams import Streams
 from anabranch.clients.streams.tasks import State
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from tests.clients.streams.world import World, counts, until
 
 RACK_OF = {0: "a", 1: "a", 2: "b", 3: "b"}

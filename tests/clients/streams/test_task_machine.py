@@ -1,6 +1,7 @@
 """Goal: whether a task may process, commit or hand over follows from one state, and late answers change nothing in it.
 
-Method: the real machine and real stores on disk; what a consumer knows is set (`View`), and effects are looked at.
+Method: the real machine and real stores on disk; what a consumer knows is set (`RequestView`), and effects are looked
+at.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class Instance:
 
     def aim(self) -> None:
         """All changelogs end where the stores are."""
-        tasks = self.machine.aimless(self.view)
+        tasks = self.machine.is_without_target(self.view)
         ends = {self.machine.changelog(one, name): one.checkpoint_sum for one in tasks for name in one.stores}
         self.carry_out(self.machine.aim(self.view, tasks, ends))
 
@@ -151,9 +152,9 @@ def joins(tmp_path: Path) -> Iterator[Instance]:
 
 def test_a_task_processes_when_its_positions_are_known_and_its_stores_complete(one: Instance) -> None:
     assert one.assign(0) == [Open(TaskId(0, 0), State.CATCHING_UP), Pause([place(0)]), Follow()]
-    assert not one.machine.aimless(one.view), "an earlier owner may have a transaction open"
+    assert not one.machine.is_without_target(one.view), "an earlier owner may have a transaction open"
     one.reads(0, 5)
-    (task,) = one.machine.aimless(one.view)
+    (task,) = one.machine.is_without_target(one.view)
     one.carry_out(one.machine.aim(one.view, [task], {counted(0): 2}))
     assert one.release() == []
     task.restore("counts", [Record(0, 0, b"a", b"1", ()), Record(1, 0, b"b", b"1", ())], 2)
@@ -165,7 +166,7 @@ def test_a_task_processes_when_its_positions_are_known_and_its_stores_complete(o
 def test_ends_that_were_asked_for_an_earlier_ownership_are_not_believed(one: Instance) -> None:
     one.assign(0)
     one.reads(0, 5)
-    asked = one.machine.aimless(one.view)
+    asked = one.machine.is_without_target(one.view)
     one.machine.give_back([place(0)], lost=False)
     del one.view.positions[place(0)]
     one.assign(0)
@@ -347,7 +348,7 @@ def test_a_removed_partition_is_finished_in_the_generation_in_which_it_was_given
     removed, tasks = one.machine.removed, list(one.machine.tasks.values())
     assert removed.undecided(tasks) == [place(2)]
     removed.note_stable(tasks, [place(2)], one.view.generation - 1)
-    assert not one.machine.aimless(one.view), "that was an answer to an earlier question"
+    assert not one.machine.is_without_target(one.view), "that was an answer to an earlier question"
     removed.note_stable(tasks, [place(2)], one.view.generation)
     one.aim()
     one.arrives(0, 2, 1)

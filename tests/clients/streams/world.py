@@ -15,7 +15,7 @@ from anabranch import Admin, Consumer, NewTopic, Producer
 from anabranch.clients.streams.config import StreamsConfig
 from anabranch.clients.streams.streams import Streams
 from anabranch.clients.streams.topology import Topology
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 
 PARTITIONS = 4
 

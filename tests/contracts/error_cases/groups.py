@@ -6,8 +6,8 @@ import asyncio
 from functools import partial
 from typing import Any
 
-from anabranch.broker.coordinators.committed_offsets import CommittedOffset
-from anabranch.broker.coordinators.group_coordinator import GroupCoordinator
+from anabranch.broker.coordinators.groups.group_coordinator import GroupCoordinator
+from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset
 from anabranch.protocol.apis.delete_groups import DeleteGroupsRequest
 from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest

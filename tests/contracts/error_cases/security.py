@@ -8,16 +8,16 @@ from typing import Any
 from anabranch import Admin
 from anabranch.clients.connection import Connection
 from anabranch.clients.security_config import make_security
-from anabranch.cluster import Cluster
+from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
 from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
 from anabranch.protocol.apis.sasl_handshake import SaslHandshakeRequest
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.registry import BY_NAME
-from tests.broker import test_tokens
+from tests.broker.authentication.test_listener_security import properties_of
+from tests.broker.credentials import test_delegation_tokens
 from tests.broker.handlers.test_authorization import ALICE, PROPERTIES, built
-from tests.broker.security.test_protection import properties_of
 from tests.contracts.error_codes import World, case
 
 
@@ -85,11 +85,14 @@ async def cluster_without_a_right(world: World) -> Any:
 
 async def about_a_token(ask: Callable[[Admin, Admin], Awaitable[Any]], **properties: str) -> Any:
     """The code with which a request of alice's is refused, or of bob's."""
-    listeners, given = [f"{test_tokens.LISTENER}://127.0.0.1:0"], {**test_tokens.PROPERTIES, **properties}
+    listeners, given = (
+        [f"{test_delegation_tokens.LISTENER}://127.0.0.1:0"],
+        {**test_delegation_tokens.PROPERTIES, **properties},
+    )
     async with (
         Cluster(1, listeners=listeners, properties=given) as cluster,
-        Admin(cluster.bootstrap_servers, **test_tokens.ALICE) as alice,
-        Admin(cluster.bootstrap_servers, **test_tokens.BOB) as bob,
+        Admin(cluster.bootstrap_servers, **test_delegation_tokens.ALICE) as alice,
+        Admin(cluster.bootstrap_servers, **test_delegation_tokens.BOB) as bob,
     ):
         try:
             return await ask(alice, bob)

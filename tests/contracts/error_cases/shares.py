@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from anabranch.broker.coordinators.shares.share_coordinator import name_of
-from anabranch.broker.coordinators.shares.share_state import ShareKey
+from anabranch.broker.coordinators.share_partitions.share_coordinator import name_of
+from anabranch.broker.coordinators.share_partitions.share_state import ShareKey
 from anabranch.protocol.apis import initialize_share_group_state as initializing
 from anabranch.protocol.apis import share_acknowledge as acknowledging
 from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest

@@ -182,7 +182,7 @@ def outcome(what: str, error_code: int, message: str | None) -> str:
     return f"{what} {code(error_code)}" + (f" ({message})" if message else "")
 
 
-def announced(effect: effects.Announce) -> str:
+def announced(effect: effects.PublishEvent) -> str:
     """A line of the timeline, without epochs of registrations, which are numbers that mean nothing to a reader."""
     detail = ", ".join(f"{key} {word(value)}" for key, value in effect.detail.items() if key != "epoch")
     return f"note {effect.kind}" + (f": {detail}" if detail else "")

@@ -96,7 +96,7 @@ class ControllerStage(Stage):
         """ControlledShutdown."""
         known = self.world.brokers[int(broker)]
         request = ControlledShutdownRequest(broker_id=known.id, broker_epoch=known.epoch)
-        self._ask(lambda token: events.ShutdownAsked(token, request))
+        self._ask(lambda token: events.ShutdownRequested(token, request))
 
     @phrase("the leader of PARTITION asks for isr IDS")
     def asks_for_isr(self, partition: str, isr: str) -> None:
@@ -126,7 +126,7 @@ class ControllerStage(Stage):
         """CreatePartitions from our own client, which may ask for fewer as well."""
         topic = CreatePartitionsTopic(name=name, count=int(count), assignments=None, allow_shrink=True)
         request = CreatePartitionsRequest(topics=[topic], timeout_ms=30_000, validate_only=False)
-        self._ask(lambda token: events.PartitionsAsked(token, request))
+        self._ask(lambda token: events.PartitionsRequested(token, request))
 
     @phrase("an admin moves PARTITION to IDS")
     def moves(self, partition: str, replicas: str) -> None:
@@ -359,19 +359,19 @@ class ControllerStage(Stage):
         )
         topic = TopicData(topic_id=self.world.topics[name].body.topic_id, partitions=[row], stamped=stamped)
         request = AlterPartitionRequest(broker_id=leader.id, broker_epoch=leader.epoch, topics=[topic])
-        self._ask(lambda token: events.AlterPartitionAsked(token, request))
+        self._ask(lambda token: events.AlterPartitionRequested(token, request))
 
     def _reassign(self, partition: str, replicas: list[int] | None) -> None:
         name, index = parsed(partition)
         row = ReassignablePartition(partition_index=index, replicas=replicas)
         request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=name, partitions=[row])])
-        self._ask(lambda token: events.ReassignmentAsked(token, request))
+        self._ask(lambda token: events.ReassignmentRequested(token, request))
 
     def _elect(self, partition: str, *, unclean: bool) -> None:
         name, index = parsed(partition)
         asked = [TopicPartitions(topic=name, partitions=[index])]
         request = ElectLeadersRequest(election_type=int(unclean), topic_partitions=asked)
-        self._ask(lambda token: events.ElectionAsked(token, request))
+        self._ask(lambda token: events.ElectionRequested(token, request))
 
 
 def numbers(text: str) -> list[int]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from anabranch.controller import effects, events, failpoints
-from anabranch.controller.events import Answered, Event
+from anabranch.controller.events import Event, ResponseReceived
 from tests.controller.scenarios import rendering
 from tests.controller.world import Crash, Deposed, Term, World
 
@@ -29,7 +29,7 @@ class ToldWorld(World):
     fenced: list[int] = field(default_factory=list)
     """Brokers that have refused the last request, for the controller's epoch in it."""
 
-    def deliver(self, effect: effects.SendToBroker) -> Answered | None:
+    def deliver(self, effect: effects.SendToBroker) -> ResponseReceived | None:
         """Hand a request to a broker: its answer, or None if it is gone, silent, or has seen a later controller."""
         self.fenced.clear()
         receiver = self.brokers.get(effect.broker_id)
@@ -44,12 +44,12 @@ class ToldWorld(World):
             self.unanswered.append(effect)
         return super().deliver(effect)
 
-    def answers_of(self, broker: int) -> list[Answered]:
+    def answers_of(self, broker: int) -> list[ResponseReceived]:
         """What a broker that was silent answers at last, to all that it was sent in its present life."""
         held = [effect for effect in self.unanswered if effect.broker_id == broker]
         self.unanswered = [effect for effect in self.unanswered if effect.broker_id != broker]
         return [
-            Answered(broker, effect.broker_epoch, effect.request, self._answer(broker, effect.request))
+            ResponseReceived(broker, effect.broker_epoch, effect.request, self._answer(broker, effect.request))
             for effect in held
             if effect.broker_epoch == self.brokers[broker].epoch
         ]
@@ -93,9 +93,9 @@ class ToldTerm(Term):
                 self._say("write features: " + ", ".join(f"{name} {level}" for name, level in effect.levels.items()))
             case effects.SetTimer():
                 self._say(f"timer {effect.timer} in {effect.delay_ms} ms")
-            case effects.Reply():
+            case effects.SendReply():
                 self._say(f"answer: {rendering.reply(effect.response)}")
-            case effects.Announce():
+            case effects.PublishEvent():
                 self._say(rendering.announced(effect))
         return super()._act(effect)
 

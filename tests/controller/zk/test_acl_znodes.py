@@ -10,7 +10,7 @@ from anabranch.controller.zk.acl_znodes import (
     decode_change,
     encode_acls,
     encode_change,
-    is_possible,
+    is_valid_name,
     path_of,
 )
 from anabranch.controller.zk.body import MalformedZnode
@@ -84,9 +84,9 @@ def test_a_malformed_announcement_is_refused(data: bytes) -> None:
     "name", ["", ".", "..", "a/b", "a\0", "\x1f", "\x7f", "\x9f", "\ud800", "\uf8ff", "\ufff0", "😀"]
 )
 def test_what_zookeeper_refuses_is_no_name(name: str) -> None:
-    assert not is_possible(name)
+    assert not is_valid_name(name)
 
 
 @pytest.mark.parametrize("name", ["*", "...", "a b", "a%2F", "é", "\xa0", "\uf900", "\uffef", "x" * 5000])
 def test_what_zookeeper_takes_is_a_name(name: str) -> None:
-    assert is_possible(name)
+    assert is_valid_name(name)

@@ -13,11 +13,11 @@ import threading
 import pytest
 from kazoo.client import KazooClient
 
-from anabranch.controller.candidacy import persistently
+from anabranch.cluster.zookeeper import free_port
+from anabranch.controller.candidacy import retry_connection_loss
 from anabranch.controller.zk.access import Login
 from anabranch.controller.zk.kazoo_session import KazooSession, open_kazoo
 from anabranch.controller.zk.session import ConnectionLoss, SessionEvent, WatchEvent
-from anabranch.zookeeper import free_port
 
 
 @pytest.mark.zookeeper
@@ -91,7 +91,7 @@ async def test_a_server_that_does_not_know_many_reads_at_once_is_asked_one_by_on
     await zk.create("/a", b"1")
     monkeypatch.setattr("anabranch.controller.zk.multi_read.MultiRead.type", 99)
     async with asyncio.timeout(60):
-        found = await persistently(lambda: zk.get_many(["/a", "/nowhere"]))
+        found = await retry_connection_loss(lambda: zk.get_many(["/a", "/nowhere"]))
     assert found == [await zk.get("/a"), None]
     await zk.close()
 

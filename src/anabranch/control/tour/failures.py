@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from anabranch.clients.connection import Connection
 from anabranch.control.tour.scene import Scene
-from anabranch.control.tour.step import Broken, Step
+from anabranch.control.tour.step import Step, StoryFailed
 from anabranch.protocol.apis.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -25,7 +25,7 @@ KEPT_TOPIC: Final = "tour-kept"
 UNKNOWN_EPOCH: Final = -1
 
 
-async def leader_dies(scene: Scene) -> AsyncGenerator[Step, None]:
+async def play_leader_dies(scene: Scene) -> AsyncGenerator[Step, None]:
     """A leader dies."""
     await scene.topic(LEADER_TOPIC)
     producer = await scene.producer()
@@ -78,7 +78,7 @@ async def leader_dies(scene: Scene) -> AsyncGenerator[Step, None]:
     )
 
 
-async def zombie_controller(scene: Scene) -> AsyncGenerator[Step, None]:
+async def play_zombie_controller(scene: Scene) -> AsyncGenerator[Step, None]:
     """A controller is frozen, and wakes up as a zombie."""
     old = scene.controller()
     node = scene.on.cluster.nodes[old]
@@ -98,7 +98,7 @@ async def zombie_controller(scene: Scene) -> AsyncGenerator[Step, None]:
         "are open, and nobody knows anything yet: ZooKeeper only waits for its next heartbeat.",
         "cluster",
     )
-    await scene.move_on(node.settings.zookeeper_session_timeout_ms / 1000 + 2)
+    await scene.end_background(node.settings.zookeeper_session_timeout_ms / 1000 + 2)
     await scene.until(lambda: scene.controller() not in (0, old), "another controller")
     new = scene.controller()
     successor = scene.on.cluster.nodes[new].controller
@@ -123,7 +123,7 @@ async def zombie_controller(scene: Scene) -> AsyncGenerator[Step, None]:
     await scene.until(lambda: scene.controller() != 0, "a controller")
     active = [one for one, node in scene.on.cluster.nodes.items() if node.controller and node.controller.active]
     scene.claim("exactly one node is the controller", active == [scene.controller()])
-    await scene.whole()
+    await scene.is_complete()
     yield scene.step(
         "The zombie lies down",
         f"Node {old} woke up. What it said in epoch {epoch} was refused by every broker that has heard of the next "
@@ -164,10 +164,10 @@ def _leads(scene: Scene, node_id: int, epoch: int) -> bool:
     return controller is not None and controller.active and controller.epoch == epoch
 
 
-async def lost_record(scene: Scene) -> AsyncGenerator[Step, None]:
+async def play_lost_record(scene: Scene) -> AsyncGenerator[Step, None]:
     """A record that KIP-903 was written for: lost without the fence, kept with it."""
     if len(scene.on.cluster.nodes) < 3:
-        raise Broken("this story needs three nodes")
+        raise StoryFailed("this story needs three nodes")
     for fenced in (False, True):
         async for step in _late_request(scene, fenced=fenced):
             yield step
@@ -248,7 +248,7 @@ async def _late_request(scene: Scene, *, fenced: bool) -> AsyncGenerator[Step, N
         f"topics/{topic}",
     )
     await scene.start(leader)
-    await scene.whole()
+    await scene.is_complete()
     await scene.until(lambda: scene.settled(topic), "both replicas to be in sync")
     end = scene.partition(topic)["high_watermark"]
     if fenced:

@@ -8,14 +8,14 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from anabranch.control.actions import Impossible, Unknown
+from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.tour import failures, resizes
 from anabranch.control.tour.scene import Scene
-from anabranch.control.tour.step import Broken, Step
+from anabranch.control.tour.step import Step, StoryFailed
 from anabranch.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from anabranch.control.controlled import Controlled
+    from anabranch.control.controlled_cluster import ControlledCluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,42 +39,42 @@ STORIES: Final[tuple[Story, ...]] = (
         "A leader dies",
         "What is acknowledged survives it, in a new epoch; and what happens when it comes back.",
         4,
-        failures.leader_dies,
+        failures.play_leader_dies,
     ),
     Story(
         "zombie",
         "A controller wakes up as a zombie",
         "It was frozen, another took its seat, and it does not know.",
         4,
-        failures.zombie_controller,
+        failures.play_zombie_controller,
     ),
     Story(
         "lost-record",
         "The record that KIP-903 was written for",
         "A request that arrives late loses acknowledged records; then the same with the fence.",
         8,
-        failures.lost_record,
+        failures.play_lost_record,
     ),
     Story(
         "order",
         "A split and a merge, in order",
         "Two resizes under load, and no key's records ever overtake one another.",
         4,
-        resizes.split_and_merge,
+        resizes.play_split_and_merge,
     ),
     Story(
         "kafka",
         "The same as Kafka does it today",
         "The same keys and the same readers, without generations and gates.",
         3,
-        resizes.as_kafka_does,
+        resizes.play_kafka_resize,
     ),
     Story(
         "transaction",
         "A transaction across a resize",
         "Begun before a split and committed after it, all or nothing.",
         4,
-        resizes.transaction_across,
+        resizes.play_transaction_across_resize,
     ),
 )
 
@@ -96,24 +96,24 @@ class Guide:
         """Where the story is that is told now; None if none is."""
         return self._row
 
-    async def begin(self, on: Controlled, name: str) -> dict[str, Any]:
+    async def begin(self, on: ControlledCluster, name: str) -> dict[str, Any]:
         """Begin a story, in place of one that is told; returns its first step. Unknown, Impossible."""
         story = next((one for one in STORIES if one.name == name), None)
         if story is None:
-            raise Unknown(f"there is no story {name}; there are {', '.join(one.name for one in STORIES)}")
+            raise UnknownNode(f"there is no story {name}; there are {', '.join(one.name for one in STORIES)}")
         if on.clock is not None and not on.clock.scale:
-            raise Impossible("the cluster's clock stands still, and stories wait for what takes time: let it run")
+            raise ActionRefused("the cluster's clock stands still, and stories wait for what takes time: let it run")
         async with self._turn:
             await self._end()
             self._story, self._scene, self._number = story, Scene(on), 0
-            self._steps = _told(story, self._scene)
+            self._steps = _narrate(story, self._scene)
             return await self._next()
 
     async def go_on(self) -> dict[str, Any]:
         """The next step; with `over` in place of a step when there is none. Impossible if no story is told."""
         async with self._turn:
             if self._steps is None:
-                raise Impossible("no story is told; begin one")
+                raise ActionRefused("no story is told; begin one")
             return await self._next()
 
     async def end(self) -> None:
@@ -131,7 +131,7 @@ class Guide:
         self._step = asyncio.create_task(self._take(self._steps), name=f"tour: {story.name}")
         await asyncio.wait({self._step})
         if self._step.cancelled():
-            raise Impossible("the story was ended meanwhile")
+            raise ActionRefused("the story was ended meanwhile")
         told = self._step.result()
         self._row = {**story.row(), "number": self._number, **told}
         if told["over"]:
@@ -143,7 +143,7 @@ class Guide:
             return {"over": False, **(await anext(steps)).row()}
         except StopAsyncIteration:
             return {"over": True}
-        except (Broken, Impossible, KafkaError, OSError, TimeoutError) as error:
+        except (StoryFailed, ActionRefused, KafkaError, OSError, TimeoutError) as error:
             return {"over": True, "broken": str(error) or type(error).__name__}
 
     async def _end(self, *, keep: bool = False) -> None:
@@ -159,9 +159,9 @@ class Guide:
             self._row = None
 
 
-async def _told(story: Story, scene: Scene) -> AsyncGenerator[Step, None]:
+async def _narrate(story: Story, scene: Scene) -> AsyncGenerator[Step, None]:
     """The story, on a cluster that is whole."""
-    await scene.whole()
+    await scene.is_complete()
     async with contextlib.aclosing(story.play(scene)) as steps:
         async for step in steps:
             yield step

@@ -31,7 +31,7 @@ async def _write(producer: Producer, topic: str, first: int, count: int) -> None
     await asyncio.gather(*sent)
 
 
-async def split_and_merge(scene: Scene) -> AsyncGenerator[Step, None]:
+async def play_split_and_merge(scene: Scene) -> AsyncGenerator[Step, None]:
     """A split and a merge, in order."""
     await scene.topic(ORDER_TOPIC, 2)
     producer = await scene.producer()
@@ -112,7 +112,7 @@ async def _read_through(scene: Scene, consumer: Consumer, count: int) -> Records
     return got
 
 
-async def as_kafka_does(scene: Scene) -> AsyncGenerator[Step, None]:
+async def play_kafka_resize(scene: Scene) -> AsyncGenerator[Step, None]:
     """The same as Kafka does it today."""
     await scene.topic(KAFKA_TOPIC, 2, configs={"enable.ordered.delivery": "false"})
     producer = await scene.producer()
@@ -141,8 +141,8 @@ async def as_kafka_does(scene: Scene) -> AsyncGenerator[Step, None]:
             await asyncio.sleep(pause_s)
 
     group = {"group_id": "tour-kafka", "partition_assignment_strategy": "range"}
-    scene.play(read(await scene.consumer(KAFKA_TOPIC, client_id="a-slow", max_poll_records=2, **group), 0.05))
-    scene.play(read(await scene.consumer(KAFKA_TOPIC, client_id="b-fast", **group), 0.0))
+    scene.run_background(read(await scene.consumer(KAFKA_TOPIC, client_id="a-slow", max_poll_records=2, **group), 0.05))
+    scene.run_background(read(await scene.consumer(KAFKA_TOPIC, client_id="b-fast", **group), 0.0))
     await scene.until(lambda: len(set(got)) == 192, "all records")
     wrong = out_of_order(got)
     scene.claim("records of a key came after later ones of the same key", wrong > 0)
@@ -156,7 +156,7 @@ async def as_kafka_does(scene: Scene) -> AsyncGenerator[Step, None]:
     )
 
 
-async def transaction_across(scene: Scene) -> AsyncGenerator[Step, None]:
+async def play_transaction_across_resize(scene: Scene) -> AsyncGenerator[Step, None]:
     """A transaction across a resize."""
     await scene.topic(TRANSACTION_TOPIC, 2)
     producer = await scene.producer(transactional_id="tour-till")

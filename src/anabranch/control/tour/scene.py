@@ -12,13 +12,13 @@ from anabranch.clients.admin import NewTopic
 from anabranch.clients.consumer.consumer import Consumer
 from anabranch.clients.producer.producer import Producer
 from anabranch.control import state
-from anabranch.control.actions import Impossible
-from anabranch.control.tour.step import Broken, Claim, Deed, Notes, Step
+from anabranch.control.actions import ActionRefused
+from anabranch.control.tour.step import Action, Claim, Notes, Step, StoryFailed
 
 if TYPE_CHECKING:
     from anabranch.clients.consumer.consumer_record import ConsumerRecord
     from anabranch.clients.security import SecurityArguments
-    from anabranch.control.controlled import Controlled
+    from anabranch.control.controlled_cluster import ControlledCluster
 
 PATIENCE_S: Final = 30.0
 LOOK_S: Final = 0.02
@@ -27,7 +27,7 @@ LOOK_S: Final = 0.02
 class Scene:
     """What one story does to one cluster."""
 
-    def __init__(self, on: Controlled) -> None:
+    def __init__(self, on: ControlledCluster) -> None:
         self.on = on
         self._notes = Notes()
         self._stack = contextlib.AsyncExitStack()
@@ -43,7 +43,7 @@ class Scene:
             if cluster.is_frozen(node_id):
                 await self.thaw(node_id)
             elif node_id not in cluster.nodes:
-                with contextlib.suppress(Impossible):
+                with contextlib.suppress(ActionRefused):
                     await self.on.run(self.on.actions.start(node_id))
         await self._stack.aclose()
 
@@ -57,21 +57,21 @@ class Scene:
         """Say what should be so, and whether it is."""
         self._notes.claims.append(Claim(text, holds))
 
-    def did(self, title: str, path: str, python: str, body: Any = None, method: str = "POST") -> None:
+    def add_action(self, title: str, path: str, python: str, body: Any = None, method: str = "POST") -> None:
         """Write down what was done, and how anybody does it."""
-        self._notes.deeds.append(Deed(title, method, path, body, python))
+        self._notes.deeds.append(Action(title, method, path, body, python))
 
     # --- doing
 
     async def kill(self, node_id: int) -> None:
         """End a node without a word."""
         await self.on.run(self.on.actions.kill(node_id))
-        self.did(f"kill node {node_id}", f"/v1/nodes/{node_id}/kill", f"control.nodes[{node_id}].kill()")
+        self.add_action(f"kill node {node_id}", f"/v1/nodes/{node_id}/kill", f"control.nodes[{node_id}].kill()")
 
     async def start(self, node_id: int) -> None:
         """Start a node again."""
         await self.on.run(self.on.actions.start(node_id))
-        self.did(f"start node {node_id}", f"/v1/nodes/{node_id}/start", f"control.nodes[{node_id}].start()")
+        self.add_action(f"start node {node_id}", f"/v1/nodes/{node_id}/start", f"control.nodes[{node_id}].start()")
 
     async def freeze(self, node_id: int) -> None:
         """Stop a node amid what it does."""
@@ -80,7 +80,7 @@ class Scene:
             self.on.actions.freeze(node_id)
 
         await self.on.run(freeze())
-        self.did(f"freeze node {node_id}", f"/v1/nodes/{node_id}/freeze", f"control.nodes[{node_id}].freeze()")
+        self.add_action(f"freeze node {node_id}", f"/v1/nodes/{node_id}/freeze", f"control.nodes[{node_id}].freeze()")
 
     async def thaw(self, node_id: int) -> None:
         """Let it go on."""
@@ -89,9 +89,9 @@ class Scene:
             self.on.actions.thaw(node_id)
 
         await self.on.run(thaw())
-        self.did(f"thaw node {node_id}", f"/v1/nodes/{node_id}/thaw", f"control.nodes[{node_id}].thaw()")
+        self.add_action(f"thaw node {node_id}", f"/v1/nodes/{node_id}/thaw", f"control.nodes[{node_id}].thaw()")
 
-    async def move_on(self, span_s: float) -> None:
+    async def end_background(self, span_s: float) -> None:
         """Let so much time go by in the cluster: at once, if it has a clock of its own."""
         clock = self.on.clock
         if clock is None:
@@ -99,7 +99,7 @@ class Scene:
             return
         await clock.advance(span_s)
         said = f"{span_s:g}s"
-        self.did(
+        self.add_action(
             f"move the clock on by {said}", "/v1/clock", f'control.clock.advance("{said}")', body={"advance": said}
         )
 
@@ -108,14 +108,16 @@ class Scene:
         name = self.on.faults.add(**said).rule.name
         self._rules.append(name)
         words = ", ".join(f"{word}={one!r}" for word, one in said.items())
-        self.did(f"follow the rule {name}", "/v1/faults", f"control.faults.add({words})", body=said)
+        self.add_action(f"follow the rule {name}", "/v1/faults", f"control.faults.add({words})", body=said)
         return name
 
     def drop_rule(self, name: str) -> None:
         """Follow a rule no more."""
         self.on.faults.remove(name)
         self._rules.remove(name)
-        self.did(f"drop the rule {name}", f"/v1/faults/{name}", f'control.faults.remove("{name}")', method="DELETE")
+        self.add_action(
+            f"drop the rule {name}", f"/v1/faults/{name}", f'control.faults.remove("{name}")', method="DELETE"
+        )
 
     async def topic(
         self,
@@ -136,14 +138,16 @@ class Scene:
             await admin.create_topics([new])
         await self.until(lambda: self.settled(name), f"{name} to have leaders and all replicas in sync")
         body = {"topic": name, "partitions": partitions} | ({"configs": dict(configs)} if configs else {})
-        self.did(f"create {name}", "/v1/topics", f'control.create_topic("{name}", {partitions})', body=body)
+        self.add_action(f"create {name}", "/v1/topics", f'control.create_topic("{name}", {partitions})', body=body)
 
     async def resize(self, name: str, count: int) -> None:
         """Give a topic another count of partitions."""
         async with self.on.admin() as admin:
             await admin.create_partitions(name, count, allow_shrink=True)
         path = f"/v1/topics/{name}/partitions"
-        self.did(f"resize {name} to {count}", path, f'control.resize("{name}", {count})', body={"partitions": count})
+        self.add_action(
+            f"resize {name} to {count}", path, f'control.resize("{name}", {count})', body={"partitions": count}
+        )
 
     async def producer(self, **options: Any) -> Producer:
         """A producer, until the story ends."""
@@ -161,9 +165,9 @@ class Scene:
             async with asyncio.timeout(PATIENCE_S):
                 await work
         except TimeoutError:
-            raise Broken(f"waited {PATIENCE_S:g} s in vain for {what}") from None
+            raise StoryFailed(f"waited {PATIENCE_S:g} s in vain for {what}") from None
 
-    def play(self, work: Coroutine[Any, Any, None]) -> None:
+    def run_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Have something go on until the story ends."""
         task = asyncio.create_task(work)
 
@@ -175,7 +179,7 @@ class Scene:
 
     # --- looking
 
-    async def whole(self) -> None:
+    async def is_complete(self) -> None:
         """Wait until all nodes run, and all know all, in their present lives. Broken if they do not."""
         await self.until(self._all_know, "all nodes to run and to know one another")
 
@@ -193,7 +197,7 @@ class Scene:
         deadline_s = loop.time() + PATIENCE_S
         while not condition():
             if loop.time() > deadline_s:
-                raise Broken(f"waited {PATIENCE_S:g} s in vain for {what}")
+                raise StoryFailed(f"waited {PATIENCE_S:g} s in vain for {what}")
             await asyncio.sleep(LOOK_S)
 
     def partition(self, topic: str, index: int = 0) -> dict[str, Any]:
@@ -235,16 +239,16 @@ class Scene:
                     for records in (await consumer.getmany(timeout_ms=200)).values():
                         found += records
         except TimeoutError:
-            raise Broken(f"{len(found)} of {count} records came in {PATIENCE_S:g} s") from None
+            raise StoryFailed(f"{len(found)} of {count} records came in {PATIENCE_S:g} s") from None
         return found
 
     @property
     def _servers(self) -> str:
-        return self.on.cluster.between_brokers[0]
+        return self.on.cluster.inter_broker_security[0]
 
     @property
     def _security(self) -> SecurityArguments:
-        security = self.on.cluster.between_brokers[1]
+        security = self.on.cluster.inter_broker_security[1]
         return {} if security is None else {"security": security}
 
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
-class Broken(Exception):
+class StoryFailed(Exception):
     """A story could not go on: what it waited for did not come."""
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class Action:
     """Something that was done, and how anybody does it."""
 
     title: str
@@ -41,7 +41,7 @@ class Step:
     text: str
     look: str
     """The view that shows it, as the page's address has it: `topics/orders`."""
-    deeds: tuple[Deed, ...] = ()
+    deeds: tuple[Action, ...] = ()
     claims: tuple[Claim, ...] = ()
 
     def row(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class Step:
 class Notes:
     """What has been done and claimed since the last step."""
 
-    deeds: list[Deed] = field(default_factory=list)
+    deeds: list[Action] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
 
     def step(self, title: str, text: str, look: str) -> Step:

@@ -11,18 +11,18 @@ import pytest
 
 from anabranch.clock.cluster_clock import ClusterClock
 from anabranch.clock.loop import ClockLoop
-from anabranch.cluster import Cluster
-from anabranch.control.actions import Actions, Impossible, Unknown
-from anabranch.control.controlled import Controlled
+from anabranch.cluster.in_process import Cluster
+from anabranch.control.actions import ActionRefused, Actions, UnknownNode
+from anabranch.control.controlled_cluster import ControlledCluster
 from anabranch.control.events import Events
 from anabranch.control.tour import guide as module
 from anabranch.control.tour.guide import STORIES, Guide, Story
 from anabranch.control.tour.scene import Scene, out_of_order
-from anabranch.control.tour.step import Broken, Step
+from anabranch.control.tour.step import Step, StoryFailed
 
 
 @asynccontextmanager
-async def guided(brokers: int = 3) -> AsyncIterator[tuple[Controlled, Guide]]:
+async def guided(brokers: int = 3) -> AsyncIterator[tuple[ControlledCluster, Guide]]:
     clock = ClusterClock.new()
     assert clock is not None
     cluster = Cluster(brokers, seed=3)
@@ -30,11 +30,11 @@ async def guided(brokers: int = 3) -> AsyncIterator[tuple[Controlled, Guide]]:
         events = Events()
         cluster.on_node(events.watch)
         guide = Guide()
-        yield Controlled(cluster, Actions(cluster, events), events, None, clock), guide
+        yield ControlledCluster(cluster, Actions(cluster, events), events, None, clock), guide
         await guide.end()
 
 
-async def steps_of(on: Controlled, guide: Guide, story: str) -> list[dict[str, Any]]:
+async def steps_of(on: ControlledCluster, guide: Guide, story: str) -> list[dict[str, Any]]:
     found, told = [], await guide.begin(on, story)
     while not told["over"]:
         found.append(told)
@@ -80,13 +80,13 @@ def test_a_story_that_is_left_is_put_right() -> None:
             await guide.end()
             assert guide.row is None
             assert not any(map(on.cluster.is_frozen, on.cluster.node_ids))
-            with pytest.raises(Impossible, match="no story is told"):
+            with pytest.raises(ActionRefused, match="no story is told"):
                 await guide.go_on()
-            with pytest.raises(Unknown, match="there is no story other; there are leader"):
+            with pytest.raises(UnknownNode, match="there is no story other; there are leader"):
                 await guide.begin(on, "other")
             assert on.clock is not None
             on.clock.run_at(0)
-            with pytest.raises(Impossible, match="stands still"):
+            with pytest.raises(ActionRefused, match="stands still"):
                 await guide.begin(on, "leader")
 
     run(leave())
@@ -96,7 +96,7 @@ def test_a_story_that_cannot_go_on_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     async def sad(scene: Scene) -> AsyncGenerator[Step, None]:
         scene.claim("it holds", False)
         yield scene.step("One", "It begins.", "cluster")
-        raise Broken("waited in vain")
+        raise StoryFailed("waited in vain")
 
     monkeypatch.setattr(module, "STORIES", (Story("sad", "Sad", "It breaks.", 2, sad),))
 
@@ -125,7 +125,7 @@ def test_a_story_is_ended_in_the_middle_of_a_step(monkeypatch: pytest.MonkeyPatc
             beginning = asyncio.create_task(guide.begin(on, "endless"))
             await waits.wait()
             await guide.end()
-            with pytest.raises(Impossible, match="ended meanwhile"):
+            with pytest.raises(ActionRefused, match="ended meanwhile"):
                 await beginning
 
     run(leave())

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from anabranch.broker.coordinators.classic_groups.group_events import Heartbeat, Join, Leave, Sync
 from anabranch.broker.coordinators.consumer_groups import classic_members
 from anabranch.broker.coordinators.consumer_groups.decision import Decision
 from anabranch.broker.coordinators.consumer_groups.member import UNRELEASED, UNREVOKED
 from anabranch.broker.coordinators.consumer_groups.timers import Timer
-from anabranch.broker.coordinators.group_events import Heartbeat, Join, Leave, Sync
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest
 from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity

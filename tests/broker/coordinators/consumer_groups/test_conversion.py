@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from anabranch.broker.coordinators.classic_group import Group
+from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
+from anabranch.broker.coordinators.classic_groups.group_state import GroupLimits
 from anabranch.broker.coordinators.consumer_groups import conversion
 from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
 from anabranch.broker.coordinators.consumer_groups.timers import Timer
-from anabranch.broker.coordinators.group_state import GroupLimits
 from anabranch.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -48,8 +48,8 @@ VALUE = GroupMetadataValue(
 )
 
 
-def classic(value: GroupMetadataValue = VALUE) -> Group:
-    return Group.from_journal("g", value, GroupLimits(), random.Random(1), 500)
+def classic(value: GroupMetadataValue = VALUE) -> ClassicGroup:
+    return ClassicGroup.from_journal("g", value, GroupLimits(), random.Random(1), 500)
 
 
 def topics() -> Topics:

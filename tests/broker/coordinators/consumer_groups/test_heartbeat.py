@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
+from anabranch.broker.coordinators.classic_groups.group_events import Commit, Delete, Observe
 from anabranch.broker.coordinators.consumer_groups import administration
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup, ConsumerGroupState
 from anabranch.broker.coordinators.consumer_groups.heartbeat import check_request
 from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
 from anabranch.broker.coordinators.consumer_groups.member import UNRELEASED, UNREVOKED
-from anabranch.broker.coordinators.group_events import Commit, Delete, Observe
 from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.broker.coordinators.consumer_groups.world import Client, GroupDriver, partitions, settle, topic_id

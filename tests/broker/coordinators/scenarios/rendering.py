@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from anabranch.broker.coordinators.classic_group import Group
-from anabranch.broker.coordinators.committed_offsets import Offsets, TopicPartition
-from anabranch.broker.coordinators.group_events import Persist
+from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
+from anabranch.broker.coordinators.classic_groups.group_events import Persist
+from anabranch.broker.coordinators.offsets.committed_offsets import Offsets, TopicPartition
 from anabranch.protocol.apis.consumer_group_position import ConsumerGroupPositionResponse
 from anabranch.protocol.apis.heartbeat import HeartbeatResponse
 from anabranch.protocol.apis.join_group import JoinGroupResponse
@@ -61,7 +61,7 @@ def written(effect: Persist, named: Names) -> str:
     return f"write group generation {value.generation}: " + ("; ".join(rows) or "no members")
 
 
-def group_line(group: Group, named: Names) -> str:
+def group_line(group: ClassicGroup, named: Names) -> str:
     """`Stable generation 2 range: ann.1 (leads) bob.1`, with what each waits for."""
     said = []
     for member in group.members:
@@ -73,7 +73,7 @@ def group_line(group: Group, named: Names) -> str:
     return f"{state(group)}: {' '.join(said) or 'no members'}"
 
 
-def state(group: Group) -> str:
+def state(group: ClassicGroup) -> str:
     """`Stable generation 2`."""
     return f"{group.state.value} generation {group.generation}"
 

@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, assert_never
 
-from anabranch.broker.coordinators.classic_group import Group
-from anabranch.broker.coordinators.committed_offsets import CommittedOffset, TopicPartition, records_of
-from anabranch.broker.coordinators.group_events import (
+from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
+from anabranch.broker.coordinators.classic_groups.group_events import (
     Answer,
     Close,
     Commit,
     Delete,
-    Disturbed,
     Effect,
     Event,
     Heartbeat,
@@ -28,15 +26,17 @@ from anabranch.broker.coordinators.group_events import (
     Observe,
     Persist,
     Persisted,
+    RebalanceRequired,
     Sync,
     Tick,
     Verdict,
 )
-from anabranch.broker.coordinators.group_machine import apply
-from anabranch.broker.coordinators.group_positions import refusal
-from anabranch.broker.coordinators.group_state import GroupLimits
-from anabranch.broker.coordinators.replicated_journal import Put, Settle
-from anabranch.broker.coordinators.shards import Shard, Slot
+from anabranch.broker.coordinators.classic_groups.group_machine import apply
+from anabranch.broker.coordinators.classic_groups.group_state import GroupLimits
+from anabranch.broker.coordinators.groups.group_shards import GroupEntry, Shard
+from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, TopicPartition, records_of
+from anabranch.broker.coordinators.offsets.consumer_positions import refusal
+from anabranch.broker.coordinators.runtime.journal import JournalRecord, TransactionEnd
 from anabranch.protocol.apis.consumer_group_position import (
     ConsumerGroupPositionRequest,
     ConsumerGroupPositionRequestPartition,
@@ -97,11 +97,11 @@ class GroupStage(Stage):
         self.clients: dict[str, Client] = {}
         self.names: dict[str, str] = {}
         """Member id -> client and number."""
-        self.journal: list[Put | Settle] = []
+        self.journal: list[JournalRecord | TransactionEnd] = []
         self.slow = False
         self.waiting: list[tuple[list[tuple[bytes, bytes | None]], int, Callable[[ErrorCode, int], None]]] = []
         """What a slow journal has been given: records, producer id, and what to do when they are taken or refused."""
-        self._slot: Slot | None = None
+        self._slot: GroupEntry | None = None
 
     # --- what is prepared ----------------------------------------------------------------------------------------
 
@@ -330,7 +330,7 @@ class GroupStage(Stage):
     # --- the machine and what is around it -----------------------------------------------------------------------
 
     @property
-    def slot(self) -> Slot:
+    def slot(self) -> GroupEntry:
         """The group with all that belongs to it, at the present coordinator."""
         if self._slot is None:
             self._load()
@@ -338,7 +338,7 @@ class GroupStage(Stage):
         return self._slot
 
     @property
-    def group(self) -> Group:
+    def group(self) -> ClassicGroup:
         """The group itself."""
         return self.slot.group
 
@@ -351,7 +351,7 @@ class GroupStage(Stage):
         for entry in self.journal:
             shard.apply(entry)
         shard.take_over(GroupLimits(**self.limits), self.rng, self.now_ms)
-        self._slot = shard.slots.get(GROUP) or Slot(Group(GROUP, GroupLimits(**self.limits), self.rng), 0)
+        self._slot = shard.slots.get(GROUP) or GroupEntry(ClassicGroup(GROUP, GroupLimits(**self.limits), self.rng), 0)
 
     def _happens(self, event: Event) -> None:
         before = rendering.state(self.group)
@@ -369,7 +369,7 @@ class GroupStage(Stage):
                 self._answer(effect)
             case Persist():
                 self._persist(effect)
-            case Disturbed(error=error):
+            case RebalanceRequired(error=error):
                 for answer in self.slot.positions.interrupt(error):
                     self._answer(answer)
             case Verdict():
@@ -419,7 +419,7 @@ class GroupStage(Stage):
     def _take(self, records: list[tuple[bytes, bytes | None]], producer_id: int) -> int:
         first = len(self.journal)
         for key, value in records:
-            self.journal.append(Put(decode_key(key), value, len(self.journal), producer_id))
+            self.journal.append(JournalRecord(decode_key(key), value, len(self.journal), producer_id))
         return first
 
     def _given(self) -> list[Any]:
@@ -503,7 +503,7 @@ class GroupStage(Stage):
         self._write(records_of(GROUP, values), producer_id, then)
 
     def _settle(self, producer_id: int, *, commit: bool) -> None:
-        self.journal.append(Settle(producer_id, commit))
+        self.journal.append(TransactionEnd(producer_id, commit))
         slot = self.slot
         changed = slot.offsets.settle(producer_id, commit=commit)
         self.lines.append(

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from anabranch.broker.coordinators.classic_groups.group_events import Delete, Observe
 from anabranch.broker.coordinators.consumer_groups.heartbeat import HeartbeatAnswer, Sender
-from anabranch.broker.coordinators.group_events import Delete, Observe
 from anabranch.broker.coordinators.share_groups import share_administration, share_heartbeat
 from anabranch.broker.coordinators.share_groups.share_group import ShareGroup, ShareGroupState
 from anabranch.broker.coordinators.share_groups.share_heartbeat import ShareDecision
-from anabranch.broker.coordinators.shares.share_settings import ShareSettings
+from anabranch.broker.coordinators.share_partitions.share_settings import ShareSettings
 from anabranch.protocol.apis.share_group_heartbeat import ShareGroupHeartbeatRequest
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.group_records import Record, decode_value, encode

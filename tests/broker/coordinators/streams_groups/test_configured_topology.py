@@ -18,8 +18,8 @@ from anabranch.broker.coordinators.streams_groups.configured_topology import (
     ConfiguredTopology,
     check_topology,
     configure,
+    is_same_topology,
     required_topics,
-    same,
     summary,
 )
 from anabranch.protocol.apis.streams_group_heartbeat import Subtopology
@@ -209,9 +209,9 @@ def test_two_topologies_are_compared_without_their_order() -> None:
         return StreamsGroupTopologyValue(epoch=epoch, subtopologies=list(parts))
 
     first, second = COUNTS
-    assert same(of(1, first, second), of(1, second, first))
-    assert not same(of(1, first, second), of(2, first, second))
-    assert not same(of(1, first, second), of(1, first))
+    assert is_same_topology(of(1, first, second), of(1, second, first))
+    assert not is_same_topology(of(1, first, second), of(2, first, second))
+    assert not is_same_topology(of(1, first, second), of(1, first))
     assert required_topics(COUNTS) == {"t", "words", "counts"}
 
 

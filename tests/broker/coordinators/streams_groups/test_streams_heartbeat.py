@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from anabranch.broker.coordinators.classic_groups.group_events import Commit, Delete, Observe
 from anabranch.broker.coordinators.consumer_groups.topics_view import TopicsView
-from anabranch.broker.coordinators.group_events import Commit, Delete, Observe
 from anabranch.broker.coordinators.streams_groups import streams_administration, streams_heartbeat
 from anabranch.broker.coordinators.streams_groups.configured_topology import (
     ASSIGNMENT_DELAYED,

@@ -116,7 +116,7 @@ class Driver:
     def fail_over(self) -> None:
         """Another coordinator goes on; timers begin anew."""
         self.group = self.replayed()
-        streams_heartbeat.watch_anew(self.group, self.settings, self.now_ms)
+        streams_heartbeat.restart_session_timers(self.group, self.settings, self.now_ms)
 
     def decided(self, request: StreamsGroupHeartbeatRequest) -> StreamsDecision:
         """What a heartbeat would bring about. Raises KafkaError."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from anabranch.broker.coordinators.classic_groups.group_events import Commit
 from anabranch.broker.coordinators.consumer_groups import administration, departure, heartbeat, regular_expressions
 from anabranch.broker.coordinators.consumer_groups.assignment import Assignment, size, to_rows, within
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
@@ -17,8 +18,7 @@ from anabranch.broker.coordinators.consumer_groups.decision import Decision
 from anabranch.broker.coordinators.consumer_groups.expressions import resolved
 from anabranch.broker.coordinators.consumer_groups.heartbeat import HeartbeatAnswer, Sender
 from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
-from anabranch.broker.coordinators.consumer_groups.member import AWAY, JOINING, LEAVING
-from anabranch.broker.coordinators.group_events import Commit
+from anabranch.broker.coordinators.consumer_groups.member import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE
 from anabranch.protocol import group_records
 from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from anabranch.protocol.errors import KafkaError
@@ -44,7 +44,7 @@ class Client:
     instance_id: str | None = None
     assignor: str | None = None
     lives: int = 1
-    epoch: int = JOINING
+    epoch: int = JOIN_EPOCH
     told: Assignment = field(default_factory=dict)
     """What it is to have, by the last answer."""
     has: Assignment = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Client:
 
     def forget(self) -> None:
         """It has no partitions, and has to join."""
-        self.epoch, self.told, self.has, self.said = JOINING, {}, {}, None
+        self.epoch, self.told, self.has, self.said = JOIN_EPOCH, {}, {}, None
 
     def request(self, epoch: int, *, full: bool) -> ConsumerGroupHeartbeatRequest:
         """A heartbeat; all that it wants of the group, if it is a full one."""
@@ -73,7 +73,7 @@ class Client:
             subscribed_topic_names=self.topics if full else None,
             subscribed_topic_regex=self.expression if full else None,
             server_assignor=self.assignor if full else None,
-            topic_partitions=rows if epoch >= JOINING and (full or self.has != self.said) else None,
+            topic_partitions=rows if epoch >= JOIN_EPOCH and (full or self.has != self.said) else None,
         )
 
 
@@ -176,12 +176,12 @@ class AssigningStage(Stage):
     @phrase("CLIENT leaves")
     def leaves(self, client: str) -> None:
         """A heartbeat with epoch -1."""
-        self._goes(self.client(client), LEAVING)
+        self._goes(self.client(client), LEAVE_EPOCH)
 
     @phrase("CLIENT goes away for a while")
     def goes_away(self, client: str) -> None:
         """A static member's heartbeat with epoch -2: it will be back."""
-        self._goes(self.client(client), AWAY)
+        self._goes(self.client(client), STATIC_LEAVE)
 
     @phrase("CLIENT commits")
     def commits(self, client: str) -> None:
@@ -231,7 +231,7 @@ class AssigningStage(Stage):
             known = group_records.decode_key(int.from_bytes(key[:KIND_BYTES], "big"), key)
             assert known is not None
             self.group.apply((known, None if content is None else group_records.decode_value(known, content)))
-        departure.watch_anew(self.group, self._limits(), self.now_ms)
+        departure.restart_session_timers(self.group, self._limits(), self.now_ms)
         self.lines.append(f"loaded {rendering.state(self.group)}")
 
     @phrase("MS ms pass")

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from anabranch.broker.coordinators.classic_groups.group_events import Commit
 from anabranch.broker.coordinators.consumer_groups.assignment import within
-from anabranch.broker.coordinators.group_events import Commit
 from anabranch.broker.coordinators.streams_groups import streams_administration, streams_heartbeat
 from anabranch.broker.coordinators.streams_groups.streams_decision import StreamsDecision
 from anabranch.broker.coordinators.streams_groups.streams_settings import StreamsSettings

@@ -1,0 +1,158 @@
+"""Reads entries and filters of access control lists out of requests, and changes the lists by them.
+
+The number 0, which says that a client did not know its own word, closes the connection, as Kafka's brokers fail while
+they read such a request. A number that later releases may give a meaning matches nothing, and cannot be granted. What
+cannot be granted is refused alone, but for the words of filters, ANY and MATCH: they spoil the whole request. Sources:
+`AclApis`, `AclAuthorizer`, `CreateAclsRequest.aclBinding`; compared with Kafka's answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from anabranch.broker.authorization.acl_store import change_acls
+from anabranch.broker.dispatch.request_context import CloseConnection
+from anabranch.controller.zk.acl_znodes import is_valid_name
+from anabranch.controller.zk.body import MalformedZnode
+from anabranch.protocol.acls import (
+    ANY,
+    CLUSTER_NAME,
+    MATCH,
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from anabranch.broker.dispatch.services import Services
+    from anabranch.protocol.apis.create_acls import AclCreation
+
+Entry = tuple[ResourcePattern, Acl]
+_TYPES: Final = frozenset(map(int, ResourceType))
+UNKNOWN: Final = 0
+"""What clients make of a word that they do not know, and do not send."""
+NO_AUTHORIZER: Final = "No Authorizer is configured."
+
+
+def filter_of(asked: Any) -> AclFilter:
+    """The filter of a DescribeAcls request, or of one in a DeleteAcls request. Raises CloseConnection."""
+    _check(asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type)
+    return AclFilter(
+        resource_type=asked.resource_type_filter,
+        name=asked.resource_name_filter,
+        pattern_type=asked.pattern_type_filter,
+        principal=asked.principal_filter,
+        host=asked.host_filter,
+        operation=asked.operation,
+        permission=asked.permission_type,
+    )
+
+
+def check_creation(asked: AclCreation) -> None:
+    """Raise CloseConnection for a number that no client should send."""
+    _check(asked.resource_type, asked.resource_pattern_type, asked.operation, asked.permission_type)
+
+
+def has_words_of_filters(asked: AclCreation) -> bool:
+    """Whether it leaves open what is to be granted."""
+    words = (asked.resource_type, asked.operation, asked.permission_type)
+    return ANY in words or asked.resource_pattern_type in (ANY, MATCH)
+
+
+def entry_of(asked: AclCreation) -> Entry:
+    """The entry that is to be created. Raises KafkaError for one that cannot be."""
+    if asked.resource_type == ResourceType.CLUSTER and asked.resource_name != CLUSTER_NAME:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
+    if not asked.resource_name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty resource name")
+    if "/" in asked.resource_name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Failed to create ACL: a name in ZooKeeper has no slash")
+    try:
+        kind, tree = ResourceType(asked.resource_type), PatternType(asked.resource_pattern_type)
+        acl = Acl(asked.principal, asked.host, Operation(asked.operation), Permission(asked.permission_type))
+    except ValueError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Failed to create ACL: {error}") from None
+    return ResourcePattern(kind, asked.resource_name, tree), acl
+
+
+async def create(services: Services, entries: Iterable[Entry]) -> dict[ResourcePattern, KafkaError]:
+    """Add entries, all those of a pattern at once. Returns pattern -> why it was refused, of those that were."""
+    added: dict[ResourcePattern, set[Acl]] = {}
+    for pattern, acl in entries:
+        added.setdefault(pattern, set()).add(acl)
+    refused: dict[ResourcePattern, KafkaError] = {}
+    for pattern, acls in added.items():
+        nameless = [acl.principal for acl in acls if ":" not in acl.principal]
+        try:
+            if nameless:
+                message = f"{nameless[0]!r} is not a principal like User:alice"
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+            if not is_valid_name(pattern.name):
+                message = f"no znode can have the name {pattern.name!r}, so it has no entries"
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+            await _change(services, pattern, lambda before, acls=acls: before | acls)
+        except KafkaError as error:
+            refused[pattern] = error
+    return refused
+
+
+async def delete(
+    services: Services, filters: Sequence[AclFilter]
+) -> tuple[list[list[Entry]], dict[ResourcePattern, KafkaError]]:
+    """Take away what filters mean.
+
+    Returns the entries of each filter, one that several mean under the first of them, and pattern -> why its entries
+    were not taken away.
+    """
+    assert services.authorizer is not None
+    patterns = [one for one in services.authorizer.acls if any(each.covers(one) for each in filters)]
+    patterns += [one for each in filters for one in _named(each) if one not in patterns]
+    found: list[list[Entry]] = [[] for _ in filters]
+    refused: dict[ResourcePattern, KafkaError] = {}
+    for pattern in patterns:
+        gone: dict[Acl, int] = {}
+
+        def left(before: frozenset[Acl], pattern: ResourcePattern = pattern, gone: dict[Acl, int] = gone) -> set[Acl]:
+            for acl in before:
+                meant = next((n for n, one in enumerate(filters) if one.covers(pattern) and one.picks(acl)), None)
+                if meant is not None:
+                    gone[acl] = meant
+            return set(before) - gone.keys()
+
+        try:
+            await _change(services, pattern, left)
+        except KafkaError as error:
+            refused[pattern] = error
+        for acl, which in gone.items():
+            found[which].append((pattern, acl))
+    return found, refused
+
+
+async def _change(services: Services, pattern: ResourcePattern, edit: Any) -> None:
+    """Change the entries of a pattern; in force here when this returns, at other brokers soon. Raises KafkaError."""
+    assert services.acls is not None
+    try:
+        await change_acls(services.session, pattern, edit)
+        await services.acls.read_again(pattern)
+    except MalformedZnode as error:
+        services.log.error("the entries of %s are not understood, and stay: %s", pattern, error)
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Failed to update ACLs for {pattern}: {error}") from None
+
+
+def _named(one: AclFilter) -> list[ResourcePattern]:
+    """The patterns that a filter names, which others may have changed a moment ago."""
+    if one.name is None or not is_valid_name(one.name) or one.resource_type not in _TYPES:
+        return []
+    trees = [tree for tree in PatternType if one.pattern_type in (ANY, tree)]
+    return [ResourcePattern(ResourceType(one.resource_type), one.name, tree) for tree in trees]
+
+
+def _check(*numbers: int) -> None:
+    if UNKNOWN in numbers:
+        raise CloseConnection("it says that it does not know its own word")

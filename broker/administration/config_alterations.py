@@ -1,0 +1,277 @@
+"""Checks the changes of AlterConfigs and IncrementalAlterConfigs in Kafka's order, and carries them out.
+
+A resource is checked first for what is wrong with the request itself (twice the same resource or name, null values, a
+kind that cannot be altered), then for whether it exists, then for its values as a whole: what was set before counts
+too. Broker properties that may not be changed are INVALID_REQUEST and wrong values of topics INVALID_CONFIG, as Kafka
+has it. Sources: `ConfigAdminManager`, `ZkAdminManager`, `DynamicBrokerConfig.validate`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from anabranch.broker.administration.topic_creation import check_topic_name
+from anabranch.broker.config import group_properties
+from anabranch.broker.config.broker_properties import THREADS, broker_properties
+from anabranch.broker.config.config_changes import DEFAULT_ENTITY, change_config, read_config
+from anabranch.broker.config.dynamic_config import is_updatable, merged, valid_properties
+from anabranch.broker.config.effective_config import topic_config
+from anabranch.broker.config.profile_properties import check_topic_properties
+from anabranch.broker.config.property_declaration import ConfigError, ConfigKey, Kind, UpdateMode
+from anabranch.broker.config.topic_properties import topic_properties
+from anabranch.broker.dispatch.auth_helper import authorize
+from anabranch.broker.metadata import group_configs
+from anabranch.broker.profiles.profile import profile_for
+from anabranch.broker.tasks.yield_budget import YieldBudget
+from anabranch.broker.telemetry import client_metrics_configs, subscriptions
+from anabranch.protocol import acls
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.values import value
+
+if TYPE_CHECKING:
+    from anabranch.broker.config.broker_settings import BrokerSettings
+    from anabranch.broker.dispatch.request_context import RequestContext
+    from anabranch.broker.dispatch.services import Services
+
+TOPIC: Final = 2
+BROKER: Final = 4
+BROKER_LOGGER: Final = 8
+CLIENT_METRICS: Final = 16
+GROUP: Final = 32
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+ORDERED: Final = "enable.ordered.delivery"
+
+
+@value
+class Operation:
+    """One change of one property."""
+
+    name: str
+    kind: int
+    value: str | None
+
+
+async def alter_each(resources: Sequence[Any], alter: Callable[[Any], Awaitable[None]]) -> list[tuple[Any, KafkaError]]:
+    """Alter each resource. Returns it with its outcome; resources that a request names twice are all refused."""
+    times = Counter((one.resource_type, one.resource_name) for one in resources)
+    outcomes, turns = [], YieldBudget()
+    for one in resources:
+        await turns.spend()
+        try:
+            if times[one.resource_type, one.resource_name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            await alter(one)
+        except KafkaError as error:
+            outcomes.append((one, error.with_traceback(None)))  # whose frames are a hundred times as large
+        else:
+            outcomes.append((one, KafkaError(ErrorCode.NONE)))
+    return outcomes
+
+
+def authorize_alter(ctx: RequestContext, resource_type: int, name: str) -> None:
+    """Raise KafkaError unless the client may change the configuration of this."""
+    if resource_type == TOPIC:
+        authorize(ctx, acls.Operation.ALTER_CONFIGS, acls.ResourceType.TOPIC, name)
+    elif resource_type == GROUP:
+        authorize(ctx, acls.Operation.ALTER_CONFIGS, acls.ResourceType.GROUP, name)
+    else:
+        authorize(ctx, acls.Operation.ALTER_CONFIGS, acls.ResourceType.CLUSTER)
+
+
+async def alter(
+    services: Services,
+    resource_type: int,
+    name: str,
+    edit: Callable[[Mapping[str, str]], dict[str, str]],
+    *,
+    validate_only: bool,
+) -> None:
+    """Change the configuration of a topic, a group, a subscription, a broker, or (name "") all brokers. KafkaError."""
+    if resource_type == TOPIC:
+        entity, check = f"topics/{name}", await _topic_check(services, name)
+    elif resource_type == BROKER:
+        check_broker_name(services.settings.node_id, name)
+        entity, check = f"brokers/{name or DEFAULT_ENTITY}", _broker_check(services, per_broker=bool(name))
+    elif resource_type == GROUP and services.has_group_configs:
+        entity, check = group_configs.entity(name), _group_check(services, name)
+    elif resource_type == CLIENT_METRICS and services.has_client_metrics:
+        entity, check = client_metrics_configs.entity(name), _subscription_check(name)
+    else:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
+
+    def checked(before: Mapping[str, str]) -> dict[str, str]:
+        after = edit(valid_properties(before, per_broker=bool(name)) if resource_type == BROKER else before)
+        check(before, after)
+        return after
+
+    if validate_only:
+        checked(await read_config(services.session, entity))
+    else:
+        await change_config(services.session, entity, checked)
+
+
+def check_operations(operations: Iterable[Operation]) -> None:
+    """Raise INVALID_REQUEST for a name that comes twice, a missing value, an operation that does not exist."""
+    operations = list(operations)
+    if max(Counter(one.name for one in operations).values(), default=0) > 1:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    missing = [one.name for one in operations if one.kind != DELETE and one.value is None]
+    if missing:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(missing)}")
+    for one in operations:
+        if one.kind not in (SET, DELETE, APPEND, SUBTRACT):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {one.kind}")
+
+
+def apply_operations(
+    before: Mapping[str, str], operations: Iterable[Operation], keys: Mapping[str, ConfigKey]
+) -> dict[str, str]:
+    """The configuration after these operations. Raises INVALID_CONFIG for an addition to a value that is no list."""
+    after = dict(before)
+    for one in operations:
+        if one.kind == DELETE:
+            after.pop(one.name, None)
+            continue
+        text = one.value or ""
+        if one.kind in (APPEND, SUBTRACT):
+            key = keys.get(one.name)
+            what = "append" if one.kind == APPEND else "subtract"
+            if key is None:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {one.name}")
+            if key.kind is not Kind.LIST:
+                message = f"Config value {what} is not allowed for config key: {one.name}"
+                raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+            old = [part for part in after.get(one.name, key.default or "").split(",") if part]
+            given = text.split(",")
+            if one.kind == APPEND:
+                text = ",".join([*old, *(part for part in given if part not in old)])
+            else:
+                text = ",".join(part for part in old if part not in given)
+        after[one.name] = text
+    return after
+
+
+def keys_of(resource_type: int) -> Mapping[str, ConfigKey]:
+    """The properties that a resource of this type may have."""
+    if resource_type == GROUP:
+        return group_properties.group_properties()
+    if resource_type == CLIENT_METRICS:
+        return {}  # Kafka appends to no list of theirs
+    return topic_properties() if resource_type == TOPIC else broker_properties()
+
+
+def check_broker_name(node_id: int, name: str) -> None:
+    """Raise unless the name is this broker's own, or "" for all brokers: a broker does not answer for another."""
+    if not name:
+        return
+    try:
+        broker_id = int(name)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
+    if broker_id != node_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")
+
+
+def check_logger_broker(node_id: int, name: str) -> None:
+    """Loggers belong to the one broker that is named."""
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+    try:
+        broker_id = int(name)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
+    if broker_id != node_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id} but received {name}")
+
+
+def check_broker(
+    static: BrokerSettings, current: BrokerSettings, after: Mapping[str, str], *, per_broker: bool
+) -> None:
+    """Raise INVALID_REQUEST for properties that cannot change while a broker runs, and for impossible values."""
+    known = broker_properties()
+    gone = profile_for(static.kafka_version).gone_properties
+    fixed = [name for name in after if name not in gone and not is_updatable(name, per_broker=True)]
+    if fixed:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {', '.join(fixed)}")
+    moved = [name for name in ("listeners", "advertised.listeners") if name in after]
+    if moved:
+        message = f"{moved[0]}: this broker has one listener, which stays where it is while the broker runs"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    secure = [name for name in after if name.startswith("ssl.")]
+    if secure:
+        message = "These security configs can be dynamically updated only per-listener using the listener prefix"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{message}: {', '.join(secure)}")
+    local = [name for name in after if name in known and known[name].changes is UpdateMode.PER_BROKER]
+    if local and not per_broker:
+        message = "Cannot update these configs at default cluster level, broker id must be specified"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{message}: {', '.join(local)}")
+    try:
+        topic_config(merged(static, after), {})
+    except (ConfigError, KafkaError) as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    for name in THREADS & after.keys():
+        old = int(current.given.get(name) or known[name].default or 1)
+        if not old // 2 <= int(after[name]) <= old * 2 or int(after[name]) < 1:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Dynamic thread count update validation failed for {name}={after[name]}, "
+                f"value should be between half and double the current value {old}",
+            )
+
+
+async def _topic_check(services: Services, name: str) -> Callable[[Mapping[str, str], Mapping[str, str]], None]:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    image = services.metadata.image
+    if services.profile.answers_like_a_quorum:
+        check_topic_name(name)
+    if name not in image.topics:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+
+    def check(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+        check_topic_properties(
+            services.settings.kafka_version, {name: after[name] for name in after if before.get(name) != after[name]}
+        )
+        config = topic_config(services.settings, after)
+        shown = image.topics[name]
+        grown = shown.generation == 0 and shown.initial_partition_count != shown.undeleted_partition_count
+        if (
+            grown
+            and config.enable_ordered_delivery
+            and not topic_config(services.settings, before).enable_ordered_delivery
+        ):
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"{ORDERED}=true comes too late: the topic '{name}' has grown without it, and its keys have moved",
+            )
+
+    return check
+
+
+def _group_check(services: Services, name: str) -> Callable[[Mapping[str, str], Mapping[str, str]], None]:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+    return lambda _, after: group_properties.check(services.settings, after)
+
+
+def _subscription_check(name: str) -> Callable[[Mapping[str, str], Mapping[str, str]], None]:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+    return lambda _, after: subscriptions.check(after)
+
+
+def _broker_check(services: Services, *, per_broker: bool) -> Callable[[Mapping[str, str], Mapping[str, str]], None]:
+    dynamic = services.dynamic
+
+    def check(_: Mapping[str, str], after: Mapping[str, str]) -> None:
+        check_broker(dynamic.static, dynamic.current, after, per_broker=per_broker)
+        for trial in dynamic.trials if per_broker else ():
+            try:
+                trial(after)
+            except ConfigError as error:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+
+    return check

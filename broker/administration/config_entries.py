@@ -1,0 +1,237 @@
+"""The answers of DescribeConfigs: each property's value, where it comes from, and which values it overrides.
+
+Pure: from the layers of a `DynamicConfig` and the overrides of a topic. Kafka's rules (`ConfigHelper`), also where they
+are odd: of the places in the order of precedence those before the one that bears the property's own name are dropped,
+so `retention.ms` of a topic has no synonyms while the broker knows only `log.retention.hours`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.config.broker_properties import synonyms_of
+from anabranch.broker.config.broker_settings import field_name
+from anabranch.broker.config.dynamic_config import static_text
+from anabranch.broker.config.group_properties import default_of, group_properties
+from anabranch.broker.config.profile_properties import broker_properties_of, topic_properties_of
+from anabranch.broker.config.property_declaration import ConfigError, ConfigKey, Kind, UpdateMode, text_of
+from anabranch.broker.profiles.profile import profile_for
+from anabranch.broker.telemetry.subscriptions import client_metrics_properties
+from anabranch.protocol.values import value
+
+if TYPE_CHECKING:
+    from anabranch.broker.config.broker_settings import BrokerSettings
+    from anabranch.broker.config.dynamic_config import DynamicConfig
+
+DYNAMIC_TOPIC: Final = 1
+DYNAMIC_BROKER: Final = 2
+DYNAMIC_DEFAULT_BROKER: Final = 3
+STATIC_BROKER: Final = 4
+DEFAULT: Final = 5
+DYNAMIC_CLIENT_METRICS: Final = 7
+DYNAMIC_GROUP: Final = 8
+
+UNKNOWN_KIND: Final = 0
+NO_EFFECT_DOCUMENTATION: Final = "Known to Kafka; without effect here."
+LINEAGE: Final = {
+    "reshard.base": "Linear hashing places keys over this: the odd part of the count that the topic began with.",
+    "reshard.history": "GENERATION:COUNT of each resize, the present one last. Keys lie by the last count.",
+}
+"""What is told of a topic that was resized, and cannot be set: with it any client places keys as the topic does."""
+
+
+@value
+class ConfigSynonym:
+    """A place that sets a property, and its value there."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+@value
+class ConfigEntry:
+    """One property, its effective value, and all places that name one, in the order of precedence."""
+
+    name: str
+    value: str | None
+    source: int
+    kind: int
+    read_only: bool
+    sensitive: bool
+    synonyms: tuple[ConfigSynonym, ...]
+    documentation: str | None
+
+
+def topic_entries(brokers: DynamicConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """Every property of a topic, given what was set for the topic itself."""
+    rows = []
+    version = brokers.static.kafka_version
+    for name, key in topic_properties_of(version).items():
+        synonyms = places(brokers, key.synonym) if key.synonym else []
+        if name in overrides:
+            synonyms.insert(0, ConfigSynonym(name, _normal(key, overrides[name]), DYNAMIC_TOPIC))
+        text = overrides[name] if name in overrides else inherited(brokers, key)
+        rows.append(
+            ConfigEntry(
+                name=name,
+                value=_normal(key, text) if text is not None else None,
+                source=synonyms[0].source if synonyms else DEFAULT,
+                kind=key.kind,
+                read_only=False,
+                sensitive=False,
+                synonyms=tuple(synonyms),
+                documentation=key.documentation or documentation_of(version, key.synonym) or NO_EFFECT_DOCUMENTATION,
+            )
+        )
+    return rows
+
+
+def group_entries(settings: BrokerSettings, given: Mapping[str, str]) -> list[ConfigEntry]:
+    """Every property of a group, given what was set for it; not those whose default this version's brokers lack."""
+    here = broker_properties_of(settings.kafka_version)
+    return [
+        _own_row(key, given.get(name), default_of(settings, key), DYNAMIC_GROUP)
+        for name, key in group_properties().items()
+        if f"group.{name}" in here or not hasattr(settings, field_name(f"group.{name}"))
+    ]
+
+
+def subscription_entries(given: Mapping[str, str]) -> list[ConfigEntry]:
+    """Every property of a subscription to metrics of clients, given what was set for it."""
+    return [
+        _own_row(key, _normal(key, given[name]) if name in given else None, key.default, DYNAMIC_CLIENT_METRICS)
+        for name, key in client_metrics_properties().items()
+    ]
+
+
+def lineage_entries(base: int, history: Sequence[tuple[int, int]]) -> list[ConfigEntry]:
+    """How the keys of a topic lie, as published; nothing for one that was never resized: there it is Kafka's way."""
+    if len(history) < 2 or base < 1:
+        return []
+    steps = ",".join(f"{generation}:{count}" for generation, count in history)
+    values = {"reshard.base": (Kind.INT, str(base)), "reshard.history": (Kind.LIST, steps)}
+    return [
+        ConfigEntry(
+            name=name,
+            value=values[name][1],
+            source=DEFAULT,
+            kind=values[name][0],
+            read_only=True,
+            sensitive=False,
+            synonyms=(),
+            documentation=documentation,
+        )
+        for name, documentation in LINEAGE.items()
+    ]
+
+
+def broker_entries(brokers: DynamicConfig) -> list[ConfigEntry]:
+    """Every property of this broker, also those that Kafka does not know and that were set."""
+    version = brokers.static.kafka_version
+    gone = profile_for(version).gone_properties
+    names = dict.fromkeys([*broker_properties_of(version), *brokers.static.given, *brokers.default, *brokers.own])
+    return [_broker_row(version, name, places(brokers, name)) for name in names if name not in gone]
+
+
+def cluster_default_entries(brokers: DynamicConfig) -> list[ConfigEntry]:
+    """The properties that were changed for all brokers."""
+    return [
+        _broker_row(
+            brokers.static.kafka_version,
+            name,
+            [one for one in places(brokers, name) if one.source == DYNAMIC_DEFAULT_BROKER],
+            text,
+        )
+        for name, text in brokers.default.items()
+    ]
+
+
+def inherited(brokers: DynamicConfig, key: ConfigKey) -> str | None:
+    """The value of a topic's property without an override."""
+    if not key.synonym:
+        return key.default
+    field = field_name(key.synonym)
+    if hasattr(brokers.current, field):
+        return text_of(getattr(brokers.current, field))
+    found = places(brokers, key.synonym)
+    return found[0].value if found else key.default
+
+
+def places(brokers: DynamicConfig, name: str) -> list[ConfigSynonym]:
+    """Where a broker's property is set, under any of its names, the strongest first."""
+    known = broker_properties_of(brokers.static.kafka_version)
+    layers: tuple[tuple[int, Mapping[str, str]], ...] = (
+        (DYNAMIC_BROKER, brokers.own),
+        (DYNAMIC_DEFAULT_BROKER, brokers.default),
+    )
+    found = [
+        ConfigSynonym(one, None if _sensitive(known.get(one)) else layer[one], source)
+        for source, layer in layers
+        for one in synonyms_of(name)
+        if one in layer
+    ]
+    for one in synonyms_of(name):
+        text = static_text(brokers.static, one)
+        if text is not None:
+            found.append(ConfigSynonym(one, None if _sensitive(known.get(one)) else text, STATIC_BROKER))
+    for one in synonyms_of(name):
+        key = known.get(one)
+        if key is not None and key.default is not None:
+            found.append(ConfigSynonym(one, None if key.sensitive else key.default, DEFAULT))
+    first = next((place for place, one in enumerate(found) if one.name == name), len(found))
+    return found[first:]
+
+
+def documentation_of(kafka_version: str, name: str) -> str:
+    """The description of a broker's property."""
+    key = broker_properties_of(kafka_version).get(name)
+    return key.documentation if key is not None else ""
+
+
+def select_entries(rows: list[ConfigEntry], names: list[str] | None) -> Iterator[ConfigEntry]:
+    """The rows that were asked for by name; all, if no name was given."""
+    wanted = set(names or ())
+    return (row for row in rows if not wanted or row.name in wanted)
+
+
+def _own_row(key: ConfigKey, text: str | None, default: str | None, source: int) -> ConfigEntry:
+    """A property of something that inherits nothing; `text` is what was set for it."""
+    return ConfigEntry(
+        name=key.name,
+        value=default if text is None else text,
+        source=DEFAULT if text is None else source,
+        kind=key.kind,
+        read_only=False,
+        sensitive=False,
+        synonyms=() if text is None else (ConfigSynonym(key.name, text, source),),
+        documentation=key.documentation,
+    )
+
+
+def _broker_row(kafka_version: str, name: str, synonyms: list[ConfigSynonym], text: str | None = None) -> ConfigEntry:
+    key = broker_properties_of(kafka_version).get(name)
+    told = text if text is not None else synonyms[0].value if synonyms else None
+    return ConfigEntry(
+        name=name,
+        value=None if _sensitive(key) or told is None else _normal(key, told),
+        source=synonyms[0].source if synonyms else DEFAULT,
+        kind=key.kind if key is not None else UNKNOWN_KIND,
+        read_only=key is None or key.changes is UpdateMode.NEVER,
+        sensitive=_sensitive(key),
+        synonyms=tuple(synonyms),
+        documentation=key.documentation or NO_EFFECT_DOCUMENTATION if key is not None else None,
+    )
+
+
+def _sensitive(key: ConfigKey | None) -> bool:
+    """Whether a value is hidden. Kafka hides that of a property that it does not know, as it might be a password."""
+    return key is None or key.sensitive
+
+
+def _normal(key: ConfigKey | None, text: str) -> str:
+    try:
+        return text if key is None else key.normal(text)
+    except ConfigError:
+        return text  # it stands in ZooKeeper although no broker can use it: show it

@@ -1,0 +1,179 @@
+"""Whether a topic may shrink while groups read it whose members hold no gates: asked by the controller's node, of all.
+
+Across growth their coordinator keeps the order for them. Across a merge nobody can: a survivor's log goes on behind
+the cut, and such a member reads on. So `reshard.legacy.consumers.shrink` says whether a topic may shrink meanwhile:
+
+    auto      not if the topic is one whose order is kept for them
+    warn      yes
+    refuse    no
+
+A group is known to its coordinator alone, so each leader of a partition of `__consumer_offsets` is asked which of its
+groups read the topic, and says which of those partitions it has looked at. While one is missing the groups are not
+known, and the topic does not shrink. Growth asks nobody, whoever wants it.
+
+Invariant: no plan of a shrink is written unless every coordinator has said, after the request came, that nobody of its
+groups stands against it. A group that comes later, also while the plan is being written, is one that begins to read a
+topic that has shrunk: it has no more than that is promised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.coordinators.groups.group_gates import are_held
+from anabranch.clients.connection import Connection
+from anabranch.controller.model import TopicPartition
+from anabranch.controller.resize_requests import is_shrink_request
+from anabranch.controller.zk.session import ZkError
+from anabranch.protocol.apis.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from anabranch.protocol.connection import NODE_SOFTWARE
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
+
+if TYPE_CHECKING:
+    from anabranch.broker.dispatch.services import Services
+    from anabranch.controller.controller import Controller
+    from anabranch.controller.state import ClusterState
+    from anabranch.protocol.apis.create_partitions import CreatePartitionsRequest
+
+log: Final = logging.getLogger(__name__)
+
+SHRINK: Final = "reshard.legacy.consumers.shrink"
+PAUSE_S: Final = 0.1
+"""Between two times of asking, while some coordinator is on its way."""
+SHARE_OF_TIME: Final = 0.5
+"""How much of the time that a request may take is left to asking."""
+PATIENCE_MIN_S: Final = 1.0
+"""What is left to it at least: a request that may take no time at all asks to be answered before the resize is done."""
+NAMED_MAX: Final = 5
+
+
+async def groups_blocking_shrink(
+    services: Services, controller: Controller, request: CreatePartitionsRequest
+) -> dict[str, KafkaError]:
+    """The topics of a request that may not shrink, each with the refusal. Raises NOT_CONTROLLER."""
+    found = {}
+    for asked in request.topics:
+        if is_shrink_request(state_of(controller), asked):
+            try:
+                await check(services, controller, asked.name, request.timeout_ms)
+            except KafkaError as refusal:
+                if refusal.code is ErrorCode.NOT_CONTROLLER:
+                    raise
+                found[asked.name] = refusal
+    return found
+
+
+async def check(services: Services, controller: Controller, topic: str, timeout_ms: int) -> None:
+    """Raise POLICY_VIOLATION if the topic may not shrink now, and what went wrong if that cannot be told."""
+    try:
+        config = await services.topic_configs.load(topic, again=True)
+    except ZkError as error:
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{topic} does not shrink: {error}") from error
+    known = state_of(controller).topics.get(topic)
+    policy = config.reshard_legacy_consumers_shrink
+    if known is None or policy == "warn" or (policy == "auto" and not are_held(config, stamped=known.body.stamped)):
+        return
+    why = f"{SHRINK}={policy}"
+    try:
+        groups = await stock_readers(
+            services, controller, topic, max(timeout_ms * SHARE_OF_TIME / 1000, PATIENCE_MIN_S)
+        )
+    except (OSError, TimeoutError) as error:
+        raise KafkaError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            f"{topic} does not shrink, as it is not known whether consumers without gates read it ({error}; {why}): "
+            f"try again, or set {SHRINK}=warn",
+        ) from error
+    if groups:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{topic} does not shrink while consumers without gates read it, as keys would not keep their order "
+            f"for them ({why}; {group_names(groups)}): let them read all, and stop them until it has shrunk, or set "
+            f"{SHRINK}=warn",
+        )
+
+
+async def stock_readers(services: Services, controller: Controller, topic: str, patience_s: float) -> list[ListedGroup]:
+    """The groups that read a topic so. Raises OSError, TimeoutError if they do not get known, and NOT_CONTROLLER."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + patience_s
+    while True:
+        left_s = deadline_s - loop.time()
+        try:
+            return await groups_on(services, state_of(controller), topic, left_s)
+        except (OSError, TimeoutError) as error:
+            if left_s <= PAUSE_S:
+                raise
+            log.info("who reads %s is not known yet: %s", topic, error)
+        await asyncio.sleep(PAUSE_S)
+
+
+async def groups_on(services: Services, state: ClusterState, topic: str, timeout_s: float) -> list[ListedGroup]:
+    """Ask every coordinator once. Raises OSError, TimeoutError unless all of them have told of all their groups."""
+    partitions = is_coordinated(state)
+    leaders = sorted(set(partitions.values()))
+    outcomes = await asyncio.gather(
+        *(ask_broker(services, state, one, topic, timeout_s) for one in leaders), return_exceptions=True
+    )
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    answers = [one for one in outcomes if isinstance(one, ListGroupsResponse)]
+    missing = partitions.keys() - {index for answer in answers for index in answer.coordinated}
+    if missing:
+        raise ConnectionError(f"nobody tells of the groups in {CONSUMER_OFFSETS_TOPIC}-{min(missing)}")
+    return sorted((row for answer in answers for row in answer.groups), key=lambda row: row.group_id)
+
+
+async def ask_broker(
+    services: Services, state: ClusterState, node: int, topic: str, timeout_s: float
+) -> ListGroupsResponse:
+    """Which of its groups read the topic so, by the word of one broker. Raises OSError, TimeoutError."""
+    settings = services.settings
+    broker = state.brokers.get(node)
+    endpoint = None if broker is None else broker.endpoint(settings.inter_broker_listener)
+    if endpoint is None:
+        raise ConnectionError(f"broker {node} is not alive")
+    timeout_ms = max(1, int(timeout_s * 1000))
+    connection = await Connection.open(
+        endpoint.host,
+        endpoint.port,
+        client_id=f"controller-{settings.node_id}",
+        request_timeout_ms=timeout_ms,
+        connect_timeout_ms=timeout_ms,
+        security=settings.security,
+        software_name=NODE_SOFTWARE,
+    )
+    try:
+        response: ListGroupsResponse = await connection.call(ListGroupsRequest(readers_of=topic))
+    finally:
+        await connection.close()
+    return response
+
+
+def is_coordinated(state: ClusterState) -> dict[int, int]:
+    """The partitions of `__consumer_offsets`, and who leads each; -1: nobody."""
+    topic = state.topics.get(CONSUMER_OFFSETS_TOPIC)
+    found = {}
+    for index in () if topic is None else topic.body.assignment:
+        committed = state.partitions.get(TopicPartition(CONSUMER_OFFSETS_TOPIC, index))
+        found[index] = -1 if committed is None else committed.state.leader
+    return found
+
+
+def state_of(controller: Controller) -> ClusterState:
+    """What the active controller believes. Raises NOT_CONTROLLER."""
+    state = controller.state
+    if state is None:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, "This is not the correct controller for this cluster.")
+    return state
+
+
+def group_names(groups: list[ListedGroup]) -> str:
+    """The groups, each with some of those members."""
+    named = [f"the group {row.group_id}: {row.readers}" for row in groups[:NAMED_MAX]]
+    more = len(groups) - len(named)
+    return "; ".join([*named, *([f"and {more} more groups"] if more else [])])

@@ -1,0 +1,58 @@
+"""What the requests for delegation tokens have in common: who may make them, and how principals are written there.
+
+Sources: `KafkaApis.allowTokenRequests`, `DelegationTokenManager.filterToken`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.authorization.peer import ANONYMOUS
+from anabranch.broker.dispatch.auth_helper import is_authorized
+from anabranch.protocol.acls import Operation, ResourceType
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from anabranch.broker.credentials.delegation_tokens import Tokens
+    from anabranch.broker.dispatch.request_context import RequestContext
+    from anabranch.controller.zk.token_znodes import Token
+
+USER: Final = "User"
+NO_TIME: Final = -1
+
+
+def check_allowed(ctx: RequestContext) -> None:
+    """Raise KafkaError for a client who is not known by more than its address, or who came by a token."""
+    peer = ctx.peer
+    unknown = peer.protocol == "PLAINTEXT" or (peer.protocol == "SSL" and peer.principal == ANONYMOUS)
+    if unknown or peer.by_token:
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, "Delegation Token requests are not allowed")
+
+
+def tokens_for(ctx: RequestContext) -> Tokens:
+    """The node's tokens, for a client that may ask about them. Raises KafkaError."""
+    check_allowed(ctx)
+    return enabled(ctx)
+
+
+def enabled(ctx: RequestContext) -> Tokens:
+    """The node's tokens. Raises KafkaError where there are none."""
+    tokens = ctx.services.tokens
+    if tokens is None:
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, "Delegation Token feature is not enabled")
+    return tokens
+
+
+def may_see(ctx: RequestContext, token: Token) -> bool:
+    """Whether the client may see a token: it is its own, or it has a right to."""
+    if ctx.peer.principal in (token.owner, token.requester, *token.renewers):
+        return True
+    return is_authorized(ctx, Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id) or is_authorized(
+        ctx, Operation.DESCRIBE_TOKENS, ResourceType.USER, token.owner
+    )
+
+
+def halves(principal: str) -> tuple[str, str]:
+    """Type and name of a principal."""
+    kind, _, name = principal.partition(":")
+    return kind, name

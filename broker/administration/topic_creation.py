@@ -1,0 +1,323 @@
+"""Creates topics for admins: checks what they ask for, places replicas, and finds the node that may carry it out.
+
+Pure but for `create` and `settle`, the two steps that the handlers CreateTopics, Metadata (automatic creation) and
+FindCoordinator share: write the topic to ZooKeeper, then wait until this broker's own metadata shows leaders. The
+rules are those of Kafka's `ZkAdminManager` and `AdminZkClient`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from anabranch.broker.config.broker_settings import BrokerSettings
+from anabranch.broker.config.effective_config import topic_config
+from anabranch.broker.config.profile_properties import check_topic_properties
+from anabranch.broker.dispatch.request_context import INTERNAL_TOPICS
+from anabranch.broker.metadata.metadata_cache import ClusterImage, can_collide, spelled
+from anabranch.broker.profiles.profile import profile_for
+from anabranch.controller.placement import assign_replicas
+from anabranch.controller.topic_admin import create_topic
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import SHARE_STATE_TOPIC
+from anabranch.protocol.values import value
+
+if TYPE_CHECKING:
+    from anabranch.broker.dispatch.services import Services
+    from anabranch.controller.controller import Controller
+    from anabranch.protocol.apis.create_topics import CreatableTopic
+
+Answer = TypeVar("Answer")
+
+CONTROLLER_PAUSE_S: Final = 0.05
+"""Between two looks for a controller, where clients do not look for it themselves."""
+FORWARDING_MARGIN_MS: Final = 5000
+"""How much longer than the request's own timeout a broker waits for the controller when it forwards the request."""
+CLUSTER_METADATA: Final = "__cluster_metadata"
+TOPIC_NAME_LENGTH_MAX: Final = 249
+NEW_PARTITIONS_MAX: Final = 10000
+"""The most partitions of a new topic, as in Kafka's KRaft mode: one number in a request must not fill the memory."""
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+@value
+class TopicPlan:
+    """A topic that passed every check and only has to be written."""
+
+    name: str
+    topic_id: bytes
+    assignment: dict[int, list[int]]
+    configs: dict[str, str]
+
+    @property
+    def replication_factor(self) -> int:
+        """Replicas of the first partition."""
+        return len(self.assignment[0])
+
+
+def controller_to_show(services: Services) -> int:
+    """The broker to which clients bring admin requests.
+
+    The active controller, if it is a live broker; otherwise the live broker with the lowest id, which forwards to it. A
+    persona without a controller shows any of them.
+    """
+    image = services.metadata.image
+    if services.profile.any_broker_is_controller and image.brokers:
+        return services.rng.choice(sorted(image.brokers))
+    if image.controller_id in image.brokers:
+        return image.controller_id
+    return min(image.brokers, default=-1)
+
+
+async def refuse_unless_controller(services: Services) -> None:
+    """Raise NOT_CONTROLLER when another live broker is the active controller, or when there is none.
+
+    Where every broker is the controller to clients, none of them does; there only an active one is needed.
+    """
+    if services.controller is not None and services.controller.active:
+        return
+    active = await services.controller_link.active()
+    if active is None:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, "There is no active controller.")
+    if active.broker_id == services.settings.node_id:
+        # Elected and not ready, or out of touch: handed on, the request would come back here, again and again.
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, "The controller is not ready.")
+    if active.broker_id in services.metadata.image.brokers and not services.profile.any_broker_is_controller:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, f"The controller is node {active.broker_id}.")
+
+
+async def forward_to_controller(
+    services: Services,
+    request: Any,
+    ask: Callable[[Controller], Awaitable[Answer]],
+    *,
+    timeout_ms: int,
+    version: int | None = None,
+) -> Answer:
+    """Ask the active controller: this node's, or that of a node which clients cannot see. Returns its answer.
+
+    Raises KafkaError: NOT_CONTROLLER when it is another broker or cannot be reached, REQUEST_TIMED_OUT. A persona
+    whose clients know of no controller has another one waited for, and the request handed on, whoever it is.
+    """
+    if not services.profile.any_broker_is_controller:
+        return await _at_controller(services, request, ask, timeout_ms, version)
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + max(timeout_ms, 0) / 1000
+    while True:
+        try:
+            return await _at_controller(services, request, ask, timeout_ms, version)
+        except KafkaError as error:
+            if error.code is not ErrorCode.NOT_CONTROLLER:
+                raise
+            if loop.time() >= deadline_s:
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, error.message) from None
+        await asyncio.sleep(CONTROLLER_PAUSE_S)
+
+
+async def _at_controller(
+    services: Services,
+    request: Any,
+    ask: Callable[[Controller], Awaitable[Answer]],
+    timeout_ms: int,
+    version: int | None,
+) -> Answer:
+    if services.controller is not None and services.controller.active:
+        return await ask(services.controller)
+    await refuse_unless_controller(services)
+    try:
+        answer: Answer = await services.controller_link.forward(
+            request, timeout_ms=max(timeout_ms, 0) + FORWARDING_MARGIN_MS, version=version
+        )
+    except TimeoutError:
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The controller did not answer in time.") from None
+    except ConnectionError as error:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, f"The controller cannot be reached: {error}") from None
+    return answer
+
+
+def is_legal(name: str) -> bool:
+    """Whether a topic may have this name."""
+    return name not in ("", ".", "..") and len(name) <= TOPIC_NAME_LENGTH_MAX and bool(_LEGAL_NAME.fullmatch(name))
+
+
+def check_topic_name(name: str) -> None:
+    """Raise INVALID_TOPIC_EXCEPTION for a name that no topic may have."""
+    if not is_legal(name):
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic name {name!r} is illegal: it has 1 to {TOPIC_NAME_LENGTH_MAX} ASCII letters, digits, '.', '_' "
+            "or '-', and may not be '.' or '..'",
+        )
+    if name == CLUSTER_METADATA:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Creation of internal topic {name} is prohibited.")
+
+
+def check_new_topic(image: ClusterImage, name: str) -> None:
+    """Raise unless a topic of this name can be added: legal, not there, and not alike but for '.' and '_'."""
+    check_topic_name(name)
+    if name in image.topics:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    alike = image.alike.get(spelled(name), ()) if can_collide(name) else ()
+    if alike:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {', '.join(alike)}"
+        )
+
+
+def plan_topic(settings: BrokerSettings, image: ClusterImage, asked: CreatableTopic, rng: random.Random) -> TopicPlan:
+    """Check one topic of a CreateTopics request, in Kafka's order, and place its replicas. Raises KafkaError."""
+    if asked.name == CLUSTER_METADATA:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {asked.name} is prohibited.")
+    if asked.name in image.topics:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{asked.name}' already exists.")
+    missing = [config.name for config in asked.configs if config.value is None]
+    if missing:
+        message = f"Null value not supported for topic configs: {','.join(missing)}"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+    assignment = assignment_of(settings, image, asked, rng)
+    check_new_topic(image, asked.name)
+    if asked.assignments:
+        check_assignment(assignment)
+        if profile_for(settings.kafka_version).answers_like_a_quorum:
+            check_assigned(image, asked)
+    configs = {config.name: config.value or "" for config in asked.configs}
+    check_topic_properties(settings.kafka_version, configs)
+    topic_config(settings, configs)
+    return TopicPlan(asked.name, fresh_uuid(rng), assignment, configs)
+
+
+def assignment_of(
+    settings: BrokerSettings, image: ClusterImage, asked: CreatableTopic, rng: random.Random
+) -> dict[int, list[int]]:
+    """The replicas of a new topic: those of the request, or placed by its counts; -1 is the broker's default."""
+    counts_given = asked.num_partitions != -1 or asked.replication_factor != -1
+    if counts_given and asked.assignments:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "Both numPartitions or replicationFactor and replicasAssignments were set. Both cannot be used at the same "
+            "time.",
+        )
+    if asked.assignments:
+        return {row.partition_index: list(row.broker_ids) for row in asked.assignments}
+    partitions, replicas = asked.num_partitions, asked.replication_factor
+    partitions = settings.num_partitions if partitions == -1 else partitions
+    replicas = settings.default_replication_factor if replicas == -1 else replicas
+    if replicas <= 0 and profile_for(settings.kafka_version).answers_like_a_quorum:
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
+    if partitions > NEW_PARTITIONS_MAX:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION, f"Excessively large number of partitions: {partitions} > {NEW_PARTITIONS_MAX}"
+        )
+    return place_partitions(image, partitions, replicas, rng)
+
+
+def plan_auto_creation(settings: BrokerSettings, image: ClusterImage, name: str, rng: random.Random) -> TopicPlan:
+    """The plan of a topic that a client uses and that does not exist. Raises KafkaError."""
+    check_new_topic(image, name)
+    partitions, replicas, configs = settings.num_partitions, settings.default_replication_factor, {}
+    if name == TRANSACTIONS_TOPIC:
+        partitions = settings.transaction_state_log_num_partitions
+        replicas = settings.transaction_state_log_replication_factor
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(settings.transaction_state_log_min_isr),
+            "segment.bytes": str(settings.transaction_state_log_segment_bytes),
+            "unclean.leader.election.enable": "false",
+        }
+    elif name == SHARE_STATE_TOPIC:
+        partitions = settings.share_coordinator_state_topic_num_partitions
+        replicas = settings.share_coordinator_state_topic_replication_factor
+        configs = {
+            "cleanup.policy": "delete",
+            "compression.type": "none",
+            "min.insync.replicas": str(settings.share_coordinator_state_topic_min_isr),
+            "retention.ms": "-1",
+            "segment.bytes": str(settings.share_coordinator_state_topic_segment_bytes),
+        }
+    elif name in INTERNAL_TOPICS:
+        partitions, replicas = settings.offsets_topic_num_partitions, settings.offsets_topic_replication_factor
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(settings.offsets_topic_segment_bytes),
+        }
+    return TopicPlan(name, fresh_uuid(rng), place_partitions(image, partitions, replicas, rng), configs)
+
+
+def check_assignment(assignment: Mapping[int, list[int]]) -> None:
+    """Raise INVALID_REPLICA_ASSIGNMENT unless a manual assignment is complete. Its brokers need not be alive."""
+    problem = ""
+    if len({len(replicas) for replicas in assignment.values()}) > 1:
+        problem = "All partitions should have the same number of replicas"
+    elif any(len(set(replicas)) != len(replicas) or not replicas for replicas in assignment.values()):
+        problem = f"Duplicate replica assignment found, or none: {assignment}"
+    elif sorted(assignment) != list(range(len(assignment))):
+        problem = "partitions should be a consecutive 0-based integer sequence"
+    if problem:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+
+
+def check_assigned(image: ClusterImage, asked: CreatableTopic) -> None:
+    """Raise INVALID_REPLICA_ASSIGNMENT for a partition that is assigned twice, and for brokers that are not there."""
+    if len({row.partition_index for row in asked.assignments}) < len(asked.assignments):
+        problem = "Found multiple manual partition assignments for one partition"
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+    unknown = sorted({one for row in asked.assignments for one in row.broker_ids} - image.brokers.keys())
+    if unknown:
+        problem = f"The manual partition assignment includes brokers {unknown}, but no such broker is registered"
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+
+
+def place_partitions(image: ClusterImage, partitions: int, replicas: int, rng: random.Random) -> dict[int, list[int]]:
+    """Spread new partitions over the live brokers from a random start, as Kafka does."""
+    brokers = [(broker.id, broker.rack) for broker in image.brokers.values()]
+    start = rng.randrange(max(len(brokers), 1))
+    return assign_replicas(brokers, partitions, replicas, start_index=start, shift=rng.randrange(max(len(brokers), 1)))
+
+
+def fresh_uuid(rng: random.Random) -> bytes:
+    """A random (version 4) uuid; never one of the two reserved ones, which have no version bits."""
+    drawn = bytearray(rng.randbytes(16))
+    drawn[6] = drawn[6] & 0x0F | 0x40
+    drawn[8] = drawn[8] & 0x3F | 0x80
+    return bytes(drawn)
+
+
+async def create(services: Services, plan: TopicPlan) -> None:
+    """Write the topic's znodes, which the controller notices.
+
+    Raises TOPIC_ALREADY_EXISTS when another request was faster.
+    """
+    services.topic_configs.forget(plan.name)  # before: the controller's orders may be here when the write returns
+    await create_topic(
+        services.session, name=plan.name, topic_id=plan.topic_id, assignment=plan.assignment, configs=plan.configs
+    )
+
+
+async def wait_until_created(services: Services, topics: dict[str, int], timeout_ms: float) -> bool:
+    """Wait until each topic has shown its number of partitions, all with leaders; False when the time is up first."""
+    missing = dict(topics)
+
+    def shown(image: ClusterImage) -> bool:
+        """Asked at every change of the metadata: what was seen once is not looked at again."""
+        while missing:
+            name, count = next(iter(missing.items()))
+            if not has_leaders(image, name, count):
+                return False
+            del missing[name]
+        return True
+
+    return await services.metadata.wait_until(shown, timeout_ms)
+
+
+def has_leaders(image: ClusterImage, name: str, count: int) -> bool:
+    """Whether every partition of a topic has a leader."""
+    topic = image.topics.get(name)
+    if topic is None or len(topic.partitions) < count:
+        return False
+    return all(partition.leader >= 0 for partition in topic.partitions.values())

@@ -1,0 +1,61 @@
+"""The properties of one listener: its own, over those of all, over Kafka's defaults.
+
+    listener.name.external.scram-sha-256.sasl.jaas.config   one mechanism of one listener
+    listener.name.external.ssl.keystore.location            one listener
+    ssl.keystore.location                                   all of them
+
+Two of Kafka's exceptions: `sasl.jaas.config` counts only with the prefix of listener and mechanism, and without one
+`ssl.client.auth` is for SSL listeners alone. Sources: `JaasContext.loadServerContext`, `ChannelBuilders`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from anabranch.broker.config.broker_properties import broker_properties
+from anabranch.broker.config.listeners import PREFIX, Listener
+from anabranch.broker.config.property_declaration import ConfigError
+
+log: Final = logging.getLogger(__name__)
+
+
+class ListenerProperties:
+    """What was given for one listener."""
+
+    def __init__(self, listener: Listener, given: Mapping[str, str]) -> None:
+        self.listener = listener
+        self._given = given
+        self._prefix = f"{PREFIX}{listener.name.lower()}."
+
+    def get(self, name: str) -> str:
+        """The text of a property; its default if it was not given. Raises ConfigError."""
+        key = broker_properties()[name]
+        own = self._given.get(self._prefix + name)
+        text = own if own is not None else self._given.get(name)
+        return key.normal(text) if text is not None else key.default or ""
+
+    def of_mechanism(self, name: str, mechanism: str) -> str:
+        """The text of a property of one SASL mechanism."""
+        own = self._given.get(f"{self._prefix}{mechanism.lower()}.{name}")
+        return own if own is not None else self.get(name)
+
+    def jaas(self, mechanism: str) -> str:
+        """The login module of a mechanism. Raises ConfigError when there is none."""
+        name = f"{self._prefix}{mechanism.lower()}.sasl.jaas.config"
+        text = self._given.get(name, "")
+        if not text:
+            if "sasl.jaas.config" in self._given:
+                log.warning(
+                    "sasl.jaas.config is ignored: it should be prefixed with listener and mechanism, as %s", name
+                )
+            raise ConfigError(f"{name} is missing: it names the login module of {mechanism}")
+        return text
+
+    @property
+    def client_auth(self) -> str:
+        """Whether clients show a certificate: none, requested or required."""
+        if self.listener.protocol != "SSL" and self._prefix + "ssl.client.auth" not in self._given:
+            return "none"
+        return self.get("ssl.client.auth")

@@ -1,0 +1,298 @@
+"""What a listener demands of those who connect: TLS, a certificate, a login; and as whom it believes them then.
+
+Made once when the node starts, from the properties of the listener; what is wrong with them is said then. Reloading the
+key store (`reload`) changes the certificate for the handshakes to come and leaves open connections as they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.authentication.listener_properties import ListenerProperties
+from anabranch.broker.authentication.oauthbearer import Bearer, OAuthBearerServer
+from anabranch.broker.authentication.plain import PlainServer
+from anabranch.broker.authentication.principals import NoRule, PrincipalRules
+from anabranch.broker.authentication.sasl_authenticator import Answerer, AuthenticatedConnection, SaslAuthenticator
+from anabranch.broker.authentication.scram_server import DIGESTS, ScramServer
+from anabranch.broker.authentication.tls_handshakes import NOT_TLS, ReportingContext
+from anabranch.broker.authentication.token_logins import token_login
+from anabranch.broker.authentication.unsecured_tokens import UnsecuredTokens
+from anabranch.broker.authorization.peer import ANONYMOUS, Peer
+from anabranch.broker.config.property_declaration import ConfigError
+from anabranch.broker.dispatch.request_context import AuthenticationFailed
+from anabranch.clients.jaas import LoginModule, login_module
+from anabranch.clients.security import Security
+from anabranch.clients.security_config import security_by
+from anabranch.clients.tls import TlsSettings, load_identity, server_context
+
+if TYPE_CHECKING:
+    from anabranch.broker.authentication.jwks import Jwks
+    from anabranch.broker.authentication.sasl_exchange import Exchange
+    from anabranch.broker.authentication.scram_credential_cache import ScramCredentials
+    from anabranch.broker.config.broker_settings import BrokerSettings
+    from anabranch.broker.config.listeners import Listener
+    from anabranch.broker.credentials.delegation_tokens import Tokens
+    from anabranch.broker.tasks.supervised_task import OnFailure
+
+NONCE_BYTES: Final = 24
+HANDSHAKE_S: Final = 60.0
+"""How long a client may take for the handshake of TLS."""
+MECHANISMS: Final = ("PLAIN", *DIGESTS, "OAUTHBEARER")
+VALIDATORS: Final = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
+    "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
+)
+"""Kafka's names for what reads signed tokens."""
+_KINDS: Final = {"PLAIN": "PLAIN", "OAUTHBEARER": "OAUTHBEARER", **dict.fromkeys(DIGESTS, "SCRAM")}
+"""Mechanism -> the kind of its login module."""
+
+
+class ListenerSecurity:
+    """The demands of one listener that is not PLAINTEXT."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        given: Mapping[str, str],
+        credentials: ScramCredentials,
+        clock_ms: Callable[[], int],
+        tokens: Tokens | None = None,
+    ) -> None:
+        """`clock_ms` tells the time of day. Raises ConfigError."""
+        self._properties = properties = ListenerProperties(listener, given)
+        self._clock_ms = clock_ms
+        self._credentials = credentials
+        self._tokens = tokens
+        self.tls: ReportingContext | None = None
+        self.mechanisms: dict[str, Callable[[], Exchange]] = {}
+        """Mechanism -> how an authentication by it begins."""
+        self.failure_delay_s = int(properties.get("connection.failed.authentication.delay.ms")) / 1000
+        self.receive_bytes_max = int(properties.get("sasl.server.max.receive.size"))
+        """The largest frame of who has not authenticated yet."""
+        self._rules: PrincipalRules | None = None
+        self._key_sets: list[Jwks] = []
+        if listener.tls:
+            with _blamed(listener):
+                self.tls = server_context(TlsSettings.read(properties.get), properties.client_auth, ReportingContext)
+            self._rules = PrincipalRules(properties.get("ssl.principal.mapping.rules"))
+        if listener.sasl:
+            for mechanism in properties.get("sasl.enabled.mechanisms").split(","):
+                with _blamed(listener):
+                    self.mechanisms[mechanism] = self._exchanges(mechanism)
+
+    async def start(self, died: OnFailure) -> None:
+        """Get what the login needs from elsewhere: the keys of tokens. Raises ConfigError."""
+        for one in self._key_sets:
+            with _blamed(self._properties.listener):
+                await one.start(died)
+
+    async def stop(self) -> None:
+        """Read nothing any more."""
+        for one in self._key_sets:
+            await one.stop()
+
+    def make_authenticator(
+        self, connection: AuthenticatedConnection, answerer: Callable[[], Answerer]
+    ) -> SaslAuthenticator:
+        """The login of a new connection; `answerer` answers the requests behind it."""
+        return SaslAuthenticator(self, connection, answerer, self._clock_ms)
+
+    async def begin_tls(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        transport: asyncio.Transport,
+        protocol: asyncio.BaseProtocol,
+        peer: Peer,
+        early: bytes = b"",
+    ) -> tuple[asyncio.Transport, Peer]:
+        """The handshake of a new connection, and who its certificate says the peer is. Raises AuthenticationFailed.
+
+        `early` is what has arrived before.
+        """
+        assert self.tls is not None, "only listeners with TLS shake hands"
+        try:
+            secured = await tls_handshake(self.tls, loop, transport, protocol, early)
+            certificate = secured.get_extra_info("ssl_object").getpeercert(binary_form=True)
+            return secured, dataclasses.replace(peer, principal=self.principal_of(certificate))
+        except (HandshakeFailed, NoRule) as error:
+            raise AuthenticationFailed(f"no TLS at {peer.listener}: {error}") from None
+
+    @property
+    def listener(self) -> Listener:
+        """Whose demands these are."""
+        return self._properties.listener
+
+    def check(self, given: Mapping[str, str]) -> None:
+        """Raise ConfigError for a key store that `reload` could not read."""
+        properties = ListenerProperties(self.listener, given)
+        with _blamed(properties.listener):
+            server_context(TlsSettings.read(properties.get), "none", ReportingContext)
+
+    def reload(self, given: Mapping[str, str]) -> None:
+        """Read the key store again, by these properties. Raises ConfigError, and goes on with what it had."""
+        assert self.tls is not None, "only listeners with TLS have a key store"
+        properties = ListenerProperties(self._properties.listener, given)
+        with _blamed(properties.listener):
+            load_identity(self.tls, TlsSettings.read(properties.get))
+        self._properties = properties
+
+    def principal_of(self, certificate: bytes | None) -> str:
+        """As whom the owner of a certificate (DER) is believed. Raises NoRule."""
+        if certificate is None or self._rules is None:
+            return ANONYMOUS
+        from anabranch.clients.certificates import distinguished_name
+
+        return f"User:{self._rules.user(distinguished_name(certificate))}"
+
+    def lifetime_ms(self, mechanism: str, expires_ms: int | None, now_ms: int) -> int | None:
+        """For how long a login is good from now on; None: for ever (KIP-368)."""
+        longest = int(self._properties.of_mechanism("connections.max.reauth.ms", mechanism))
+        ends = [longest] if longest > 0 else []
+        if expires_ms is not None:
+            ends.append(expires_ms - now_ms)
+        return max(0, min(ends)) if ends else None
+
+    def _exchanges(self, mechanism: str) -> Callable[[], Exchange]:
+        if mechanism not in MECHANISMS:
+            hint = ": Kerberos is not spoken here" if mechanism == "GSSAPI" else ""
+            raise ValueError(f"sasl.enabled.mechanisms={mechanism}{hint}; write some of {', '.join(MECHANISMS)}")
+        if mechanism in DIGESTS:
+
+            def scram() -> Exchange:
+                nonce = secrets.token_urlsafe(NONCE_BYTES)
+                token_of = None if self._tokens is None else partial(token_login, self._tokens, mechanism)
+                return ScramServer(mechanism, partial(self._credentials.of, mechanism), nonce, token_of)
+
+            return scram
+        module = _module(mechanism, self._properties.jaas(mechanism))
+        if mechanism == "PLAIN":
+            return lambda: PlainServer(module.passwords)
+        url = self._properties.of_mechanism("sasl.oauthbearer.jwks.endpoint.url", mechanism)
+        handler = self._properties.of_mechanism("sasl.server.callback.handler.class", mechanism)
+        if handler and handler not in VALIDATORS:
+            raise ValueError(f"sasl.server.callback.handler.class={handler}: only {VALIDATORS[0]} is here")
+        if handler and not url:
+            raise ValueError("sasl.oauthbearer.jwks.endpoint.url is missing: it says where the keys of tokens are")
+        read = self._signed(url, mechanism) if url else _unsecured(module.options).read
+        return lambda: OAuthBearerServer(read)
+
+    def _signed(self, url: str, mechanism: str) -> Callable[[str, int], Bearer]:
+        """What reads tokens that are signed with the keys at a URL. Raises ValueError, OSError."""
+        try:
+            from anabranch.broker.authentication.jwks import Jwks
+            from anabranch.broker.authentication.signed_tokens import SignedTokens
+        except ImportError:
+            raise ValueError("signed tokens need `pip install anabranch[security]`") from None
+
+        def get(name: str) -> str:
+            return self._properties.of_mechanism(f"sasl.oauthbearer.{name}", mechanism)
+
+        jwks = Jwks(url, int(get("jwks.endpoint.refresh.ms")))
+        self._key_sets.append(jwks)
+        return SignedTokens(
+            keys=lambda: jwks.keys,
+            on_unknown_key=jwks.want,
+            issuer=get("expected.issuer"),
+            audiences=tuple(one.strip() for one in get("expected.audience").split(",") if one.strip()),
+            user_claim=get("sub.claim.name"),
+            scope_claim=get("scope.claim.name"),
+            clock_skew_ms=int(get("clock.skew.seconds")) * 1000,
+        ).read
+
+
+class HandshakeFailed(Exception):
+    """Why there is no TLS, in words."""
+
+
+async def tls_handshake(
+    tls: ReportingContext,
+    loop: asyncio.AbstractEventLoop,
+    transport: asyncio.Transport,
+    protocol: asyncio.BaseProtocol,
+    early: bytes,
+) -> asyncio.Transport:
+    """The server's side of a handshake; `early` is what has arrived before. Raises HandshakeFailed."""
+    with tls.telling(loop, transport, early) as failures:
+        try:
+            secured = await loop.start_tls(
+                transport, protocol, tls, server_side=True, ssl_handshake_timeout=HANDSHAKE_S
+            )
+            if secured is None or secured.get_extra_info("ssl_object") is None:
+                raise ConnectionResetError
+        except OSError as error:
+            raise HandshakeFailed(_reason(*failures, error)) from None
+    return secured
+
+
+def _reason(error: Exception, *consequences: Exception) -> str:
+    """Why a handshake failed, in words. `consequences` follow from that."""
+    reason = str(getattr(error, "reason", None) or error)
+    if reason in NOT_TLS:
+        return f"what came is not TLS ({reason}); the client's security.protocol is another one"
+    return reason or "the client has gone; perhaps it does not trust the certificate"
+
+
+def listener_securities(
+    settings: BrokerSettings,
+    credentials: ScramCredentials,
+    clock_ms: Callable[[], int],
+    tokens: Tokens | None = None,
+) -> dict[str, ListenerSecurity]:
+    """Listener -> its demands, for those that have any. Raises ConfigError."""
+    return {
+        one.name: ListenerSecurity(one, settings.given, credentials, clock_ms, tokens)
+        for one in settings.listening
+        if one.tls or one.sasl
+    }
+
+
+def between_brokers(settings: BrokerSettings) -> Security:
+    """How this node is let in by others. Raises ConfigError."""
+    listener = settings.between_brokers
+    properties = ListenerProperties(listener, settings.given)
+    mechanism = jaas = ""
+    with _blamed(listener):
+        if listener.sasl:
+            mechanism = properties.get("sasl.mechanism.inter.broker.protocol")
+            enabled = properties.get("sasl.enabled.mechanisms").split(",")
+            if mechanism not in enabled:
+                raise ValueError(
+                    f"sasl.mechanism.inter.broker.protocol={mechanism} is not among sasl.enabled.mechanisms="
+                    f"{','.join(enabled)}"
+                )
+            jaas = properties.jaas(mechanism)
+            _module(mechanism, jaas)
+        return security_by(properties.get, listener.protocol, mechanism, jaas)
+
+
+def _module(mechanism: str, jaas: str) -> LoginModule:
+    module = login_module(jaas)
+    if module.kind != _KINDS[mechanism]:
+        raise ValueError(f"sasl.jaas.config: the module of {mechanism} is another one")
+    return module
+
+
+def _unsecured(options: Mapping[str, str]) -> UnsecuredTokens:
+    return UnsecuredTokens(
+        user_claim=options.get("unsecuredValidatorPrincipalClaimName", "sub"),
+        scope_claim=options.get("unsecuredValidatorScopeClaimName", "scope"),
+        required_scope=tuple(options.get("unsecuredValidatorRequiredScope", "").split()),
+        clock_skew_ms=int(options.get("unsecuredValidatorAllowableClockSkewMs", "0")),
+    )
+
+
+@contextlib.contextmanager
+def _blamed(listener: Listener) -> Iterator[None]:
+    """What is wrong with its properties is said of the listener."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        where = f": {error.filename}" if isinstance(error, OSError) and error.filename else ""
+        what = error.strerror if isinstance(error, OSError) and where else error
+        raise ConfigError(f"listener {listener.name}: {what}{where}") from None

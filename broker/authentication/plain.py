@@ -1,0 +1,39 @@
+"""PLAIN (RFC 4616): the client sends its name and password as they are. Texts and order of the checks are Kafka's."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+
+from anabranch.broker.authentication.sasl_exchange import SaslRefused, Step
+
+
+class PlainServer:
+    """One authentication against the passwords of a listener."""
+
+    def __init__(self, passwords: Mapping[str, str]) -> None:
+        self._passwords = passwords
+
+    def step(self, token: bytes, now_ms: int) -> Step:
+        """The only step there is."""
+        parts = token.decode(errors="replace").split("\0", 3)
+        if len(parts) != 3:
+            raise _refused(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
+        acts_for, user, password = parts
+        if not user:
+            raise _refused("Authentication failed: username not specified")
+        if not password:
+            raise _refused("Authentication failed: password not specified")
+        # an unknown user costs a comparison, too; no password that comes so far is empty
+        expected = self._passwords.get(user, "")
+        if not hmac.compare_digest(expected.encode(), password.encode()):
+            raise _refused("Authentication failed: Invalid username or password")
+        if acts_for and acts_for != user:
+            raise _refused(
+                "Authentication failed: Client requested an authorization id that is different from username"
+            )
+        return Step(b"", user)
+
+
+def _refused(told: str) -> SaslRefused:
+    return SaslRefused(told, told)

@@ -1,0 +1,228 @@
+"""The gate of a SASL listener: what a connection may ask before it is believed, while it logs in, and after that.
+
+    first        ApiVersions, SaslHandshake              anything else: closed without a word
+    handshaken   SaslAuthenticate, or bare tokens (v0)   anything else: that API's answer with ILLEGAL_SASL_STATE
+    complete     whatever there is, until the session ends; SaslHandshake logs in again (KIP-368)
+
+Whoever fails is answered, and closed, only after `connection.failed.authentication.delay.ms`, so that guessing is slow;
+most nonsense ends the connection at once. No request but these three is decoded before the gate is open. Pure but for
+that pause. Source: `SaslServerAuthenticator`, `KafkaChannel.prepare`, `Processor.processCompletedReceives`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+
+from anabranch.broker.authentication.sasl_exchange import SaslProtocolError, SaslRefused, Step, general_refusal
+from anabranch.broker.dispatch.dispatcher import error_response_or_none
+from anabranch.broker.dispatch.request_context import AuthenticationFailed, CloseConnection
+from anabranch.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from anabranch.protocol.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from anabranch.protocol.connection import is_token
+from anabranch.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from anabranch.broker.authentication.sasl_exchange import Exchange
+    from anabranch.broker.authorization.peer import Peer
+    from anabranch.protocol.codec import DecodedRequest
+    from anabranch.protocol.errors import DecodeError
+
+API_VERSIONS: Final = 18
+SASL_HANDSHAKE: Final = 17
+REAUTHENTICATION_PAUSE_MS: Final = 1000
+"""The least time from one renewal of a login to the next (`MIN_REAUTH_INTERVAL_ONE_SECOND`)."""
+
+
+class Answerer(Protocol):
+    """What answers requests behind the gate."""
+
+    async def answer(self, request: DecodedRequest, peer: Peer) -> Any:
+        """See `Dispatcher`."""
+
+
+class AuthenticatedConnection(Protocol):
+    """A connection, as far as its gate is concerned."""
+
+    def expect_tokens(self) -> None:
+        """Its frames are bare tokens from now on."""
+
+    def on_logged_in(self, principal: str, *, by_token: bool) -> None:
+        """It is believed as this principal, and may ask anything."""
+
+    def on_login_required(self, frame_bytes_max: int) -> None:
+        """It has to log in, and may ask nothing else meanwhile, in frames that are no larger than this."""
+
+
+class SaslSettings(Protocol):
+    """What the listener wants of its clients; see `ListenerSecurity`."""
+
+    mechanisms: dict[str, Callable[[], Exchange]]
+    failure_delay_s: float
+    receive_bytes_max: int
+
+    def lifetime_ms(self, mechanism: str, expires_ms: int | None, now_ms: int) -> int | None:
+        """For how long a login is good from now on; None: for ever."""
+
+
+class State(enum.Enum):
+    """Where the login of a connection is."""
+
+    FIRST = enum.auto()
+    VERSIONS_TOLD = enum.auto()
+    HANDSHAKEN = enum.auto()
+    COMPLETE = enum.auto()
+
+
+class SaslAuthenticator:
+    """The login of one connection."""
+
+    def __init__(
+        self,
+        demands: SaslSettings,
+        connection: AuthenticatedConnection,
+        answerer: Callable[[], Answerer],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._demands = demands
+        self._connection = connection
+        self._answerer = answerer
+        self._now_ms = now_ms
+        self._state = State.FIRST
+        self._mechanism = ""
+        self._exchange: Exchange | None = None
+        self._principal = ""
+        self._ends_ms: int | None = None
+        self._again_ms: int | None = None
+        """When it began to log in again, the last time."""
+        connection.on_login_required(demands.receive_bytes_max)
+
+    @property
+    def is_authenticated(self) -> bool:
+        """Whether the connection is believed."""
+        return self._state is State.COMPLETE
+
+    async def answer(self, request: DecodedRequest, peer: Peer) -> Any:
+        """The answer to a request; raises CloseConnection, with what may still be said."""
+        if self._state is State.COMPLETE:
+            if request.api.key == SASL_HANDSHAKE and self._may_log_in_again():
+                self._again_ms = self._now_ms()
+                self._state = State.VERSIONS_TOLD
+                self._connection.on_login_required(self._demands.receive_bytes_max)
+            elif self._ends_ms is not None and self._now_ms() >= self._ends_ms:
+                raise CloseConnection("its session has ended, and it has not logged in again")
+            else:
+                return await self._answerer().answer(request, peer)
+        try:
+            if is_token(request):
+                return self._token(request.body)
+            if isinstance(request.body, SaslHandshakeRequest):
+                return self._handshake(request.body, request.version)
+            if isinstance(request.body, SaslAuthenticateRequest) and self._state is State.HANDSHAKEN:
+                return self._authenticate(request.body.auth_bytes)
+            if request.api.key == API_VERSIONS and self._state is State.FIRST:
+                return await self._versions(request, peer)
+            if request.api.key == API_VERSIONS and self._state is State.VERSIONS_TOLD and not self._principal:
+                raise CloseConnection("ApiVersions twice before the login")
+            answer = error_response_or_none(request, ErrorCode.ILLEGAL_SASL_STATE)
+            _authentication_failure(
+                f"{request.api.name} before the login", answer if self._state is State.HANDSHAKEN else None
+            )
+        except AuthenticationFailed:
+            await self.wait_failure_delay()
+            raise
+
+    def delays_failure(self, nonsense: DecodeError) -> bool:
+        """Whether who sent this is kept waiting for the end; what begins like a request ends at once, as in Kafka."""
+        if self._state is State.COMPLETE:
+            return False
+        return nonsense.part == "length" or (nonsense.part == "header" and self._state is State.FIRST)
+
+    async def wait_failure_delay(self) -> None:
+        """Keep who has failed waiting."""
+        await asyncio.sleep(self._demands.failure_delay_s)
+
+    def _may_log_in_again(self) -> bool:
+        began = self._again_ms
+        return self._ends_ms is not None and (began is None or self._now_ms() - began >= REAUTHENTICATION_PAUSE_MS)
+
+    async def _versions(self, request: DecodedRequest, peer: Peer) -> Any:
+        response = await self._answerer().answer(request, peer)
+        if response is not None and response.error_code == ErrorCode.NONE:
+            self._state = State.VERSIONS_TOLD
+        return response
+
+    def _handshake(self, request: SaslHandshakeRequest, version: int) -> SaslHandshakeResponse:
+        told = list(self._demands.mechanisms)
+        if self._state is State.HANDSHAKEN:
+            _authentication_failure(
+                "SaslHandshake twice", SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
+            )
+        begin = self._demands.mechanisms.get(request.mechanism)
+        if begin is None and self._principal:
+            raise CloseConnection(f"it logs in again with {request.mechanism!r}")
+        if begin is None:
+            code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
+            _authentication_failure(
+                f"it asks for {request.mechanism!r}", SaslHandshakeResponse(error_code=code, mechanisms=told)
+            )
+        self._exchange = begin() if not self._principal or request.mechanism == self._mechanism else None
+        self._mechanism = self._mechanism or request.mechanism
+        self._state = State.HANDSHAKEN
+        if version == 0:
+            self._connection.expect_tokens()
+        return SaslHandshakeResponse(error_code=ErrorCode.NONE, mechanisms=told)
+
+    def _authenticate(self, token: bytes) -> SaslAuthenticateResponse:
+        try:
+            step, lifetime_ms = self._step(token)
+        except SaslRefused as refused:
+            told = refused.told or general_refusal(self._mechanism, again=bool(self._principal))
+            code = ErrorCode.SASL_AUTHENTICATION_FAILED
+            _authentication_failure(
+                str(refused), SaslAuthenticateResponse(error_code=code, error_message=told, auth_bytes=b"")
+            )
+        return SaslAuthenticateResponse(
+            error_code=ErrorCode.NONE, error_message="", auth_bytes=step.answer, session_lifetime_ms=lifetime_ms
+        )
+
+    def _token(self, token: bytes) -> bytes:
+        """The same for a client of the first handshake, which is told nothing when it fails.
+
+        Where the mechanism has no words for it, the connection ends without a pause: Kafka's `SaslException` is an
+        IOException there.
+        """
+        try:
+            return self._step(token)[0].answer
+        except SaslRefused as refused:
+            if refused.told is None:
+                raise CloseConnection(f"not authenticated: {refused}") from None
+            _authentication_failure(str(refused), None)
+
+    def _step(self, token: bytes) -> tuple[Step, int]:
+        """The next step, and for how long the login is good, in ms: 0 until it is over, and where it has no end."""
+        if self._exchange is None:
+            _authentication_failure("it logs in again with another mechanism", None)
+        now_ms = self._now_ms()
+        try:
+            step = self._exchange.step(token, now_ms)
+        except SaslProtocolError as nonsense:
+            raise CloseConnection(str(nonsense)) from None
+        if step.user is None:
+            return step, 0
+        principal = f"User:{step.user}"
+        if self._principal and principal != self._principal:
+            before, after = self._principal.replace(":", ".", 1), principal.replace(":", ".", 1)
+            told = f"Cannot change principals during re-authentication from {before}: {after}"
+            raise SaslRefused(told, told)
+        lifetime_ms = self._demands.lifetime_ms(self._mechanism, step.expires_ms, now_ms)
+        self._ends_ms = None if lifetime_ms is None else now_ms + lifetime_ms
+        self._principal, self._exchange, self._state = principal, None, State.COMPLETE
+        self._connection.on_logged_in(principal, by_token=step.by_token)
+        return step, lifetime_ms or 0
+
+
+def _authentication_failure(reason: str, answer: Any) -> NoReturn:
+    raise AuthenticationFailed(f"not authenticated: {reason}", answer)

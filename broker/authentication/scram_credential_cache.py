@@ -1,0 +1,60 @@
+"""The SCRAM credentials that this broker believes: those in ZooKeeper, under /config/users, as they are now.
+
+All are read when the node joins its cluster; after that a user's are read again when its configuration is announced to
+have changed. A credential that makes no sense is left out, with one line that does not quote it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.authentication.scram_server import DIGESTS, Credential
+from anabranch.broker.config.config_changes import read_config
+from anabranch.broker.credentials import scram_store
+from anabranch.broker.quotas.quota_configs import desanitized, sanitized
+from anabranch.controller.zk.body import MalformedZnode
+
+if TYPE_CHECKING:
+    from anabranch.controller.zk.session import ZkSession
+
+log: Final = logging.getLogger(__name__)
+
+
+class ScramCredentials:
+    """What checks the passwords of users, by mechanism."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], Credential] = {}
+
+    def of(self, mechanism: str, user: str) -> Credential | None:
+        """What checks the password of a user; None for one who has no credential of this mechanism."""
+        return self._known.get((mechanism, user))
+
+    async def load(self, session: ZkSession) -> None:
+        """Read the credentials of all users."""
+        users = await scram_store.users(session)
+        gone = {user for _, user in self._known} - set(users)
+        await self._read(session, [*users, *gone])
+
+    async def changed(self, session: ZkSession, entity: str) -> None:
+        """Read those of one user again; `entity` is the name as paths have it, maybe with a client id behind it."""
+        user = desanitized(entity.partition("/")[0])
+        if user is not None:
+            await self._read(session, [user])
+
+    async def _read(self, session: ZkSession, users: Iterable[str]) -> None:
+        for user in users:
+            try:
+                config = await read_config(session, f"users/{sanitized(user)}")
+            except MalformedZnode as error:
+                log.error("the credentials of a user are left out: %s", error)
+                config = {}
+            for mechanism in DIGESTS:
+                self._known.pop((mechanism, user), None)
+                if mechanism in config:
+                    try:
+                        self._known[mechanism, user] = Credential.parse(config[mechanism])
+                    except ValueError:
+                        log.error("the %s credential of user %r makes no sense, and is left out", mechanism, user)

@@ -1,0 +1,41 @@
+"""Which authorizer a node has, by its settings: none, or one that goes by access control lists in ZooKeeper.
+
+Kafka's two class names mean the same one here, as their decisions are the same. What only an authorizer would use is
+refused without one: a cluster that looks protected and is open is worse than none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.authorization.authorizer import Authorizer, super_users_in
+from anabranch.broker.config.property_declaration import ConfigError
+
+if TYPE_CHECKING:
+    from anabranch.broker.config.broker_settings import BrokerSettings
+
+CLASSES: Final = (
+    "kafka.security.authorizer.AclAuthorizer",
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+)
+
+
+def authorizer_of(settings: BrokerSettings) -> Authorizer | None:
+    """A new authorizer without any entry yet; None where everybody may do everything. Raises ConfigError."""
+    name = settings.authorizer_class_name
+    if not name:
+        if settings.super_users or settings.allow_everyone_if_no_acl_found:
+            raise ConfigError(
+                "super.users and allow.everyone.if.no.acl.found are for an authorizer, and there is none, so everybody "
+                f"may do everything: add authorizer.class.name={CLASSES[0]}, or leave them out"
+            )
+        return None
+    if name not in CLASSES:
+        raise ConfigError(
+            f"authorizer.class.name={name}: no Java class can be loaded here; write {CLASSES[0]}, or leave it out"
+        )
+    try:
+        super_users = super_users_in(settings.super_users)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    return Authorizer(super_users, open_without_acls=settings.allow_everyone_if_no_acl_found)

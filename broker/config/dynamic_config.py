@@ -1,0 +1,119 @@
+"""A broker's settings as they are now: what it was started with, under what was changed since (KIP-226).
+
+Precedence: /config/brokers/ID, then /config/brokers/<default>, then the start, then Kafka's default. What stands in
+ZooKeeper is never refused here: a name that may not change, or a value that does not parse, is left out with one line
+in the log, because another writer may validate less than `broker.administration.config_alterations` does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.config.broker_properties import broker_properties
+from anabranch.broker.config.broker_settings import field_name, own_default
+from anabranch.broker.config.effective_config import with_properties
+from anabranch.broker.config.listeners import bracketed
+from anabranch.broker.config.property_declaration import ConfigError, UpdateMode, text_of
+from anabranch.broker.profiles.profile import profile_for
+
+if TYPE_CHECKING:
+    from anabranch.broker.config.broker_settings import BrokerSettings
+
+log: Final = logging.getLogger(__name__)
+
+
+class DynamicConfig:
+    """The layers of one broker's configuration; `current` is the settings that result."""
+
+    def __init__(self, static: BrokerSettings) -> None:
+        self.static = static
+        self.default: Mapping[str, str] = {}
+        """The properties that were changed for all brokers."""
+        self.own: Mapping[str, str] = {}
+        """The properties that were changed for this broker."""
+        self.current = static
+        self.trials: list[Callable[[Mapping[str, str]], None]] = []
+        """What else a change for this broker has to stand, all its properties together. They raise ConfigError."""
+
+    def update(self, *, default: Mapping[str, str] | None = None, own: Mapping[str, str] | None = None) -> bool:
+        """Apply the properties that are in ZooKeeper now. Returns whether the settings have changed."""
+        if default is not None:
+            self.default = valid_properties(default, per_broker=False)
+        if own is not None:
+            self.own = valid_properties(own, per_broker=True)
+        before, self.current = self.current, merged(self.static, {**self.default, **self.own})
+        return before != self.current
+
+
+def valid_properties(properties: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
+    """Those properties that may be changed at this level, with values that make sense; unknown names are kept."""
+    if not properties:
+        return {}
+    kept, known = {}, broker_properties()
+    for name, text in properties.items():
+        key = known.get(name)
+        try:
+            if key is not None and not is_updatable(name, per_broker=per_broker):
+                raise ConfigError(f"{name} cannot be changed at this level while a broker runs")
+            if key is not None:
+                key.parse(text)
+        except ConfigError as reason:
+            log.error("a dynamic broker property is left out: %s", reason)
+        else:
+            kept[name] = text
+    return kept
+
+
+def is_updatable(name: str, *, per_broker: bool) -> bool:
+    """Whether a property may be changed for one broker, or for all."""
+    key = broker_properties().get(name)
+    if key is None:
+        return True
+    return key.changes is UpdateMode.ANYWHERE or (per_broker and key.changes is UpdateMode.PER_BROKER)
+
+
+def merged(static: BrokerSettings, changed: Mapping[str, str]) -> BrokerSettings:
+    """The settings with these changes; what was given at the start stays on record."""
+    if not changed:
+        return static
+    known = broker_properties().keys() - profile_for(static.kafka_version).gone_properties
+    settings = with_properties(static, {name: text for name, text in changed.items() if name in known})
+    return dataclasses.replace(settings, given=static.given)
+
+
+def static_text(static: BrokerSettings, name: str) -> str | None:
+    """What a property was set to when the broker started; None if it was left at its default."""
+    text = _derived(static, name)
+    if text is not None:
+        return text
+    if name in static.given:
+        return static.given[name]
+    field = field_name(name)
+    if not hasattr(static, field) or field == "log_dirs":
+        return None
+    content = getattr(static, field)
+    default = next(one.default for one in dataclasses.fields(static) if one.name == field)
+    plain = (own_default(type(static), name), profile_for(static.kafka_version).new_defaults.get(name))
+    if content == default or text_of(content) in plain:
+        return None
+    return text_of(content)
+
+
+def _derived(static: BrokerSettings, name: str) -> str | None:
+    """The text of a property that options or arguments set instead, such as `broker.id`."""
+    match name:
+        case "broker.id" | "node.id":
+            return str(static.node_id)
+        case "listeners":
+            return ",".join(map(str, static.listening))
+        case "advertised.listeners" if any(one.advertised_host for one in static.listening):
+            return ",".join(
+                f"{one.name}://{bracketed(one.reachable_host)}:{one.reachable_port(one.port)}"
+                for one in static.listening
+            )
+        case "log.dirs":
+            return ",".join(static.directories) or None
+    return None

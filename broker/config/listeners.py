@@ -1,0 +1,179 @@
+"""Where a node listens: several addresses, each with a name, a security protocol and what clients are told of it.
+
+    listeners=INTERNAL://127.0.0.1:9092,EXTERNAL://0.0.0.0:9094
+    advertised.listeners=INTERNAL://127.0.0.1:9092,EXTERNAL://kafka.example:9094
+    listener.security.protocol.map=INTERNAL:PLAINTEXT,EXTERNAL:SASL_SSL
+    inter.broker.listener.name=INTERNAL
+
+Pure. The rules, and what is refused, are those of `KafkaConfig.validateValues` and `CoreUtils.listenerListToEndPoints`.
+A setting of one listener is written `listener.name.external.ssl.client.auth`, and counts before one without a prefix.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from typing import Final
+
+from anabranch.broker.config.property_declaration import ConfigError
+from anabranch.protocol.values import value
+
+PLAINTEXT: Final = "PLAINTEXT"
+PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""Kafka's security protocols, in the order of their numbers."""
+PROTOCOL_MAP: Final = "listener.security.protocol.map"
+INTER_BROKER_NAME: Final = "inter.broker.listener.name"
+INTER_BROKER_PROTOCOL: Final = "security.inter.broker.protocol"
+PREFIX: Final = "listener.name."
+SETTLED_BY: Final = ("listeners", "advertised.listeners", PROTOCOL_MAP, INTER_BROKER_NAME, INTER_BROKER_PROTOCOL)
+"""The properties that say where a node listens; they only make sense together."""
+
+
+@value
+class Listener:
+    """One address of a node. With port 0 the system chooses when the node starts."""
+
+    name: str
+    protocol: str
+    host: str
+    port: int
+    advertised_host: str = ""
+    """What clients and other nodes are told; empty: `host`."""
+    advertised_port: int = 0
+    """What they are told; 0: the port it listens on."""
+
+    @property
+    def reachable_host(self) -> str:
+        """The host that clients and other nodes are told to connect to."""
+        return self.advertised_host or self.host
+
+    def reachable_port(self, listening: int) -> int:
+        """The port that they are told, given the one that the node listens on."""
+        return self.advertised_port or listening
+
+    @property
+    def tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.protocol.endswith("SSL")
+
+    @property
+    def sasl(self) -> bool:
+        """Whether clients authenticate by SASL before anything else."""
+        return self.protocol.startswith("SASL_")
+
+    def __str__(self) -> str:
+        return f"{self.name}://{bracketed(self.host)}:{self.port}"
+
+
+def listeners_in(properties: Mapping[str, str], default: Listener) -> tuple[Listener, ...]:
+    """The listeners that properties describe; `default` alone where they name none. Raises ConfigError."""
+    protocols = _protocols(properties.get(PROTOCOL_MAP))
+    told = _addresses("listeners", properties["listeners"]) if "listeners" in properties else None
+    if told is None:
+        told = {default.name: (default.host, default.port)}
+        protocols.setdefault(default.name, default.protocol)
+    _check_ports(told)
+    advertised: Mapping[str, tuple[str, int]] = {}
+    if "advertised.listeners" in properties:
+        advertised = _addresses("advertised.listeners", properties["advertised.listeners"])
+    elif default.advertised_host:
+        port = default.advertised_port if len(told) == 1 else 0
+        advertised = dict.fromkeys(told, (default.advertised_host, port))
+    unknown = advertised.keys() - told.keys()
+    if unknown:
+        raise ConfigError(f"advertised.listeners names {', '.join(sorted(unknown))}, which `listeners` does not")
+    for name in told:
+        if name not in protocols:
+            raise ConfigError(
+                f"No security protocol defined for listener {name}: write {PROTOCOL_MAP}={name}:{PLAINTEXT}, "
+                f"or another one of {', '.join(PROTOCOLS)}"
+            )
+    return tuple(
+        Listener(name, protocols[name], host, port, *advertised.get(name, ("", 0)))
+        for name, (host, port) in told.items()
+    )
+
+
+def inter_broker_name(properties: Mapping[str, str], listeners: tuple[Listener, ...]) -> str:
+    """The name of the listener by which nodes reach each other. Raises ConfigError."""
+    name = properties.get(INTER_BROKER_NAME, "").strip().upper()
+    protocol = properties.get(INTER_BROKER_PROTOCOL, "").strip()
+    if name and protocol:
+        raise ConfigError(f"Only one of {INTER_BROKER_NAME} and {INTER_BROKER_PROTOCOL} should be set.")
+    names = [one.name for one in listeners]
+    if name or protocol:
+        wanted = name or protocol
+        if wanted not in names:
+            raise ConfigError(f"{wanted} is to be used between brokers; the listeners are {', '.join(names)}")
+        return wanted
+    if len(names) == 1 or PLAINTEXT in names:
+        return PLAINTEXT if PLAINTEXT in names else names[0]
+    raise ConfigError(f"which listener is for brokers? Write {INTER_BROKER_NAME}={names[0]}, or another of them")
+
+
+def base_name(name: str) -> tuple[str, str]:
+    """Listener and property of `listener.name.external.ssl.client.auth`: ("EXTERNAL", "ssl.client.auth").
+
+    The settings of a mechanism, `listener.name.external.plain.sasl.jaas.config`, come as ("EXTERNAL",
+    "sasl.jaas.config"); a property without a prefix as ("", name).
+    """
+    if not name.startswith(PREFIX):
+        return "", name
+    listener, _, rest = name[len(PREFIX) :].partition(".")
+    mechanism, _, inner = rest.partition(".")
+    return listener.upper(), inner if mechanism in _PREFIX_MECHANISMS and inner else rest
+
+
+_PREFIX_MECHANISMS: Final = frozenset({"plain", "scram-sha-256", "scram-sha-512", "oauthbearer", "gssapi"})
+
+
+def bracketed(host: str) -> str:
+    """A host as it stands before a colon."""
+    return f"[{host}]" if ":" in host else host
+
+
+def _protocols(text: str | None) -> dict[str, str]:
+    if text is None:
+        return {one: one for one in PROTOCOLS}
+    protocols: dict[str, str] = {}
+    for pair in text.split(","):
+        name, colon, protocol = (part.strip().upper() for part in pair.partition(":"))
+        if not colon or not name or protocol not in PROTOCOLS:
+            raise ConfigError(f"{PROTOCOL_MAP}: {pair.strip()!r} is no NAME:PROTOCOL, with one of {PROTOCOLS}")
+        if name in protocols:
+            raise ConfigError(f"{PROTOCOL_MAP} names {name} twice")
+        protocols[name] = protocol
+    return protocols
+
+
+def _addresses(what: str, text: str) -> dict[str, tuple[str, int]]:
+    """Name -> host and port."""
+    addresses: dict[str, tuple[str, int]] = {}
+    for url in (part.strip() for part in text.split(",")):
+        name, slashes, address = url.partition("://")
+        host, colon, port = address.rpartition(":")
+        name = name.strip().upper()
+        if not (slashes and colon and name and port.isdecimal() and int(port) <= 65535):
+            raise ConfigError(f"{what}={text!r}: write NAME://HOST:PORT, with commas between several")
+        if name in addresses:
+            raise ConfigError(f"{what}={text!r}: Each listener must have a different name, and {name} is there twice")
+        addresses[name] = host.strip("[]"), int(port)
+    return addresses
+
+
+def _check_ports(addresses: Mapping[str, tuple[str, int]]) -> None:
+    """Raise ConfigError for a port that two listeners share, unless one is IPv4 and the other IPv6."""
+    seen: dict[int, list[str]] = {}
+    for host, port in addresses.values():
+        if port:
+            seen.setdefault(port, []).append(host)
+    for port, hosts in seen.items():
+        if len(hosts) > 1 and sorted(map(_ip_version, hosts)) != [4, 6]:
+            raise ConfigError(f"listeners: Each listener must have a different port, and {port} is there twice")
+
+
+def _ip_version(host: str) -> int:
+    try:
+        return ipaddress.ip_address(host).version
+    except ValueError:
+        return 0

@@ -1,0 +1,165 @@
+"""Decides which clients become members of a group, and under which member id.
+
+A dynamic member is first told its id and comes back with it (KIP-394): if the answer is lost, no member stays behind
+that no client takes itself for. A static member (KIP-345) that comes back without its id takes the place of its earlier
+life; if it offers what that one offered, the group is not disturbed. What a join sets off is decided in `rebalance`.
+
+Source: Kafka's GroupCoordinator.scala (doNewMemberJoinGroup, doCurrentMemberJoinGroup, updateStaticMemberAndRebalance).
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from anabranch.broker.coordinators.classic_groups import group_responses as responses
+from anabranch.broker.coordinators.classic_groups import rebalance
+from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
+from anabranch.broker.coordinators.classic_groups.group_events import Answer, Join, Persisted, Replaced
+from anabranch.broker.coordinators.classic_groups.group_state import COMPLETING, DEAD, EMPTY, PREPARING, STABLE
+from anabranch.broker.coordinators.classic_groups.members import Member, protocols_of
+from anabranch.broker.coordinators.classic_groups.pending_responses import answer_all, drop, hold_join
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+
+def join(group: ClassicGroup, event: Join, now_ms: int) -> None:
+    """A client wants to be a member of the next generation. Raises KafkaError."""
+    request = event.request
+    if not group.limits.admits(request.session_timeout_ms):
+        raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
+    if not has_room(group, request.member_id):
+        group.members.remove_pending_member(request.member_id)
+        group.answer(event.ticket, responses.join_refusal(event, ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=""))
+        if request.member_id in group.members.by_id:  # the last to rejoin a group that had become too large
+            drop(group, group.members.by_id[request.member_id])
+        rebalance.end_join_phase_if_complete(group, now_ms)
+        return
+    group.check_alive()
+    if not speaks(group, event):
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if request.member_id == "":
+        join_unknown(group, event, now_ms)
+    elif request.member_id in group.members.pending:
+        admit(group, event, request.member_id, now_ms)
+    else:
+        rejoin(group, event, now_ms)
+    rebalance.end_join_phase_if_complete(group, now_ms)
+
+
+def has_room(group: ClassicGroup, member_id: str) -> bool:
+    """Whether the group may take this one in."""
+    member = group.members.by_id.get(member_id)
+    if group.state in (EMPTY, DEAD):
+        return True
+    if group.state is PREPARING:
+        waiting = member is not None and member.joining is not None
+        return waiting or group.members.joining_count < group.limits.size_max
+    return member is not None or len(group.members) < group.limits.size_max
+
+
+def speaks(group: ClassicGroup, event: Join) -> bool:
+    """Whether the client shares a protocol with all members; an Empty group takes any."""
+    names = {protocol.name for protocol in event.request.protocols}
+    if group.state is EMPTY or not len(group.members):
+        return bool(event.request.protocol_type and names)
+    return event.request.protocol_type == group.protocol_type and not names.isdisjoint(group.members.common_protocols())
+
+
+def join_unknown(group: ClassicGroup, event: Join, now_ms: int) -> None:
+    """A client that has no member id yet, or has lost it."""
+    instance_id = event.request.group_instance_id
+    member_id = f"{instance_id or event.client_id}-{draw_uuid(group)}"
+    if instance_id is not None:
+        if instance_id in group.members.static:
+            replace_static(group, event, member_id, now_ms)
+        else:
+            admit(group, event, member_id, now_ms)
+    elif event.version >= 4:
+        group.members.add_pending_member(member_id, now_ms + event.request.session_timeout_ms)
+        group.answer(event.ticket, responses.join_refusal(event, ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
+    else:
+        admit(group, event, member_id, now_ms)
+
+
+def draw_uuid(group: ClassicGroup) -> str:
+    """The random part of a member id."""
+    return str(uuid.UUID(int=group.rng.getrandbits(128), version=4))
+
+
+def admit(group: ClassicGroup, event: Join, member_id: str, now_ms: int) -> None:
+    """Let a new member in."""
+    member = Member(
+        member_id=member_id,
+        instance_id=event.request.group_instance_id,
+        client_id=event.client_id,
+        client_host=event.client_host,
+        rebalance_timeout_ms=0,
+        session_timeout_ms=0,
+        protocols=(),
+        is_new=True,
+    )
+    group.add_member(member, event.request.protocol_type)
+    hold_join(group, member, event, now_ms)
+    if group.state is PREPARING and group.generation == 0:
+        group.join_phase.note_others_joined()
+    rebalance.start(group, now_ms)
+
+
+def rejoin(group: ClassicGroup, event: Join, now_ms: int) -> None:
+    """A client with a member id: it missed an answer, offers other protocols, or has to take part in a rebalance."""
+    request = event.request
+    member = group.members.check(request.member_id, request.group_instance_id)
+    unchanged = member.protocols == protocols_of(request)
+    if group.state is COMPLETING and unchanged:
+        group.answer(event.ticket, responses.joined(group, member))  # the answer to its last join got lost
+        member.touch(now_ms)
+    elif group.state is STABLE and unchanged and member.member_id != group.members.leader_id:
+        group.answer(event.ticket, responses.joined(group, member))
+        member.touch(now_ms)
+    elif group.state in (PREPARING, COMPLETING, STABLE):
+        hold_join(group, member, event, now_ms)
+        rebalance.start(group, now_ms)
+    else:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+def replace_static(group: ClassicGroup, event: Join, member_id: str, now_ms: int) -> None:
+    """A static member came back without its id. If the group's protocol stays, the others do not notice (KIP-345)."""
+    old_leader = group.members.leader_id or ""
+    old_id = group.members.static[event.request.group_instance_id or ""]
+    member = group.members.by_id[old_id]
+    answer_all(group, member, ErrorCode.FENCED_INSTANCE_ID)
+    group.assignment_phase.rename(old_id, member_id)
+    group.members.replace_static(member, member_id)
+    before = Replaced(
+        instance_id=member.instance_id or "",
+        old_id=old_id,
+        session_timeout_ms=member.session_timeout_ms,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        protocols=member.protocols,
+    )
+    member.adopt(event)
+    if group.state is STABLE and group.members.choose_protocol() == group.protocol:
+        member.touch(now_ms)
+        response = responses.joined_without_rebalance(group, member, event, old_leader)
+        assignments = {one.member_id: one.assignment for one in group.members}
+        group.persist(assignments, Answer(event.ticket, response), before)
+        return
+    hold_join(group, member, event, now_ms)
+    rebalance.start(group, now_ms)
+
+
+def replaced(group: ClassicGroup, event: Persisted, now_ms: int) -> None:
+    """The journal knows the new id of a static member, or does not: then nothing has happened."""
+    answer, before = event.answer, event.replaced
+    assert answer is not None and before is not None
+    if event.error is ErrorCode.NONE:
+        group.answer(answer.ticket, answer.response)
+        return
+    group.answer(answer.ticket, responses.with_error(answer.response, event.error))
+    current = group.members.static.get(before.instance_id)
+    if current is not None and current == answer.response.member_id:
+        member = group.members.by_id[current]
+        answer_all(group, member, event.error)
+        group.members.replace_static(member, before.old_id)
+        member.give_back(before)
+        member.touch(now_ms)

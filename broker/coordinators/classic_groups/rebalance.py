@@ -1,0 +1,157 @@
+"""How a generation of a group comes about: the join phase, its end, and the assignment that makes it Stable.
+
+The join phase ends once all members have joined again and every client that was told a member id has come back with
+it, or at the longest rebalance timeout of a member: members that are silent then are dropped, unless they are static.
+The first phase of an Empty group lasts as long as newcomers keep arriving within the initial delay. A generation that
+the journal refuses is not lost but repeated, so that no member ever acts on an assignment that a successor of this
+coordinator would not know.
+
+Source: GroupCoordinator.scala of Kafka (prepareRebalance, onCompleteJoin, InitialDelayedJoin, doSyncGroup).
+"""
+
+from __future__ import annotations
+
+from anabranch.broker.coordinators.classic_groups import group_responses as responses
+from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
+from anabranch.broker.coordinators.classic_groups.group_events import Assignable, GatedPartitions, Persisted, Sync
+from anabranch.broker.coordinators.classic_groups.group_state import COMPLETING, EMPTY, PREPARING, STABLE
+from anabranch.broker.coordinators.classic_groups.members import Member
+from anabranch.broker.coordinators.classic_groups.pending_responses import answer_joins, answer_syncs, drop, hold_sync
+from anabranch.protocol.consumer_protocol import assigned_only
+from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
+
+
+def start(group: ClassicGroup, now_ms: int) -> None:
+    """Begin a join phase, unless one is on. The caller has to look whether it is complete already."""
+    if group.state is PREPARING:
+        return
+    if group.state is COMPLETING:
+        answer_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
+    group.assignment_phase.end()
+    group.withhold_nothing()
+    if group.state is EMPTY:
+        group.join_phase.begin_delayed(
+            now_ms, group.members.rebalance_timeout_ms, group.limits.initial_rebalance_delay_ms
+        )
+    else:
+        group.join_phase.begin(now_ms, group.members.rebalance_timeout_ms)
+    group.move(PREPARING, now_ms)
+    group.require_rebalance(ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+def continue_after_loss(group: ClassicGroup, size_before: int, now_ms: int) -> None:
+    """Members or pending ids are gone: divide their work anew, or end the join phase that waited for them."""
+    if len(group.members) < size_before and group.state in (COMPLETING, STABLE):
+        start(group, now_ms)
+    end_join_phase_if_complete(group, now_ms)
+
+
+def end_join_phase_if_complete(group: ClassicGroup, now_ms: int) -> None:
+    """End the phase once all members have joined. The first one of an Empty group lasts until its delay is over."""
+    if group.state is not PREPARING:
+        return
+    phase = group.join_phase
+    if phase.delayed:
+        if phase.is_due(now_ms) and not phase.prolong(now_ms, group.limits.initial_rebalance_delay_ms):
+            end_join_phase(group, now_ms)
+    elif group.members.joining_count == len(group.members) and not group.members.pending:
+        end_join_phase(group, now_ms)
+
+
+def end_join_phase(group: ClassicGroup, now_ms: int) -> None:
+    """Begin the next generation with the members that have joined, and the static ones that are still silent."""
+    for member in [one for one in group.members if one.joining is None and one.instance_id is None]:
+        drop(group, member)
+    if len(group.members) and not group.members.elect_joined_leader():
+        group.join_phase.begin(now_ms, group.members.rebalance_timeout_ms)  # only silent static members are left
+        return
+    group.begin_generation()
+    if not len(group.members):
+        group.move(EMPTY, now_ms)
+        group.persist({})
+        return
+    group.move(COMPLETING, now_ms)
+    group.assignment_phase.begin(group.members.by_id, now_ms + group.members.rebalance_timeout_ms)
+    answer_joins(group, now_ms)
+
+
+# --- the assignment ----------------------------------------------------------------------------------------------
+
+
+def sync(group: ClassicGroup, event: Sync, now_ms: int) -> None:
+    """A member brings or fetches the assignment. Raises KafkaError."""
+    request = event.request
+    group.check_alive()
+    member = group.checked(request.member_id, request.group_instance_id, request.generation_id)
+    if request.protocol_type not in (None, group.protocol_type) or request.protocol_name not in (None, group.protocol):
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if group.state is PREPARING:
+        raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+    group.assignment_phase.asked(member.member_id)
+    if group.state is STABLE:
+        member.touch(now_ms)
+        # A static member that returns finds what was stored: a gate may have closed since, by a commit that went back.
+        left, refused = without_closed(member, member.assignment, event.assignable)
+        group.withhold(refused)
+        group.answer(event.ticket, responses.synced(group, member, left))
+        return
+    assert group.state is COMPLETING, f"{group.describe()}: a member in a group without members"
+    hold_sync(group, member, event.ticket)
+    if member.member_id == group.members.leader_id:
+        group.persist(group.assignment_phase.propose(group.members.by_id, assignment_in(group, event)))
+
+
+def persisted(group: ClassicGroup, event: Persisted, now_ms: int) -> None:
+    """The journal took the assignment, or refused it."""
+    proposed = group.assignment_phase.proposed
+    if group.state is not COMPLETING or event.generation != group.generation or not proposed:
+        return  # the group has moved on; a newer record follows
+    if event.error is not ErrorCode.NONE:
+        answer_syncs(group, event.error, now_ms)
+        start(group, now_ms)
+        return
+    group.become_stable(now_ms)
+    answer_syncs(group, ErrorCode.NONE, now_ms)
+
+
+# --- what is withheld from members that hold no gates -------------------------------------------------------------
+
+
+def assignment_in(group: ClassicGroup, event: Sync) -> dict[str, bytes]:
+    """What the leader gives each member, without what may not be assigned yet."""
+    given: dict[str, bytes] = {}
+    for row in event.request.assignments:
+        member = group.members.by_id.get(row.member_id)
+        if member is not None:
+            left, refused = without_closed(member, bytes(row.assignment), event.assignable)
+            given.update({row.member_id: left})
+            group.withhold(refused)
+    return given
+
+
+def without_closed(
+    member: Member, assignment: bytes, assignable: Assignable
+) -> tuple[bytes, frozenset[tuple[str, int]]]:
+    """What a member may be given of an assignment, and what of it is withheld (rule R9, held by the broker)."""
+    if member.holds_gates or not assignable:
+        return assignment, frozenset()
+    try:
+        left, refused = assigned_only(
+            assignment, lambda topic, index: topic not in assignable or index in assignable[topic]
+        )
+    except DecodeError:
+        return assignment, frozenset()
+    return left, frozenset(refused)
+
+
+def on_gated_partitions(group: ClassicGroup, event: GatedPartitions) -> None:
+    """The coordinator before this one withheld these; if the group has moved on, the next assignment tells."""
+    if group.state is STABLE and not group.withheld:
+        group.withhold(event.partitions)
+
+
+def on_gates_opened(group: ClassicGroup, now_ms: int) -> None:
+    """Divide the work anew, if anything is withheld of the present assignment."""
+    if group.withheld and group.state in (COMPLETING, STABLE):
+        start(group, now_ms)
+        end_join_phase_if_complete(group, now_ms)

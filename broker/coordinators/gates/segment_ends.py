@@ -1,0 +1,106 @@
+"""Asks the leaders of resized topics where segments end and logs begin, for the gates that this broker holds (R7).
+
+One request goes to each leader, with the leader epochs that the metadata has: one that has not adopted a cut refuses,
+and so does one below whose cut a transaction is open. What was told is kept per leader epoch (`gated_topic`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.coordinators.gates.gated_topic import GatedTopic, LeaderAnswer
+from anabranch.broker.membership.peer_connections import PeerConnections
+from anabranch.protocol.apis.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.order_gates import UNKNOWN
+
+if TYPE_CHECKING:
+    from anabranch.broker.config.broker_settings import BrokerSettings
+    from anabranch.broker.metadata.metadata_cache import MetadataCache
+    from anabranch.protocol.lineage import Segment
+
+log: Final = logging.getLogger(__name__)
+
+
+class SegmentEnds:
+    """The questions of this broker's coordinators."""
+
+    def __init__(self, settings: BrokerSettings, metadata: MetadataCache) -> None:
+        self._peers = PeerConnections(lambda: settings, metadata, name="group-coordinator")
+        self._asked: dict[str, asyncio.Future[None]] = {}
+
+    async def close(self) -> None:
+        """Ask nothing more."""
+        await self._peers.close()
+
+    async def ask(self, topic: GatedTopic, partitions: Iterable[int]) -> None:
+        """Ask about these partitions of a topic, and note what is answered there. Who asks meanwhile waits for that."""
+        name = topic.image.name
+        under_way = self._asked.get(name)
+        if under_way is not None:
+            await asyncio.shield(under_way)
+            return
+        done = self._asked[name] = asyncio.get_running_loop().create_future()
+        try:
+            by_leader: dict[int, list[int]] = {}
+            for index in partitions:
+                by_leader.setdefault(topic.image.partitions[index].leader, []).append(index)
+            await asyncio.gather(*(self._ask(leader, topic, rows) for leader, rows in by_leader.items()))
+        finally:
+            del self._asked[name]
+            done.set_result(None)
+
+    async def _ask(self, leader: int, topic: GatedTopic, partitions: list[int]) -> None:
+        image, questions = topic.image, []
+        asked: dict[int, list[Segment | None]] = {}
+        for index in partitions:
+            epoch = image.partitions[index].leader_epoch
+            # A partition without a cut is asked about its present epoch: only where its log begins is wanted.
+            cuts: list[tuple[Segment | None, int]] = [*topic.cuts_of(index)]
+            for segment, cut in cuts or [(None, epoch + 1)]:
+                asked.setdefault(index, []).append(segment)
+                questions.append(
+                    OffsetForLeaderPartition(
+                        partition=index, current_leader_epoch=epoch, leader_epoch=cut - 1, deliverable=True
+                    )
+                )
+        request = OffsetForLeaderEpochRequest(
+            replica_id=-1, topics=[OffsetForLeaderTopic(topic=image.name, partitions=questions)]
+        )
+        try:
+            connection = await self._peers.to(leader)
+            response: OffsetForLeaderEpochResponse = await connection.call(request)
+        except (OSError, TimeoutError, KafkaError) as error:
+            log.info("broker %d cannot be asked where segments of %s end: %s", leader, image.name, error)
+            return
+        rows: dict[int, list[EpochEndOffset]] = {}
+        for row in response.topics[0].partitions if response.topics else []:
+            rows.setdefault(row.partition, []).append(row)
+        for index, segments in asked.items():
+            told = answers_of(rows.get(index, []), segments, image.partitions[index].leader_epoch)
+            if told is not None:
+                topic.record_answer(index, told)
+
+
+def answers_of(rows: list[EpochEndOffset], segments: list[Segment | None], leader_epoch: int) -> LeaderAnswer | None:
+    """What the rows of one partition say of its segments; None if the leader could not say it all."""
+    if len(rows) != len(segments) or any(row.error_code != ErrorCode.NONE or row.log_start_offset < 0 for row in rows):
+        return None
+    pairs = [(segment, row) for segment, row in zip(segments, rows, strict=True) if segment is not None]
+    if any(row.end_offset == UNKNOWN for _, row in pairs):
+        return None
+    return LeaderAnswer(
+        leader_epoch,
+        rows[0].log_start_offset,
+        {segment: row.end_offset for segment, row in pairs},
+        {segment: row.deliverable_end for segment, row in pairs},
+    )

@@ -1,0 +1,372 @@
+"""The requests about groups whose broker assigns (KIP-848): takes what `consumer_groups` decides into the journal.
+
+A decision's records are one batch. They are in the log, and the group has applied them, before anything else can happen
+to the group; its answer waits until all in-sync replicas have them, and so does every later answer that follows from
+them. If the log refuses them, nothing has happened.
+
+Source: Kafka's CoordinatorRuntime, GroupCoordinatorService.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from anabranch.broker.coordinators.classic_groups.group_events import Close, Heartbeat, Join, Leave, Sync
+from anabranch.broker.coordinators.classic_groups.members import Member as FormerMember
+from anabranch.broker.coordinators.consumer_groups import (
+    administration,
+    classic_members,
+    conversion,
+    departure,
+    expressions,
+    heartbeat,
+    regular_expressions,
+)
+from anabranch.broker.coordinators.consumer_groups.assignment import to_rows
+from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
+from anabranch.broker.coordinators.consumer_groups.decision import Decision
+from anabranch.broker.coordinators.consumer_groups.heartbeat import HeartbeatAnswer, Sender
+from anabranch.broker.coordinators.consumer_groups.member import JOIN_EPOCH
+from anabranch.broker.coordinators.runtime.journal import CONSUMER_GROUP_ERRORS, GROUP_ERRORS, Journal
+from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
+from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup
+from anabranch.protocol import group_records
+from anabranch.protocol.apis.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import GroupMetadataKey, GroupMetadataValue, encode_group, encode_key
+
+if TYPE_CHECKING:
+    import random
+
+    from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
+    from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
+    from anabranch.broker.coordinators.consumer_groups.metadata_topics import MetadataTopics
+    from anabranch.broker.coordinators.groups.group_gates import GroupGates
+    from anabranch.broker.coordinators.groups.group_shards import GroupEntry
+    from anabranch.broker.coordinators.groups.group_table import GroupTable
+    from anabranch.broker.coordinators.runtime.coordinator_tasks import CoordinatorTasks
+    from anabranch.protocol.apis.consumer_group_describe import DescribedGroup
+
+log: Final = logging.getLogger(__name__)
+
+RETRY_MS: Final = 500
+"""After how long members whose timers ran out are put out again, if the journal refused it."""
+MayDescribe = Callable[[str], bool]
+"""Whether the sender may see a topic."""
+
+
+class ConsumerGroupRequests:
+    """Heartbeats, timers and descriptions."""
+
+    def __init__(
+        self,
+        table: GroupTable,
+        journal: Journal,
+        background: CoordinatorTasks,
+        topics: MetadataTopics,
+        *,
+        limits: Callable[[str], ConsumerGroupLimits],
+        rng: random.Random,
+        clock_ms: Callable[[], int],
+        look_again: Callable[[GroupEntry], None],
+        close_classic: Callable[[GroupEntry, Close], None],
+        new_classic: Callable[[str], ClassicGroup],
+        downgrade: Callable[[GroupEntry, GroupMetadataValue], None],
+        gates: GroupGates,
+        disturb: Callable[[GroupEntry], None],
+    ) -> None:
+        """`limits` are a group's; `look_again` is called when its next deadline may be another one.
+
+        `close_classic` ends what waits in a classic group that has become one of this kind; `downgrade` makes one of
+        this kind a classic one, whose members have to join again; `disturb` tells who waits for the group's progress
+        that the group has changed.
+        """
+        self.topics = topics
+        self._table = table
+        self._journal = journal
+        self._background = background
+        self._limits = limits
+        self._rng = rng
+        self._clock_ms = clock_ms
+        self._look_again = look_again
+        self._close_classic = close_classic
+        self._new_classic = new_classic
+        self._downgrade = downgrade
+        self._gates = gates
+        self._disturb = disturb
+        self._resolving: set[str] = set()
+
+    # --- members -------------------------------------------------------------------------------------------------
+
+    async def heartbeat(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        *,
+        version: int,
+        sender: Sender,
+        may_describe: MayDescribe,
+    ) -> ConsumerGroupHeartbeatResponse:
+        """Join, go on, or leave; answered when what follows from it is replicated. Raises KafkaError."""
+        limits = self._limits(request.group_id)
+        heartbeat.check_request(request, version, limits.assignors)
+        if not self.topics.complete:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the topics are not known yet")
+        if request.member_id == "":
+            request.member_id = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+        joins = request.member_epoch == JOIN_EPOCH
+        slot = self._slot(request.group_id, joins=joins)
+        if names := self._names_to_look_at(slot, request):
+            await self._gates.prepare(slot, names)
+            slot = self._slot(request.group_id, joins=joins)
+        gated = _gated(slot, request.member_id, holds_gates=request.holds_gates)
+        try:
+            made = self._group_for(slot, joins, limits)
+            decision = heartbeat.heartbeat(
+                made.group,
+                request,
+                sender,
+                topics=self.topics.of(request.group_id, gated=gated),
+                limits=limits,
+                now_ms=self._clock_ms(),
+            )
+            await self._take(slot, decision, made)
+            if decision.resolve:
+                self._resolve(slot, decision.resolve, may_describe)
+            self._assigned(slot, decision, anew=bool(names))
+        finally:
+            self._look_again(slot)
+        return _response(decision.answer)
+
+    def _slot(self, group_id: str, *, joins: bool) -> GroupEntry:
+        slot = self._table.find_or_create(group_id) if joins else self._table.find(group_id)
+        if slot is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
+        return slot
+
+    def _names_to_look_at(self, slot: GroupEntry, request: ConsumerGroupHeartbeatRequest) -> frozenset[str]:
+        """The topics whose gates matter for the answer; none while nothing about topics is new."""
+        group, image = slot.group, self.topics.of(slot.group_id).image
+        said = frozenset(request.subscribed_topic_names or ())
+        if not isinstance(group, ConsumerGroup):
+            return said
+        return group.subscribed_topics() | said if said or group.metadata_seen is not image else said
+
+    def _assigned(self, slot: GroupEntry, decision: Decision, *, anew: bool) -> None:
+        """Look what is withheld, if targets may be other ones now."""
+        group = slot.group
+        if isinstance(group, ConsumerGroup) and (anew or decision.records):
+            self._gates.assigned(slot, group.subscribed_topics() if group.gated_by_broker() else frozenset())
+
+    def _group_for(self, slot: GroupEntry, joins: bool, limits: ConsumerGroupLimits) -> Decision:
+        """The group of a slot: its own, or a new one where a member joins, made of a classic one if that has members.
+
+        What made it is a decision that nobody has taken yet, but the group has applied it. Raises GROUP_ID_NOT_FOUND.
+        """
+        group, topics = slot.group, self.topics.of(slot.group_id)
+        if isinstance(group, ConsumerGroup):
+            return Decision(group, topics, limits, self._clock_ms())
+        if not joins or isinstance(group, ShareGroup | StreamsGroup):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {slot.group_id!r} is of another kind")
+        if not len(group.members):
+            anew = ConsumerGroup(slot.group_id)
+            anew.epoch = max(group.generation, 0)  # no generation comes twice
+            return Decision(anew, topics, limits, self._clock_ms())
+        made = conversion.upgraded(group, topics, limits, self._clock_ms())
+        for record in made.records:
+            made.group.apply(record)
+        return made
+
+    async def classic(self, slot: GroupEntry, event: Join | Sync | Heartbeat | Leave) -> Any:
+        """A request of the classic protocol; its response. Raises KafkaError."""
+        group = slot.group
+        assert isinstance(group, ConsumerGroup), f"{slot.group_id} is of the classic protocol"
+        if not self.topics.complete:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the topics are not known yet")
+        if isinstance(event, Join):
+            names = classic_members.subscription_of(classic_members.protocols_of(event)).topics
+            await self._gates.prepare(slot, group.subscribed_topics() | frozenset(names))
+            if slot.group is not group:
+                raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the group has changed its kind")
+        limits, now_ms = self._limits(slot.group_id), self._clock_ms()
+        holds_gates = event.request.holds_gates if isinstance(event, Join) else True
+        member_id = event.request.member_id if isinstance(event, Join) else ""
+        gated = _gated(slot, member_id, holds_gates=holds_gates)
+        decision = Decision(group, self.topics.of(slot.group_id, gated=gated), limits, now_ms)
+        new_id = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+        try:
+            classic_members.apply(decision, event, new_id)
+            await self._take(slot, decision)
+            self._assigned(slot, decision, anew=False)
+        finally:
+            self._look_again(slot)
+        return decision.answer
+
+    async def make_classic(self, slot: GroupEntry) -> bool:
+        """A classic member joins a group that has no members: whether it is a classic one now. Raises KafkaError."""
+        group = slot.group
+        assert isinstance(group, ConsumerGroup | StreamsGroup), f"{slot.group_id} is of another protocol"
+
+        def appended(_first_offset: int) -> None:
+            group.dead = True
+            slot.group = self._new_classic(slot.group_id)
+            slot.group.generation = group.epoch  # no generation comes twice
+
+        await slot.write(self._journal, slot.tombstones(), GROUP_ERRORS, appended=appended)
+        return not isinstance(slot.group, ConsumerGroup | ShareGroup | StreamsGroup)
+
+    async def expire(self, slot: GroupEntry) -> None:
+        """Put out the members whose timers have run out."""
+        group = slot.group
+        if not isinstance(group, ConsumerGroup) or group.dead:
+            return
+        limits, now_ms = self._limits(group.group_id), self._clock_ms()
+        topics = self.topics.of(group.group_id, gated=group.gated_by_broker())
+        decision, over = departure.fence(group, topics=topics, limits=limits, now_ms=now_ms)
+        try:
+            await self._take(slot, decision)
+        except KafkaError as error:
+            for member, timer in over:
+                if member.member_id in group.members:
+                    group.timers.set(member.member_id, timer, now_ms + RETRY_MS)
+            log.warning("members of %s stay for now: %s", group.group_id, error)
+        else:
+            for member, timer in over:
+                log.info("member %s of %s is out: %s", member.member_id, group.group_id, timer.value)
+            self._assigned(slot, decision, anew=False)
+        finally:
+            self._look_again(slot)
+
+    def loaded(self, slot: GroupEntry) -> None:
+        """The group was read from the journal: its members' timers begin anew."""
+        group = slot.group
+        if not isinstance(group, ConsumerGroup):
+            return
+        departure.restart_session_timers(group, self._limits(group.group_id), self._clock_ms())
+
+    # --- expressions ---------------------------------------------------------------------------------------------
+
+    def _resolve(self, slot: GroupEntry, wanted: frozenset[str], may_describe: MayDescribe) -> None:
+        if slot.group_id not in self._resolving:
+            self._resolving.add(slot.group_id)
+            self._background.spawn(self._resolve_now(slot, wanted, may_describe))
+
+    async def _resolve_now(self, slot: GroupEntry, wanted: frozenset[str], may_describe: MayDescribe) -> None:
+        self._resolving.discard(slot.group_id)
+        group, now_ms = slot.group, self._clock_ms()
+        if not isinstance(group, ConsumerGroup) or group.dead:
+            return
+        topics = self.topics.of(slot.group_id, gated=group.gated_by_broker())
+        found = regular_expressions.resolve(
+            wanted, topics.names(), may_describe, version=topics.newest_topic, now_ms=now_ms
+        )
+        decision = expressions.resolved(group, found, topics=topics, limits=self._limits(slot.group_id), now_ms=now_ms)
+        try:
+            await self._take(slot, decision)
+        except KafkaError as error:
+            log.warning("what the expressions of %s match is not known yet: %s", slot.group_id, error)
+        finally:
+            self._look_again(slot)
+
+    # --- the journal ---------------------------------------------------------------------------------------------
+
+    async def _take(self, slot: GroupEntry, decision: Decision, made: Decision | None = None) -> None:
+        """Make a decision so. Raises KafkaError; then nothing has happened, or the journal is too slow to say.
+
+        `made` is what made the group that it is about, if that is not the slot's yet.
+        """
+        group = decision.group
+        if not decision.records:
+            _carry_out(decision)
+            if slot.end_offset:
+                await self._journal.committed(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
+            return
+        encoded: list[tuple[bytes, bytes | None]] = []
+        if slot.group is not group and not slot.untouched:
+            encoded.append((encode_key(GroupMetadataKey(group=group.group_id)), None))
+        for one in (made, decision):
+            encoded += map(group_records.encode, () if one is None else one.records)
+        if decision.becomes is not None:
+            encoded.append((encode_key(GroupMetadataKey(group=group.group_id)), encode_group(decision.becomes)))
+
+        def appended(first_offset: int) -> None:
+            slot.end_offset = first_offset + len(encoded)
+            if slot.group is not group:
+                self._replace(slot, group, made)
+            before = group.epoch
+            for record in decision.records:
+                group.apply(record)
+            _carry_out(decision)
+            if decision.becomes is not None:
+                group.dead = True
+                log.info("group %s becomes a classic one: its last member of the other kind is gone", group.group_id)
+                self._downgrade(slot, decision.becomes)
+            elif group.epoch != before:
+                log.debug("%s", group.describe())
+                self._disturb(slot)
+
+        await slot.write(self._journal, encoded, CONSUMER_GROUP_ERRORS, appended=appended)
+
+    def _replace(self, slot: GroupEntry, group: ConsumerGroup, made: Decision | None) -> None:
+        """A classic group gives way to one whose broker assigns: what waits in it is told to begin again."""
+        if len(slot.classic.members):
+            log.info("group %s becomes one whose broker assigns", group.group_id)
+        self._close_classic(slot, Close(ErrorCode.REBALANCE_IN_PROGRESS))
+        slot.group = group
+        if made is not None:
+            _carry_out(made)
+
+    # --- administration ------------------------------------------------------------------------------------------
+
+    async def describe(self, group_id: str) -> DescribedGroup:
+        """A group, as far as it is replicated. Raises GROUP_ID_NOT_FOUND, and what `GroupTable.find` does."""
+        slot = self._table.find(group_id)
+        if slot is None or not isinstance(slot.group, ConsumerGroup):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} is none whose broker assigns")
+        await self._journal.committed(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
+        limits = self._limits(group_id)
+        return administration.described(slot.group, self.topics.of(group_id), limits.assignors)
+
+    def subscribed(self, group_id: str) -> frozenset[str]:
+        """What the members of a group subscribe to; nothing for a group that there is not. Raises KafkaError."""
+        slot = self._table.find(group_id)
+        group = None if slot is None else slot.group
+        return group.subscribed_topics() if isinstance(group, ConsumerGroup) else frozenset()
+
+
+def _gated(slot: GroupEntry, member_id: str, *, holds_gates: bool) -> bool:
+    """Whether something has to be withheld from a group, once a member has said whether it holds gates."""
+    group = slot.group
+    if isinstance(group, ConsumerGroup):
+        return not holds_gates or group.gated_by_broker(but=member_id)
+    return not holds_gates or not all(isinstance(one, FormerMember) and one.holds_gates for one in group.members)
+
+
+def _carry_out(decision: Decision) -> None:
+    for act in decision.then:
+        act()
+
+
+def _response(answer: HeartbeatAnswer) -> ConsumerGroupHeartbeatResponse:
+    assigned = answer.assignment
+    return ConsumerGroupHeartbeatResponse(
+        error_code=ErrorCode.NONE,
+        member_id=answer.member_id,
+        member_epoch=answer.epoch,
+        heartbeat_interval_ms=answer.interval_ms,
+        session_timeout_ms=answer.session_timeout_ms,
+        assignment=None
+        if assigned is None
+        else Assignment(
+            topic_partitions=[
+                TopicPartitions(topic_id=row.topic_id, partitions=row.partitions) for row in to_rows(assigned)
+            ]
+        ),
+    )

@@ -1,0 +1,523 @@
+"""The group coordinator: takes the requests about groups, runs what their machines decide, looks again when it is time.
+
+The decisions are made by `group_machine`, `committed_offsets` and `group_positions`; `group_table` finds a group,
+`group_offsets` stores offsets, `leadership` loads and closes partitions of `__consumer_offsets`. Requests that must
+wait are futures inside the machines: nothing polls and no request gets a task of its own.
+
+Invariant: a commit is answered, and seen by others, only after all in-sync replicas have its record; the same holds for
+the assignment of a generation. Source: kafka.coordinator.group.GroupCoordinator and GroupMetadataManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, Final, assert_never
+
+from anabranch.broker.config.group_properties import effective
+from anabranch.broker.coordinators.classic_groups import group_responses as responses
+from anabranch.broker.coordinators.classic_groups import rebalance
+from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
+from anabranch.broker.coordinators.classic_groups.group_events import (
+    Answer,
+    Assignable,
+    Close,
+    Delete,
+    Effect,
+    Event,
+    GatedPartitions,
+    GatesOpened,
+    Heartbeat,
+    Join,
+    Leave,
+    Observe,
+    Persist,
+    Persisted,
+    RebalanceRequired,
+    Sync,
+    Tick,
+    Verdict,
+)
+from anabranch.broker.coordinators.classic_groups.group_machine import apply, restored
+from anabranch.broker.coordinators.classic_groups.group_state import STABLE, GroupLimits
+from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
+from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
+from anabranch.broker.coordinators.consumer_groups.metadata_topics import MetadataTopics
+from anabranch.broker.coordinators.gates.segment_ends import SegmentEnds
+from anabranch.broker.coordinators.gates.stock_members import stock_members_reading
+from anabranch.broker.coordinators.groups.consumer_group_requests import ConsumerGroupRequests
+from anabranch.broker.coordinators.groups.group_gates import GroupGates, partitions_of
+from anabranch.broker.coordinators.groups.group_offsets import GroupOffsets
+from anabranch.broker.coordinators.groups.group_shards import AnyGroup, GroupEntry
+from anabranch.broker.coordinators.groups.group_table import GroupTable
+from anabranch.broker.coordinators.groups.group_transactions import GroupTransactions
+from anabranch.broker.coordinators.groups.share_group_requests import ShareGroupRequests
+from anabranch.broker.coordinators.groups.streams_group_requests import StreamsGroupRequests
+from anabranch.broker.coordinators.offsets import consumer_positions
+from anabranch.broker.coordinators.runtime.coordinator_tasks import CoordinatorTasks, CoordinatorTimer
+from anabranch.broker.coordinators.runtime.journal import GROUP_ERRORS, Journal
+from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
+from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup
+from anabranch.broker.coordinators.streams_groups.streams_settings import settings_of
+from anabranch.broker.profiles.profile import profile_for
+from anabranch.protocol.apis.consumer_group_position import ConsumerGroupPositionRequest, ConsumerGroupPositionResponse
+from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
+from anabranch.protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from anabranch.protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import (
+    CONSUMER_OFFSETS_TOPIC,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    encode_group,
+    encode_key,
+)
+
+if TYPE_CHECKING:
+    from anabranch.broker.config.broker_settings import BrokerSettings
+    from anabranch.broker.coordinators.offsets.committed_offsets import TopicPartition
+    from anabranch.broker.coordinators.share_partitions.share_services import ShareServices
+    from anabranch.broker.metadata.group_configs import GroupConfigs
+    from anabranch.broker.metadata.metadata_cache import MetadataCache, TopicImage
+    from anabranch.broker.metadata.topic_configs import TopicConfigs
+    from anabranch.broker.replication.replica_manager import ReplicaManager
+
+log: Final = logging.getLogger(__name__)
+
+RETENTION: Final = None
+"""The key of the retention sweep among the deadlines; all others are slots."""
+
+
+class GroupCoordinator:
+    """All groups whose partition of `__consumer_offsets` this broker leads."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        replicas: ReplicaManager,
+        metadata: MetadataCache,
+        configs: TopicConfigs,
+        *,
+        clock_ms: Callable[[], int],
+        rng: random.Random,
+        shares: Callable[[], ShareServices],
+        group_configs: GroupConfigs,
+    ) -> None:
+        self._settings = settings
+        self._group_configs = group_configs
+        self._metadata = metadata
+        self._clock_ms = clock_ms
+        self._rng = rng
+        self._background = CoordinatorTasks("the group coordinator")
+        self.alarm: CoordinatorTimer[GroupEntry | None] = CoordinatorTimer(clock_ms, self._on_timer)
+        self._journal = Journal(replicas, timeout_ms=settings.offsets_commit_timeout_ms, clock_ms=clock_ms)
+        self.table = GroupTable(
+            self._journal,
+            self._background,
+            limits=GroupLimits(
+                session_timeout_ms_min=settings.group_min_session_timeout_ms,
+                session_timeout_ms_max=settings.group_max_session_timeout_ms,
+                size_max=settings.group_max_size,
+                initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
+            ),
+            rng=rng,
+            clock_ms=clock_ms,
+            partition_count=self._partition_count,
+            on_loaded=self._loaded,
+            on_closed=self._close,
+        )
+        self.offsets = GroupOffsets(
+            self.table,
+            self._journal,
+            clock_ms=clock_ms,
+            retention_ms=settings.offsets_retention_minutes * 60_000,
+            metadata_max=settings.offset_metadata_max_bytes,
+            committed=self._committed,
+            look_again=self._reschedule,
+            close=self._close,
+        )
+        self.transactions = GroupTransactions(
+            self.table,
+            self._journal,
+            replicas,
+            clock_ms=clock_ms,
+            committed=self._committed,
+            look_again=self._reschedule,
+        )
+        self.gates = GroupGates(
+            metadata,
+            configs,
+            SegmentEnds(settings, metadata),
+            self._background,
+            clock_ms=clock_ms,
+            begin=self.offsets.begin,
+            found=lambda slot, partitions: self._apply(slot, GatedPartitions(partitions)),
+            look_again=self._reschedule,
+        )
+        self.consumers = ConsumerGroupRequests(
+            self.table,
+            self._journal,
+            self._background,
+            MetadataTopics(metadata, self._assignable_to, self.gates.parents),
+            limits=self._consumer_group_limits,
+            rng=rng,
+            clock_ms=clock_ms,
+            look_again=self._reschedule,
+            close_classic=self._apply,
+            new_classic=lambda group_id: ClassicGroup(group_id, self.table.limits, rng),
+            downgrade=self._downgrade,
+            gates=self.gates,
+            disturb=lambda slot: self._run(slot, RebalanceRequired(ErrorCode.REBALANCE_IN_PROGRESS)),
+        )
+        self.sharers = ShareGroupRequests(
+            self.table,
+            self._journal,
+            self._background,
+            MetadataTopics(metadata),
+            shares=shares,
+            clock_ms=clock_ms,
+            look_again=self._reschedule,
+        )
+        self.streamers = StreamsGroupRequests(
+            self.table,
+            self._journal,
+            MetadataTopics(metadata),
+            settings=lambda group_id: settings_of(self._settings, group_configs.of(group_id)),
+            clock_ms=clock_ms,
+            look_again=self._reschedule,
+        )
+        self.alarm.set(RETENTION, clock_ms() + settings.offsets_retention_check_interval_ms)
+        replicas.on_leader(self.on_leader)
+        replicas.on_resign(self.table.leadership.on_resign)
+        metadata.on_gone(self.on_topics_gone)
+        for partition in replicas.partitions():
+            if partition.topic == CONSUMER_OFFSETS_TOPIC and partition.is_leader:
+                self.on_leader(partition.topic, partition.index, partition.leader_epoch)
+
+    async def stop(self) -> None:
+        """Refuse every request that waits, and coordinate no group any more."""
+        self.table.leadership.stop()
+        self.alarm.stop()
+        await self._background.stop()
+        await self.gates.stop()
+
+    def on_leader(self, topic: str, partition: int, leader_epoch: int) -> None:
+        """We lead a partition now. With the first one of ours, deadlines begin to matter."""
+        if topic == CONSUMER_OFFSETS_TOPIC:
+            self.alarm.start()
+            self.table.leadership.on_leader(topic, partition, leader_epoch)
+
+    def on_topics_gone(self, lost: Mapping[str, bytes]) -> None:
+        """What groups have of topics that were deleted means nothing to a later topic of the same name."""
+        gone, ids = frozenset(lost), frozenset(lost.values())
+        for slot in list(self.table.slots.values()):
+            slot.gates.forget_topics(gone)
+            if isinstance(slot.group, ShareGroup) and not ids.isdisjoint(slot.group.names):
+                self._background.spawn(self.sharers.topics_gone(slot, ids))
+            if dead := [partition for partition in slot.offsets.partitions() if partition[0] in gone]:
+                self._background.spawn(self.offsets.forget(slot, dead))
+
+    def _partition_count(self) -> int:
+        topic = self._metadata.topic(CONSUMER_OFFSETS_TOPIC)
+        return self._settings.offsets_topic_num_partitions if topic is None else len(topic.partitions)
+
+    def _consumer_group_limits(self, group_id: str) -> ConsumerGroupLimits:
+        settings, given = self._settings, self._group_configs.of(group_id)
+        shown = profile_for(settings.kafka_version)
+        return ConsumerGroupLimits(
+            session_timeout_ms=effective(settings, given, "consumer.session.timeout.ms"),
+            heartbeat_interval_ms=effective(settings, given, "consumer.heartbeat.interval.ms"),
+            size_max=settings.group_consumer_max_size,
+            assignors=tuple(settings.group_consumer_assignors.split(",")),
+            migration_policy=settings.group_consumer_migration_policy.lower(),
+            classic_size_max=settings.group_max_size,
+            drops_expressions_at_once=shown.drops_expressions_at_once,
+            leave_group_removes_all_kinds=shown.leave_group_removes_all_kinds,
+        )
+
+    # --- membership ----------------------------------------------------------------------------------------------
+
+    async def join(
+        self, request: JoinGroupRequest, *, version: int, client_id: str, client_host: str
+    ) -> JoinGroupResponse:
+        """Become a member; answered when the join phase ends."""
+        event = Join(
+            ticket=self._ticket(), request=request, version=version, client_id=client_id, client_host=client_host
+        )
+        response: JoinGroupResponse = await self._submit(request.group_id, event, create=request.member_id == "")
+        slot = self.table.slots.get(request.group_id)
+        if slot is not None and request.member_id == "" and request.group_instance_id is not None:
+            self.gates.loaded(slot)  # one that returns is not asked for an assignment: what grew meanwhile is in none
+        return response
+
+    async def sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
+        """Bring or fetch the assignment; answered when the leader's is stored."""
+        event = Sync(ticket=self._ticket(), request=request, assignable=await self._assignable(request))
+        response: SyncGroupResponse = await self._submit(request.group_id, event)
+        if response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return responses.sync_refusal(ErrorCode.REBALANCE_IN_PROGRESS)  # makes the member rejoin
+        return response
+
+    async def _assignable(self, request: SyncGroupRequest) -> Assignable:
+        """What members without gates may have, if this is an assignment, or asks for one that is stored."""
+        slot = self.table.slots.get(request.group_id)
+        group = None if slot is None else slot.group
+        if slot is None or not isinstance(group, ClassicGroup) or not group.gated_by_broker:
+            return {}
+        given = [bytes(row.assignment) for row in request.assignments]
+        if not given and group.state is STABLE:
+            given = [member.assignment for member in group.members if member.member_id == request.member_id]
+        names = sorted({name for one in given for name, _ in partitions_of(one)})
+        await self.gates.prepare(slot, names)
+        return self.gates.assignable(slot, names)
+
+    def _assignable_to(self, group_id: str, topic: TopicImage) -> tuple[int, ...]:
+        """The partitions of a topic that members of a group may have whose broker assigns."""
+        slot = self.table.slots.get(group_id)
+        partitions = None if slot is None else self.gates.assignable(slot, [topic.name]).get(topic.name)
+        return tuple(sorted(topic.partitions if partitions is None else partitions))
+
+    async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
+        """Stay a member."""
+        event = Heartbeat(ticket=self._ticket(), request=request)
+        response: HeartbeatResponse = await self._submit(request.group_id, event)
+        if response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            # Kafka says NONE, unseen. But a member may go by this alone, which was replaced while it slept.
+            return responses.heartbeat(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return response
+
+    async def leave(self, request: LeaveGroupRequest, *, version: int) -> LeaveGroupResponse:
+        """Stop being a member."""
+        event = Leave(ticket=self._ticket(), request=request, version=version)
+        response: LeaveGroupResponse = await self._submit(request.group_id, event)
+        return response
+
+    def _ticket(self) -> asyncio.Future[Any]:
+        return asyncio.get_running_loop().create_future()
+
+    async def _submit(self, group_id: str, event: Join | Sync | Heartbeat | Leave, *, create: bool = False) -> Any:
+        try:
+            if group_id == "":
+                raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+            slot = self.table.find_or_create(group_id) if create else self.table.find(group_id)
+        except KafkaError as error:
+            return responses.refusal(event, error.code).response
+        if slot is None or isinstance(slot.group, ShareGroup):
+            return responses.unknown_group(event, self.table.limits)
+        if isinstance(slot.group, StreamsGroup) and (slot.group.members or not isinstance(event, Join)):
+            return _refused_by_streams(event, self.table.limits)
+        if isinstance(slot.group, ConsumerGroup | StreamsGroup):
+            try:
+                if isinstance(slot.group, ConsumerGroup) and (slot.group.members or not create):
+                    return await self._of_consumer_group(slot, slot.group, event)
+                made = await self.consumers.make_classic(slot)
+            except KafkaError as error:
+                return responses.refusal(event, error.code).response
+            if not made:  # a member of another protocol was faster
+                return await self._submit(group_id, event, create=create)
+        self._apply(slot, event)
+        return await event.ticket
+
+    async def _of_consumer_group(
+        self, slot: GroupEntry, group: ConsumerGroup, event: Join | Sync | Heartbeat | Leave
+    ) -> Any:
+        """A classic member's request in a group whose broker assigns. Raises KafkaError."""
+        if isinstance(event, Join) and not self.table.limits.admits(event.request.session_timeout_ms):
+            raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
+        if not group.members:
+            return responses.unknown_group(event, self.table.limits)
+        return await self.consumers.classic(slot, event)
+
+    def _downgrade(self, slot: GroupEntry, value: GroupMetadataValue) -> None:
+        """A group whose broker assigned is a classic one now, whose members are to join again."""
+        group = restored(slot.group_id, value, self.table.limits, self._rng, self._clock_ms())
+        rebalance.start(group, self._clock_ms())
+        slot.group = group
+        for effect in group.take_effects():
+            self._run(slot, effect)
+
+    # --- what machines decide ------------------------------------------------------------------------------------
+
+    def _apply(self, slot: GroupEntry, event: Event) -> None:
+        """Let the machine react and run its effects."""
+        group = slot.classic
+        before, generation = group.state, group.generation
+        for effect in apply(group, event, self._clock_ms()):
+            self._run(slot, effect)
+        if group.state is not before or group.generation != generation:
+            log.debug("%s: %s", group.describe(), responses.error_reason(event))
+        if not isinstance(event, Heartbeat | Close):  # heartbeats only move deadlines later
+            self.gates.settled(slot)
+            self._reschedule(slot)
+
+    def _run(self, slot: GroupEntry, effect: Effect) -> None:
+        match effect:
+            case Answer():
+                _answer(effect)
+            case Persist():
+                self._background.spawn(self._persist(slot, effect))
+            case RebalanceRequired(error=error):
+                for answer in slot.positions.interrupt(error):
+                    _answer(answer)
+            case Verdict():
+                raise AssertionError(f"{effect} is for `GroupEntry.authorize`, which asked for it")
+            case _:
+                assert_never(effect)
+
+    async def _persist(self, slot: GroupEntry, effect: Persist) -> None:
+        key = encode_key(GroupMetadataKey(group=slot.group_id))
+        error = ErrorCode.NONE
+        try:
+            await slot.write(self._journal, [(key, encode_group(effect.value))], GROUP_ERRORS)
+        except KafkaError as refused:
+            log.warning("%s could not be stored: %s", slot.group.describe(), refused)
+            error = refused.code
+        if not isinstance(slot.group, ClassicGroup):
+            return  # it became one while this was written, and has refused what waited for it
+        self._apply(
+            slot,
+            Persisted(generation=effect.generation, error=error, answer=effect.answer, replaced=effect.replaced),
+        )
+
+    def _reschedule(self, slot: GroupEntry) -> None:
+        """After something happened to a slot: watch its next deadline, or forget it if there is nothing to it."""
+        if not self.table.knows(slot):
+            return
+        if slot.vacant:
+            self._forget(slot)
+            return
+        self.alarm.set(slot, slot.next_deadline())
+
+    def _on_timer(self, slot: GroupEntry | None, now_ms: int) -> None:
+        if slot is RETENTION:
+            self.alarm.set(RETENTION, now_ms + self._settings.offsets_retention_check_interval_ms)
+            self._background.spawn(self.offsets.expire())
+            return
+        for answer in slot.positions.expire(slot.offsets.offset_of, now_ms):
+            _answer(answer)
+        opens = self.gates.is_due(slot)
+        if isinstance(slot.group, ConsumerGroup):
+            if opens:
+                slot.group.metadata_seen = None  # the next heartbeat looks at the topics, and finds more in them
+            self._background.spawn(self.consumers.expire(slot))
+        elif isinstance(slot.group, ShareGroup):
+            self._background.spawn(self.sharers.expire(slot))
+        elif isinstance(slot.group, StreamsGroup):
+            self._background.spawn(self.streamers.expire(slot))
+        else:
+            if opens:
+                self._apply(slot, GatesOpened())
+            self._apply(slot, Tick())
+
+    def _close(self, slot: GroupEntry, error: ErrorCode) -> None:
+        """The group is deleted, or coordinated elsewhere."""
+        self._forget(slot)
+        if not isinstance(slot.group, ClassicGroup):
+            slot.group.dead = True
+            self._run(slot, RebalanceRequired(error))
+        else:
+            self._apply(slot, Close(error))
+
+    def _loaded(self, slot: GroupEntry) -> None:
+        self.consumers.loaded(slot)
+        self.sharers.loaded(slot)
+        self.streamers.loaded(slot)
+        self._reschedule(slot)
+        self.gates.loaded(slot)
+
+    def _committed(self, slot: GroupEntry, partitions: Collection[TopicPartition]) -> None:
+        """Offsets of a group are stable: who waited for them may go on."""
+        for answer in slot.positions.committed(partitions, slot.offsets.offset_of):
+            _answer(answer)
+        self.gates.committed(slot, partitions)
+
+    def _forget(self, slot: GroupEntry) -> None:
+        self.gates.forget(slot)
+        self.table.forget(slot)
+        self.alarm.forget(slot)
+
+    # --- progress ------------------------------------------------------------------------------------------------
+
+    async def position(self, request: ConsumerGroupPositionRequest, *, version: int) -> ConsumerGroupPositionResponse:
+        """Exchange positions (v0), or wait for committed offsets (v1)."""
+        slot: GroupEntry | None = None
+        try:
+            if request.group_id == "":
+                raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+            slot = self.table.find_or_create(request.group_id)
+            slot.authorize(Observe(member_id=request.member_id, generation=request.generation_id), self._clock_ms())
+        except KafkaError as error:
+            if slot is not None:
+                self._reschedule(slot)
+            return consumer_positions.refusal(error.code)
+        if version == 0:
+            members = slot.group.members
+            known = members.keys() if isinstance(members, dict) else members.by_id.keys()
+            slot.positions.forget(slot.positions.members() - known)
+            return slot.positions.exchange(request)
+        ticket = self._ticket()
+        for answer in slot.positions.watch(ticket, request, slot.offsets.offset_of, self._clock_ms()):
+            _answer(answer)
+        self._reschedule(slot)
+        try:
+            response: ConsumerGroupPositionResponse = await ticket
+        finally:
+            slot.positions.drop(ticket)
+            self._reschedule(slot)
+        return response
+
+    # --- administration ------------------------------------------------------------------------------------------
+
+    def group(self, group_id: str) -> AnyGroup | None:
+        """A group of ours, to look at. Raises KafkaError."""
+        slot = self.table.find(group_id)
+        return None if slot is None else slot.group
+
+    def withheld(self, group_id: str) -> Mapping[TopicPartition, str]:
+        """What members of a group are not given, because they hold no gates, and why."""
+        slot = self.table.slots.get(group_id)
+        return {} if slot is None or not slot.withheld else self.gates.reasons(slot)
+
+    def groups(self) -> list[AnyGroup]:
+        """The groups that this broker coordinates."""
+        return [slot.group for slot in self.table.slots.values()]
+
+    @property
+    def loading(self) -> bool:
+        """Whether `groups` may be incomplete."""
+        return self.table.leadership.loading
+
+    @property
+    def coordinated(self) -> list[int]:
+        """The partitions of `__consumer_offsets` whose groups are all in `groups`."""
+        return [shard.partition for shard in self.table.leadership.shards.values() if not shard.loading]
+
+    def stock_members(self, group: AnyGroup, topic: str) -> list[str]:
+        """The members of a group that read a topic and hold no gates, by name and address."""
+        return stock_members_reading(group, topic, self.consumers.topics.of(group.group_id, gated=False))
+
+    async def delete(self, group_id: str) -> None:
+        """Forget an Empty group and its offsets. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        slot = self.table.find(group_id)
+        if slot is None or slot.vacant:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
+        slot.authorize(Delete(), self._clock_ms())
+        await self.sharers.delete_states(slot)
+        await self.offsets.delete(slot, slot.offsets.partitions(), group=True)
+        if slot.deserted:
+            self._close(slot, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def _refused_by_streams(event: Join | Sync | Heartbeat | Leave, limits: GroupLimits) -> Any:
+    """The answer of a group of Kafka Streams to the classic protocol."""
+    if isinstance(event, Join):
+        return responses.refusal(event, ErrorCode.INCONSISTENT_GROUP_PROTOCOL).response
+    return responses.unknown_group(event, limits)
+
+
+def _answer(answer: Answer) -> None:
+    if not answer.ticket.done():  # the client may have gone away
+        answer.ticket.set_result(answer.response)

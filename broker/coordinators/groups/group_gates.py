@@ -1,0 +1,375 @@
+"""The gates that a coordinator holds for members that hold none: what they may be assigned, and when that changes.
+
+A member of another make reads what it is assigned to its end. So a partition that split off is assigned to none of them
+before the group has committed all that can be delivered of what held its keys before. Nothing of this is remembered:
+at each look the answer is computed from stable commits (a commit that goes back closes a gate again), by the function
+that our own consumer's gates are (`protocol.order_gates`). `reshard.legacy.consumers` says for which topics:
+
+    auto      topics that somebody has asked order of: stamped batches, `enable.ordered.delivery=true`, producers that
+              are refused or looked at; others grow as in Kafka
+    gate      every topic that was resized
+    ignore    none
+
+Before a child is assigned, its start is committed for a group that was there before it, or that has a commit on its
+parent (R20): else a reset policy would lose what it holds. When something opens, the group divides its work anew; what
+opens within `OPENING_DELAY_MS` opens together.
+
+Invariant: no partition of such a topic is assigned that this broker's metadata does not know, with its lineage; and
+none whose gate it cannot judge. Groups on topics that nobody asked order of, and members with gates, pay nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
+from anabranch.broker.coordinators.classic_groups.group_state import PREPARING, STABLE
+from anabranch.broker.coordinators.gates.gated_topic import ANY_OFFSET, GatedTopic, OffsetOf
+from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, TopicPartition
+from anabranch.controller.zk.session import ConnectionLoss, SessionExpired
+from anabranch.protocol.consumer_protocol import decode_assignment
+from anabranch.protocol.errors import DecodeError, KafkaError
+from anabranch.protocol.order_gates import UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from anabranch.broker.config.broker_settings import TopicConfig
+    from anabranch.broker.coordinators.gates.segment_ends import SegmentEnds
+    from anabranch.broker.coordinators.groups.group_shards import GroupEntry
+    from anabranch.broker.coordinators.runtime.coordinator_tasks import CoordinatorTasks
+    from anabranch.broker.metadata.metadata_cache import MetadataCache, TopicImage
+    from anabranch.broker.metadata.topic_configs import TopicConfigs
+    from anabranch.protocol.order_gates import Wait
+
+log: Final = logging.getLogger(__name__)
+
+OPENING_DELAY_MS: Final = 300
+"""How long what has opened waits for more to open; nothing waits when all is open."""
+ASSIGNMENT_WAIT_S: Final = 1.0
+"""How long an assignment waits for leaders to say where segments end. What is not known by then is withheld."""
+COMPLETE_WAIT_MS: Final = 5000
+RETRY_S: Final = 0.2
+"""The pause after some leader could not say where a segment ends."""
+AGAIN_S: Final = 5.0
+"""The pause between two looks at what can be delivered, while a group waits."""
+NEW_GROUP: Final = "this broker does not know the partition yet"
+UNSTARTED: Final = "its start is being committed for the group"
+
+Found = TypeVar("Found")
+Begin = Callable[["GroupEntry", Mapping[TopicPartition, CommittedOffset]], "Awaitable[None]"]
+
+
+class GroupGates:
+    """Those of all groups of one broker."""
+
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        configs: TopicConfigs,
+        ends: SegmentEnds,
+        background: CoordinatorTasks,
+        *,
+        clock_ms: Callable[[], int],
+        begin: Begin,
+        found: Callable[[GroupEntry, frozenset[TopicPartition]], None],
+        look_again: Callable[[GroupEntry], None],
+    ) -> None:
+        """`begin` stores offsets in the name of a group, `found` is told what was withheld before this broker came."""
+        self._metadata = metadata
+        self._configs = configs
+        self._ends = ends
+        self._background = background
+        self._clock_ms = clock_ms
+        self._begin = begin
+        self._found = found
+        self._look_again = look_again
+        self._topics: dict[str, GatedTopic] = {}
+        self._waiting: dict[GroupEntry, None] = {}
+        self._watched: dict[str, asyncio.Event] = {}
+        metadata.on_lineages(self.told)
+        configs.on_change(lambda name: self.told([name]))
+
+    async def stop(self) -> None:
+        """Ask nobody any more."""
+        await self._ends.close()
+
+    # --- before an assignment ------------------------------------------------------------------------------------
+
+    async def prepare(self, slot: GroupEntry, names: Iterable[str]) -> None:
+        """Find out what an assignment of these topics has to know, and begin children for the group."""
+        for name in names:
+            if name not in self._metadata.image.topics and not self._metadata.image.complete:
+                await self._metadata.wait_until(lambda image: image.complete, COMPLETE_WAIT_MS)
+            topic = await self._topic(name)
+            if topic is None:
+                continue
+            if untold := topic.unknown_segments():
+                try:
+                    async with asyncio.timeout(ASSIGNMENT_WAIT_S):
+                        await self._ends.ask(topic, untold)
+                except TimeoutError:
+                    log.info("%s is assigned without knowing where all segments of %s end", slot.group_id, name)
+            await self._take_note(slot, topic)
+
+    async def _topic(self, name: str) -> GatedTopic | None:
+        """A topic whose gates are held here, with the newest metadata; None if they are not."""
+        image = self._metadata.topic(name)
+        if image is not None and image.generation > 0:
+            await self._configs.load(name)
+            image = self._metadata.topic(name)
+        return self._held(name, image)
+
+    def _held(self, name: str, image: TopicImage | None) -> GatedTopic | None:
+        if image is None or not self._holds(image):
+            self._topics.pop(name, None)
+            return None
+        topic = self._topics.get(name)
+        if topic is None or topic.image.topic_id != image.topic_id:
+            topic = self._topics[name] = GatedTopic(image)
+        elif topic.image is not image:
+            topic.refresh(image)
+        return topic
+
+    def _holds(self, image: TopicImage) -> bool:
+        return image.base >= 1 and are_held(self._configs.get(image.name), stamped=image.stamped)
+
+    async def _take_note(self, slot: GroupEntry, topic: GatedTopic) -> None:
+        name, generation = topic.image.name, topic.image.generation
+        known = slot.gates.noted.get(name, -1)
+        if known >= generation:
+            return
+        children = topic.children(known)
+        begins = topic.starts(children, self._offsets(slot, name), was_there=known >= 0)
+        if begins is None:
+            return  # asked again before the next assignment; until then they are withheld
+        if begins:
+            now_ms = self._clock_ms()
+            values = {
+                (name, child): CommittedOffset(offset=start, commit_timestamp_ms=now_ms)
+                for child, start in begins.items()
+            }
+            try:
+                await self._begin(slot, values)
+            except KafkaError as error:
+                log.warning("%s cannot begin children of %s now: %s", slot.group_id, name, error)
+                return
+            log.info("%s begins children of %s: %s", slot.group_id, name, begins)
+        slot.gates.noted[name] = generation
+
+    # --- what may be assigned ------------------------------------------------------------------------------------
+
+    def assignable(self, slot: GroupEntry, names: Iterable[str]) -> dict[str, Collection[int]]:
+        """Topic -> the partitions that members without gates may have; topics that are not in it, as they are."""
+        found: dict[str, Collection[int]] = {}
+        for name in names:
+            image = self._metadata.topic(name)
+            topic = self._held(name, image)
+            if topic is not None:
+                found[name] = topic.image.partitions.keys() - self._reasons(slot, topic).keys()
+            elif image is None and not self._metadata.image.complete:
+                found[name] = ()
+        return found
+
+    def parents(self, image: TopicImage) -> Mapping[int, int]:
+        """The partitions of a topic that resizes have made, and what each split off."""
+        topic = self._held(image.name, image)
+        return {} if topic is None else {child.partition: one for child, one in topic.children(-1).items()}
+
+    def reasons(self, slot: GroupEntry) -> dict[TopicPartition, str]:
+        """What is withheld of the group's present assignment, and why."""
+        told: dict[TopicPartition, str] = {}
+        by_topic = {name: self._topics.get(name) for name, _ in slot.withheld}
+        why = {name: self._reasons(slot, topic) for name, topic in by_topic.items() if topic is not None}
+        for name, index in sorted(slot.withheld):
+            known = by_topic[name]
+            if known is None or index not in known.image.partitions:
+                told[name, index] = NEW_GROUP
+            elif index in why[name]:
+                told[name, index] = "; ".join(map(str, why[name][index])) or UNSTARTED
+            else:
+                told[name, index] = "open: it comes with the next assignment"
+        return told
+
+    def _reasons(self, slot: GroupEntry, topic: GatedTopic) -> dict[int, tuple[Wait, ...]]:
+        name = topic.image.name
+        withheld = topic.withheld(self._offsets(slot, name))
+        known = slot.gates.noted.get(name, -1)
+        if known < topic.image.generation:
+            withheld = {child.partition: () for child in topic.children(known)} | withheld
+        return withheld
+
+    def _offsets(self, slot: GroupEntry, name: str) -> OffsetOf:
+        """The group's commits in a topic. Where it has none and is not waited for any longer, they open every gate."""
+        offsets = slot.offsets
+        if name not in slot.gates.let_go:
+            return lambda index: offsets.offset_of((name, index))
+
+        def passed(index: int) -> int:
+            known = offsets.offset_of((name, index))
+            return ANY_OFFSET if known == UNKNOWN else known
+
+        return passed
+
+    # --- when that changes ---------------------------------------------------------------------------------------
+
+    def settled(self, slot: GroupEntry) -> None:
+        """Something happened to the group: look whether something is withheld from it now."""
+        if slot.withheld:
+            if slot not in self._waiting:
+                self._waiting[slot] = None
+                self.refresh(slot)
+        elif slot in self._waiting:
+            self.forget(slot)
+            if slot.group.state is not PREPARING:
+                slot.gates.waiting_since_ms.clear()
+
+    def forget(self, slot: GroupEntry) -> None:
+        """The group is gone, or has everything, or divides its work anew."""
+        self._waiting.pop(slot, None)
+        slot.gates.awaited.clear()
+        slot.gates.opening_at_ms = slot.gates.patient_until_ms = None
+
+    def committed(self, slot: GroupEntry, partitions: Iterable[TopicPartition]) -> None:
+        """The group has committed these, and nothing takes that back."""
+        if slot.gates.awaited and not slot.gates.awaited.isdisjoint(partitions):
+            self.refresh(slot)
+
+    def refresh(self, slot: GroupEntry) -> None:
+        """What has opened of what is withheld from a group? Plan when to tell it."""
+        gates, now_ms = slot.gates, self._clock_ms()
+        closed = self._closed(slot)
+        gates.awaited = {(name, wait.segment.partition) for (name, _), waits in closed.items() for wait in waits}
+        opened = slot.withheld - closed.keys()
+        planned_ms = gates.opening_at_ms if gates.opening_at_ms is not None else now_ms + OPENING_DELAY_MS
+        gates.opening_at_ms = None if not opened else planned_ms if closed else now_ms
+        gates.patient_until_ms = self._patient_until(slot, {name for name, _ in closed}, now_ms)
+        self._look_again(slot)
+
+    def _closed(self, slot: GroupEntry) -> dict[TopicPartition, tuple[Wait, ...]]:
+        closed: dict[TopicPartition, tuple[Wait, ...]] = {}
+        for name in {name for name, _ in slot.withheld}:
+            topic = self._held(name, self._metadata.topic(name))
+            if topic is None:
+                continue  # its gates are not held here any longer
+            self._watch(name)
+            reasons, there = self._reasons(slot, topic), topic.image.partitions
+            for one in slot.withheld:
+                if one[0] == name and (one[1] in reasons or one[1] not in there):
+                    closed[one] = reasons.get(one[1], ())
+        return closed
+
+    def _patient_until(self, slot: GroupEntry, names: set[str], now_ms: int) -> int | None:
+        """When the group is not waited for any longer in one of these topics; None: it is."""
+        due_ms = []
+        for name in names:
+            since_ms = slot.gates.waiting_since_ms.setdefault(name, now_ms)
+            patience_ms = self._configs.get(name).reshard_legacy_consumers_uncommitted_ms
+            if patience_ms >= 0 and name not in slot.gates.let_go:
+                due_ms.append(since_ms + patience_ms)
+        return min(due_ms, default=None)
+
+    def is_due(self, slot: GroupEntry) -> bool:
+        """Whether it is time to tell the group that something has opened."""
+        gates, now_ms = slot.gates, self._clock_ms()
+        if gates.patient_until_ms is not None and gates.patient_until_ms <= now_ms:
+            for name, since_ms in gates.waiting_since_ms.items():
+                patience_ms = self._configs.get(name).reshard_legacy_consumers_uncommitted_ms
+                if 0 <= patience_ms <= now_ms - since_ms:
+                    log.warning("%s is not waited for any longer where it has no commit in %s", slot.group_id, name)
+                    gates.let_go.add(name)
+            self.refresh(slot)
+        if gates.opening_at_ms is None or gates.opening_at_ms > now_ms:
+            return False
+        gates.opening_at_ms = None
+        return True
+
+    # --- news ----------------------------------------------------------------------------------------------------
+
+    def loaded(self, slot: GroupEntry) -> None:
+        """A group stands by an assignment that was not made now: find out what is in it for nobody."""
+        group = slot.group
+        if isinstance(group, ClassicGroup) and group.state is STABLE and group.gated_by_broker:
+            self._background.spawn(self._find(slot, group, group.generation))
+
+    async def _find(self, slot: GroupEntry, group: ClassicGroup, generation: int) -> None:
+        names = group.subscribed_topics() or frozenset()
+        await persistently_ask(lambda: self.prepare(slot, sorted(names)))
+        held = [self._topics[name] for name in sorted(names) if name in self._topics]
+        everything = {(topic.image.name, index) for topic in held for index in topic.image.partitions}
+        missing = everything - {one for member in group.members for one in partitions_of(member.assignment)}
+        if missing and slot.group is group and group.generation == generation:
+            self._found(slot, frozenset(missing))
+
+    def assigned(self, slot: GroupEntry, names: Iterable[str]) -> None:
+        """Partitions of these topics were divided by the broker: what it has left out is withheld."""
+        held = self.assignable(slot, names)
+        slot.gates.withheld = frozenset(
+            (name, index)
+            for name, given in held.items()
+            if (topic := self._topics.get(name)) is not None
+            for index in topic.image.partitions.keys() - given
+        )
+        self.settled(slot)
+
+    def told(self, names: Iterable[str]) -> None:
+        """Metadata, or the configuration, says something new about these topics."""
+        for name in names:
+            if name in self._watched:
+                self._watched[name].set()
+            for slot in self._waiting_for(name):
+                self.refresh(slot)
+
+    def _waiting_for(self, name: str) -> list[GroupEntry]:
+        return [slot for slot in self._waiting if any(one[0] == name for one in slot.withheld)]
+
+    def _watch(self, name: str) -> None:
+        if name not in self._watched:
+            self._watched[name] = asyncio.Event()
+            self._background.spawn(self._watching(name, self._watched[name]))
+
+    async def _watching(self, name: str, news: asyncio.Event) -> None:
+        """Ask the leaders as long as a group waits: retention, compaction and transactions move what is deliverable."""
+        try:
+            while self._waiting_for(name) and (topic := await persistently_ask(lambda: self._topic(name))) is not None:
+                news.clear()
+                await self._ends.ask(topic, topic.unknown_segments() or topic.affected_partitions())
+                for slot in self._waiting_for(name):
+                    await self._take_note(slot, topic)
+                for slot in self._waiting_for(name):
+                    self.refresh(slot)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(RETRY_S if topic.unknown_segments() else AGAIN_S):
+                        await news.wait()
+        finally:
+            del self._watched[name]
+
+
+async def persistently_ask(ask: Callable[[], Awaitable[Found]]) -> Found:
+    """Ask again while ZooKeeper cannot be asked for configurations."""
+    while True:
+        try:
+            return await ask()
+        except (ConnectionLoss, SessionExpired) as error:
+            log.info("ZooKeeper does not say which topics are gated: %s", error)
+            await asyncio.sleep(RETRY_S)
+
+
+def are_held(config: TopicConfig, *, stamped: bool) -> bool:
+    """Whether coordinators hold gates on a topic of this configuration, with stamped batches in it or without."""
+    if config.reshard_legacy_consumers != "auto":
+        return config.reshard_legacy_consumers == "gate"
+    return config.enable_ordered_delivery and (stamped or config.reshard_legacy_producers in ("refuse", "verify"))
+
+
+def partitions_of(assignment: bytes) -> list[TopicPartition]:
+    """The partitions of an assignment; none if it is of another kind."""
+    try:
+        decoded = decode_assignment(assignment)
+    except DecodeError:
+        return []
+    return [(topic.topic, index) for topic in decoded.assigned_partitions for index in topic.partitions]

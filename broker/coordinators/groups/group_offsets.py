@@ -1,0 +1,201 @@
+"""The offsets of all groups of this broker: committed, looked up, and deleted on request or once they have expired.
+
+Every change stands in the journal, replicated, before it is answered or seen by others. Who may commit is decided by
+the group's machine, what an offset's life is by `committed_offsets`; this shell writes the records and applies the
+outcome.
+Source: kafka.coordinator.group.GroupMetadataManager.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.coordinators.classic_groups.classic_group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
+from anabranch.broker.coordinators.classic_groups.group_events import Commit
+from anabranch.broker.coordinators.classic_groups.group_state import EMPTY, STABLE
+from anabranch.broker.coordinators.consumer_groups import administration
+from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
+from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, Offsets, TopicPartition, records_of
+from anabranch.broker.coordinators.runtime.journal import COMMIT_ERRORS, GROUP_ERRORS, Journal
+from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
+from anabranch.broker.coordinators.streams_groups import streams_administration
+from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import OffsetCommitKey, encode_key
+
+if TYPE_CHECKING:
+    from anabranch.broker.coordinators.groups.group_shards import GroupEntry
+    from anabranch.broker.coordinators.groups.group_table import GroupTable
+    from anabranch.protocol.apis.offset_commit import OffsetCommitRequest
+
+log: Final = logging.getLogger(__name__)
+
+
+class GroupOffsets:
+    """Commits, deletions and expiry."""
+
+    def __init__(
+        self,
+        table: GroupTable,
+        journal: Journal,
+        *,
+        clock_ms: Callable[[], int],
+        retention_ms: int,
+        metadata_max: int,
+        committed: Callable[[GroupEntry, Collection[TopicPartition]], None],
+        look_again: Callable[[GroupEntry], None],
+        close: Callable[[GroupEntry, ErrorCode], None],
+    ) -> None:
+        """`committed` hears of stable offsets, `look_again` of groups that may be vacant, `close` of deleted ones."""
+        self._table = table
+        self._journal = journal
+        self._clock_ms = clock_ms
+        self._retention_ms = retention_ms
+        self._metadata_max = metadata_max
+        self._committed = committed
+        self._look_again = look_again
+        self._close = close
+
+    def of(self, group_id: str) -> Offsets:
+        """What a group has committed; nothing for a group that this coordinator does not know. Raises KafkaError."""
+        slot = self._table.find(group_id)
+        return Offsets() if slot is None else slot.offsets
+
+    def seen_by(self, group_id: str, member_id: str | None, member_epoch: int) -> Offsets:
+        """The same for a member that says at which epoch it is (OffsetFetch v9 on).
+
+        Raises UNKNOWN_MEMBER_ID and STALE_MEMBER_EPOCH if it is not.
+        """
+        slot = self._table.find(group_id)
+        if slot is not None and isinstance(slot.group, ConsumerGroup):
+            administration.authorize_fetch(slot.group, member_id, member_epoch)
+        elif slot is not None and isinstance(slot.group, StreamsGroup):
+            streams_administration.authorize_fetch(slot.group, member_id, member_epoch)
+        return Offsets() if slot is None else slot.offsets
+
+    async def commit(
+        self, request: OffsetCommitRequest, values: Mapping[TopicPartition, CommittedOffset], *, version: int
+    ) -> set[TopicPartition]:
+        """Store offsets in the name of a member, or of any client while the group is Empty. Raises KafkaError.
+
+        Returns those whose metadata is too long; the others are stored.
+        """
+        generation = request.generation_id_or_member_epoch
+        if generation < 0:
+            slot = self._table.find_or_create(request.group_id)
+        elif (found := self._table.find(request.group_id)) is not None:
+            slot = found
+        else:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"there is no group {request.group_id!r}")
+        try:
+            sender = Commit(
+                member_id=request.member_id,
+                instance_id=request.group_instance_id,
+                generation=generation,
+                version=version,
+                partitions=values.keys(),
+            )
+            slot.authorize(sender, self._clock_ms())
+            too_long = {one for one, value in values.items() if utf16_length(value.metadata) > self._metadata_max}
+            await self._commit(slot, {one: value for one, value in values.items() if one not in too_long})
+            return too_long
+        finally:
+            self._look_again(slot)
+
+    async def begin(self, slot: GroupEntry, values: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Store where a group begins, in its own name. Raises KafkaError."""
+        try:
+            await self._commit(slot, values)
+        finally:
+            self._look_again(slot)
+
+    async def _commit(self, slot: GroupEntry, values: Mapping[TopicPartition, CommittedOffset]) -> None:
+        if not values:
+            return
+        slot.offsets.begin(values)
+        try:
+            first_offset = await slot.write(self._journal, records_of(slot.group.group_id, values), COMMIT_ERRORS)
+        finally:
+            slot.offsets.end(values)
+        for place, (partition, value) in enumerate(values.items(), first_offset):
+            slot.offsets.commit(partition, dataclasses.replace(value, journal_offset=place))
+        self._committed(slot, values.keys())
+
+    async def delete(self, slot: GroupEntry, partitions: Iterable[TopicPartition], *, group: bool = False) -> None:
+        """Write tombstones, and one for the group itself if it goes too. Raises KafkaError."""
+        group_id = slot.group.group_id
+        doomed = list(partitions)
+        records: list[tuple[bytes, bytes | None]] = [
+            (encode_key(OffsetCommitKey(group=group_id, topic=topic, partition=index)), None) for topic, index in doomed
+        ]
+        if group:
+            records += slot.tombstones()
+        if not records:
+            return
+        first_offset = await slot.write(self._journal, records, GROUP_ERRORS)
+        for place, partition in enumerate(doomed, first_offset):
+            slot.offsets.delete(partition, place)
+
+    async def delete_asked(self, group_id: str, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Delete offsets because an administrator wants it; returns those of topics that members still consume.
+
+        Raises GROUP_ID_NOT_FOUND, and NON_EMPTY_GROUP when it cannot be known what the members consume.
+        """
+        slot = self._table.find(group_id)
+        if slot is None or slot.vacant:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
+        group, consumed = slot.group, set[TopicPartition]()
+        asked = dict.fromkeys(partitions)
+        if not isinstance(group, ClassicGroup) or group.state is not EMPTY:
+            if group.protocol_type != CONSUMER_PROTOCOL_TYPE and not isinstance(group, StreamsGroup):
+                raise KafkaError(ErrorCode.NON_EMPTY_GROUP, group.describe())
+            topics = group.subscribed_topics()
+            consumed = {one for one in asked if topics is None or one[0] in topics}
+        await self.delete(slot, [one for one in asked if one not in consumed and one in slot.offsets.committed])
+        self._look_again(slot)
+        return consumed
+
+    async def expire(self) -> None:
+        """Delete expired offsets, and groups that nothing is left of."""
+        now_ms = self._clock_ms()
+        for slot in list(self._table.slots.values()):
+            offsets = slot.offsets
+            expired = self._expired(slot, now_ms)
+            idle = slot.deserted and not slot.writes_in_flight and not isinstance(slot.group, ShareGroup)
+            leaves_nothing = idle and len(expired) == len(offsets.committed) and not offsets.staged
+            if expired or (leaves_nothing and not slot.untouched):
+                await self.forget(slot, expired, group=leaves_nothing)
+
+    def _expired(self, slot: GroupEntry, now_ms: int) -> list[TopicPartition]:
+        """The expired offsets of a group: their retention counts from when its last member left, or from the commit."""
+        group, offsets, retention_ms = slot.group, slot.offsets, self._retention_ms
+        if not isinstance(group, ClassicGroup):
+            topics: frozenset[str] = group.subscribed_topics()
+            return offsets.expired(now_ms, retention_ms, since_ms=None, subscribed=topics)
+        if group.protocol_type is None:  # offsets are all it ever had
+            return offsets.expired(now_ms, retention_ms, since_ms=None)
+        if group.state is EMPTY:
+            since_ms = None if group.state_since_ms == -1 else group.state_since_ms  # -1: an old record
+            return offsets.expired(now_ms, retention_ms, since_ms=since_ms)
+        subscribed = group.subscribed_topics() if group.state is STABLE else None
+        if subscribed is None:
+            return []
+        return offsets.expired(now_ms, retention_ms, since_ms=None, subscribed=subscribed)
+
+    async def forget(self, slot: GroupEntry, partitions: Iterable[TopicPartition], *, group: bool = False) -> None:
+        """Delete offsets because their time or their topic is over; what cannot be deleted now is found again later."""
+        try:
+            await self.delete(slot, partitions, group=group)
+        except KafkaError as error:
+            log.warning("offsets of %s stay for now: %s", slot.group.group_id, error)
+            return
+        if group and slot.deserted and not slot.offsets and not slot.writes_in_flight:
+            self._close(slot, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def utf16_length(text: str) -> int:
+    """Java's length of a string, which `offset.metadata.max.bytes` is compared with in spite of its name."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2

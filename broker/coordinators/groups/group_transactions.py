@@ -1,0 +1,129 @@
+"""Offsets that producers commit in their transactions: staged when written, in force or dropped when the marker comes.
+
+The records stand in the group's partition of `__consumer_offsets` as part of the transaction, so its coordinator ends
+them there like any other. What is staged is what the log says, from the moment of the append: a commit that is not
+replicated in time is answered with an error and stays staged, as it would after a replay; the transaction decides.
+Until then readers that ask for stable offsets have to wait (KIP-447), and no gate opens: a staged offset is no commit.
+
+Source: kafka.coordinator.group.GroupCoordinator (handleTxnCommitOffsets), GroupMetadataManager (handleTxnCompletion).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.coordinators.classic_groups.group_events import Commit
+from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, TopicPartition, records_of
+from anabranch.broker.coordinators.runtime.journal import COMMIT_ERRORS, Journal, TransactionPart
+from anabranch.broker.replication.transaction_verification import Transaction
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
+
+if TYPE_CHECKING:
+    from anabranch.broker.coordinators.groups.group_shards import GroupEntry
+    from anabranch.broker.coordinators.groups.group_table import GroupTable
+    from anabranch.broker.replication.replica_manager import ReplicaManager
+    from anabranch.broker.storage.producer_state import Verification
+    from anabranch.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
+
+NO_SEQUENCE: Final = -1
+VERIFICATION_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
+    **COMMIT_ERRORS,
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+}
+"""What a client hears when the transaction's coordinator did not confirm; it tries the same group coordinator again."""
+
+
+class GroupTransactions:
+    """Commits and ends of transactions in the groups of this broker."""
+
+    def __init__(
+        self,
+        table: GroupTable,
+        journal: Journal,
+        replicas: ReplicaManager,
+        *,
+        clock_ms: Callable[[], int],
+        committed: Callable[[GroupEntry, Collection[TopicPartition]], None],
+        look_again: Callable[[GroupEntry], None],
+    ) -> None:
+        """`committed` hears of offsets that took effect, `look_again` of groups that may have become vacant."""
+        self._table = table
+        self._journal = journal
+        self._replicas = replicas
+        self._clock_ms = clock_ms
+        self._committed = committed
+        self._look_again = look_again
+
+    async def commit(
+        self,
+        request: TxnOffsetCommitRequest,
+        values: Mapping[TopicPartition, CommittedOffset],
+        *,
+        abortable: bool,
+        adds: bool,
+    ) -> None:
+        """Stage offsets for a transaction that its coordinator knows. Raises KafkaError."""
+        if request.group_id == "":
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        partition = self._table.leadership.shard_of(request.group_id).partition
+        verification = await self._verify(request, partition, abortable, adds)
+        slot = self._table.find_or_create(request.group_id)
+        try:
+            sender = Commit(
+                member_id=request.member_id,
+                instance_id=request.group_instance_id,
+                generation=request.generation_id,
+                transactional=True,
+                partitions=values.keys(),
+            )
+            slot.authorize(sender, self._clock_ms())
+            if values:
+                await self._stage(slot, request, values, verification)
+        finally:
+            self._look_again(slot)
+
+    async def _verify(
+        self, request: TxnOffsetCommitRequest, index: int, abortable: bool, adds: bool
+    ) -> Verification | None:
+        transaction = Transaction(
+            request.transactional_id, request.producer_id, request.producer_epoch, abortable, adds
+        )
+        try:
+            partition = self._replicas.leader_of(CONSUMER_OFFSETS_TOPIC, index)
+            verified = await self._replicas.verifier.verify(transaction, [(partition, NO_SEQUENCE)])
+            verified.check(CONSUMER_OFFSETS_TOPIC, index)
+        except KafkaError as error:
+            raise KafkaError(VERIFICATION_ERRORS.get(error.code, error.code), error.message) from error
+        return verified.begun.get(partition)
+
+    async def _stage(
+        self,
+        slot: GroupEntry,
+        request: TxnOffsetCommitRequest,
+        values: Mapping[TopicPartition, CommittedOffset],
+        verification: Verification | None,
+    ) -> None:
+        def appended(first_offset: int) -> None:
+            for place, (partition, value) in enumerate(values.items(), first_offset):
+                staged = dataclasses.replace(value, journal_offset=place)
+                slot.offsets.stage(request.producer_id, partition, staged)
+
+        part = TransactionPart((request.producer_id, request.producer_epoch), verification, appended)
+        await slot.write(self._journal, records_of(slot.group.group_id, values), COMMIT_ERRORS, part)
+
+    def ended(self, partition: int, producer_id: int, *, commit: bool) -> None:
+        """A producer's marker is in a partition of `__consumer_offsets`, on all in-sync replicas.
+
+        While the partition is being loaded there is nothing to do: the loading reads the journal to its end and meets
+        the marker.
+        """
+        shard = self._table.leadership.shards.get(partition)
+        if shard is None or shard.loading:
+            return
+        for slot in [one for one in shard.slots.values() if producer_id in one.offsets.staged]:
+            changed = slot.offsets.settle(producer_id, commit=commit)
+            self._committed(slot, changed)
+            self._look_again(slot)

@@ -1,0 +1,244 @@
+"""The requests about groups that share partitions (KIP-932): members, and where the group stands.
+
+Decisions go into the journal as those of groups whose broker assigns do. Before a partition can be handed out the share
+coordinator has to keep its state; that is asked for in the background, and asked for again with a later heartbeat if it
+failed. Source: Kafka's GroupCoordinatorService (shareGroupHeartbeat, persisterInitialize, describeShareGroupOffsets,
+alterShareGroupOffsets, deleteShareGroupOffsets).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.coordinators.consumer_groups.assignment import Assignment, each
+from anabranch.broker.coordinators.consumer_groups.timers import Timer
+from anabranch.broker.coordinators.runtime.journal import CONSUMER_GROUP_ERRORS, Journal
+from anabranch.broker.coordinators.share_groups import share_heartbeat
+from anabranch.broker.coordinators.share_groups.share_group import JOINING, ShareGroup, joined, without
+from anabranch.broker.coordinators.share_groups.share_heartbeat import ShareDecision
+from anabranch.broker.coordinators.share_partitions.share_state import FRESH, ShareKey, ShareState
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from anabranch.broker.coordinators.consumer_groups.heartbeat import HeartbeatAnswer, Sender
+    from anabranch.broker.coordinators.consumer_groups.metadata_topics import MetadataTopics
+    from anabranch.broker.coordinators.consumer_groups.topics_view import TopicsView
+    from anabranch.broker.coordinators.groups.group_shards import GroupEntry
+    from anabranch.broker.coordinators.groups.group_table import GroupTable
+    from anabranch.broker.coordinators.runtime.coordinator_tasks import CoordinatorTasks
+    from anabranch.broker.coordinators.share_partitions.share_services import ShareServices
+    from anabranch.protocol.apis.share_group_heartbeat import ShareGroupHeartbeatRequest
+
+log: Final = logging.getLogger(__name__)
+
+RETRY_MS: Final = 500
+"""After how long members whose sessions ended are put out again, if the journal refused it."""
+
+
+class ShareGroupRequests:
+    """Heartbeats, timers, descriptions and starting points."""
+
+    def __init__(
+        self,
+        table: GroupTable,
+        journal: Journal,
+        background: CoordinatorTasks,
+        topics: MetadataTopics,
+        *,
+        shares: Callable[[], ShareServices],
+        clock_ms: Callable[[], int],
+        look_again: Callable[[GroupEntry], None],
+    ) -> None:
+        """`look_again` is called when a group's next deadline may be another one."""
+        self._table = table
+        self._journal = journal
+        self._background = background
+        self._topics = topics
+        self._shares = shares
+        self._clock_ms = clock_ms
+        self._look_again = look_again
+        self._initializing: set[str] = set()
+
+    # --- members -------------------------------------------------------------------------------------------------
+
+    async def heartbeat(self, request: ShareGroupHeartbeatRequest, sender: Sender) -> HeartbeatAnswer:
+        """Join, go on, or leave; answered when what follows from it is replicated. Raises KafkaError."""
+        share_heartbeat.check_request(request)
+        if not self._topics.complete:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the topics are not known yet")
+        joins = request.member_epoch == JOINING
+        slot = self._table.find_or_create(request.group_id) if joins else self._table.find(request.group_id)
+        if slot is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {request.group_id!r}")
+        try:
+            decision = share_heartbeat.heartbeat(
+                self._group_for(slot, joins),
+                request,
+                sender,
+                topics=self._topics.of(request.group_id),
+                settings=self._shares().settings(request.group_id),
+                now_ms=self._clock_ms(),
+            )
+            await slot.take(self._journal, decision)
+            if decision.initialize and request.group_id not in self._initializing:
+                self._initializing.add(request.group_id)
+                self._background.spawn(self._initialize(slot, decision.initialize))
+        finally:
+            self._look_again(slot)
+        answer: HeartbeatAnswer = decision.answer
+        return answer
+
+    def _group_for(self, slot: GroupEntry, joins: bool) -> ShareGroup:
+        """The group of a slot: its own, or a new one where a member joins and nothing is there yet."""
+        group = slot.group
+        if isinstance(group, ShareGroup):
+            return group
+        if joins and slot.untouched and not slot.offsets:
+            return ShareGroup(slot.group_id)
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {slot.group_id!r} does not share partitions")
+
+    async def _initialize(self, slot: GroupEntry, partitions: Assignment) -> None:
+        """Let the states of partitions be kept, and hand out those for which that is so."""
+        group, persister = slot.group, self._shares().persister
+        assert isinstance(group, ShareGroup)
+        done: dict[bytes, frozenset[int]] = {}
+        try:
+            for topic_id, index in each(partitions):
+                key = ShareKey(group.group_id, topic_id, index)
+                await persister.initialize(key, group.epoch, FRESH)
+                done[topic_id] = done.get(topic_id, frozenset()) | {index}
+        except KafkaError as error:
+            log.warning("%s cannot share all partitions yet: %s", group.group_id, error)
+            group.metadata_seen = None  # so that the next heartbeat asks for them again
+        finally:
+            self._initializing.discard(group.group_id)
+        await self._take_if_alive(
+            slot, group, share_heartbeat.initialized(group, done, self._topics.of(group.group_id))
+        )
+
+    async def _take_if_alive(self, slot: GroupEntry, group: ShareGroup, decision: ShareDecision) -> None:
+        if group.dead or not decision.records:
+            return
+        try:
+            await slot.take(self._journal, decision)
+        except KafkaError as error:
+            log.warning("%s: %s", group.describe(), error)
+            group.metadata_seen = None
+
+    async def expire(self, slot: GroupEntry) -> None:
+        """Put out the members whose sessions have ended."""
+        group = slot.group
+        if not isinstance(group, ShareGroup) or group.dead:
+            return
+        settings, now_ms = self._shares().settings(group.group_id), self._clock_ms()
+        topics = self._topics.of(group.group_id)
+        decision, over = share_heartbeat.fence(group, topics=topics, settings=settings, now_ms=now_ms)
+        try:
+            await slot.take(self._journal, decision)
+        except KafkaError as error:
+            for member in over:
+                if member.member_id in group.members:
+                    group.timers.set(member.member_id, Timer.SESSION, now_ms + RETRY_MS)
+            log.warning("members of %s stay for now: %s", group.group_id, error)
+        else:
+            for member in over:
+                log.info("member %s of %s is out: its session ended", member.member_id, group.group_id)
+        finally:
+            self._look_again(slot)
+
+    def loaded(self, slot: GroupEntry) -> None:
+        """The group was read from the journal: its members' sessions begin anew."""
+        group = slot.group
+        if isinstance(group, ShareGroup):
+            due_ms = self._clock_ms() + self._shares().settings(group.group_id).session_timeout_ms
+            for member_id in group.members:
+                group.timers.set(member_id, Timer.SESSION, due_ms)
+
+    # --- administration ------------------------------------------------------------------------------------------
+
+    async def group(self, group_id: str) -> tuple[ShareGroup, TopicsView]:
+        """A group, as far as it is replicated, and the topics. Raises GROUP_ID_NOT_FOUND and others."""
+        slot = self._slot(group_id)
+        await self._journal.committed(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
+        assert isinstance(slot.group, ShareGroup)
+        return slot.group, self._topics.of(group_id)
+
+    def _slot(self, group_id: str, *, empty: bool = False) -> GroupEntry:
+        slot = self._table.find(group_id)
+        if slot is None or not isinstance(slot.group, ShareGroup):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        if empty and slot.group.members:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id} is not empty.")
+        return slot
+
+    async def standing(self, group_id: str, topic_id: bytes, index: int) -> ShareState | None:
+        """Where a group stands in a partition; None where it has no state, or is none. Raises KafkaError."""
+        slot = self._table.find(group_id)
+        group = None if slot is None else slot.group
+        if not isinstance(group, ShareGroup) or index not in group.initialized.get(topic_id, ()):
+            return None
+        return await self._shares().persister.summary(ShareKey(group_id, topic_id, index))
+
+    async def move(
+        self, group_id: str, topic_id: bytes, topic: str, starts: dict[int, int], *, create: bool = False
+    ) -> dict[int, KafkaError]:
+        """Let an empty group go on elsewhere in partitions of a topic; what was refused, by partition.
+
+        With `create` a group that does not exist is created. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        """
+        slot = self._table.find_or_create(group_id) if create else self._slot(group_id)
+        try:
+            return await self._move(slot, self._group_for(slot, create), topic_id, topic, starts)
+        finally:
+            self._look_again(slot)
+
+    async def _move(
+        self, slot: GroupEntry, group: ShareGroup, topic_id: bytes, topic: str, starts: dict[int, int]
+    ) -> dict[int, KafkaError]:
+        group_id = group.group_id
+        if group.members:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id} is not empty.")
+        decision = ShareDecision(group, self._topics.of(group_id))
+        names = {**group.names, topic_id: topic}
+        asked = {topic_id: frozenset(starts)}
+        decision.write_states(joined(group.initializing, asked), without(group.initialized, asked), names)
+        decision.write_epoch(group.epoch + 1, group.metadata_hash)
+        await slot.take(self._journal, decision)
+        refused: dict[int, KafkaError] = {}
+        for index, start in starts.items():
+            try:
+                await self._shares().persister.initialize(ShareKey(group_id, topic_id, index), group.epoch, start)
+            except KafkaError as error:
+                refused[index] = error
+        done = {topic_id: frozenset(starts) - refused.keys()}
+        await self._take_if_alive(slot, group, share_heartbeat.initialized(group, done, self._topics.of(group_id)))
+        return refused
+
+    async def forget(self, group_id: str, topic_id: bytes) -> bool:
+        """Let an empty group forget a topic; whether it knew it. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, others."""
+        slot = self._slot(group_id, empty=True)
+        group = slot.group
+        assert isinstance(group, ShareGroup)
+        if topic_id not in group.initialized and topic_id not in group.initializing:
+            return False
+        known = joined(group.initializing, group.initialized)
+        await self._delete_states(group, {topic_id: known[topic_id]})
+        await slot.take(self._journal, share_heartbeat.forgotten(group, [topic_id]))
+        return True
+
+    async def topics_gone(self, slot: GroupEntry, topic_ids: Collection[bytes]) -> None:
+        """Forget topics that were deleted; those who keep the states forget them by themselves."""
+        group = slot.group
+        if isinstance(group, ShareGroup):
+            await self._take_if_alive(slot, group, share_heartbeat.forgotten(group, topic_ids))
+
+    async def delete_states(self, slot: GroupEntry) -> None:
+        """Forget all that is kept of a group, which is about to be deleted. Raises KafkaError."""
+        if isinstance(slot.group, ShareGroup):
+            await self._delete_states(slot.group, joined(slot.group.initializing, slot.group.initialized))
+
+    async def _delete_states(self, group: ShareGroup, partitions: Assignment) -> None:
+        for topic_id, index in each(partitions):
+            await self._shares().persister.delete(ShareKey(group.group_id, topic_id, index))

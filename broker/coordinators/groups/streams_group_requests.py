@@ -1,0 +1,161 @@
+"""The requests about groups of Kafka Streams (KIP-1071): members and their tasks.
+
+Decisions go into the journal as those of groups whose broker assigns do. Source: Kafka's GroupCoordinatorService
+(streamsGroupHeartbeat, streamsGroupDescribe).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
+from anabranch.broker.coordinators.consumer_groups.member import JOIN_EPOCH
+from anabranch.broker.coordinators.runtime.journal import CONSUMER_GROUP_ERRORS, Journal
+from anabranch.broker.coordinators.streams_groups import streams_heartbeat
+from anabranch.broker.coordinators.streams_groups.streams_administration import described, endpoints
+from anabranch.broker.coordinators.streams_groups.streams_admission import check_request
+from anabranch.broker.coordinators.streams_groups.streams_decision import StreamsAnswer
+from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import GroupMetadataKey, encode_key
+from anabranch.protocol.values import value
+
+if TYPE_CHECKING:
+    from anabranch.broker.coordinators.consumer_groups.heartbeat import Sender
+    from anabranch.broker.coordinators.consumer_groups.metadata_topics import MetadataTopics
+    from anabranch.broker.coordinators.groups.group_shards import GroupEntry
+    from anabranch.broker.coordinators.groups.group_table import GroupTable
+    from anabranch.broker.coordinators.streams_groups.streams_settings import StreamsSettings
+    from anabranch.protocol.apis.streams_group_describe import DescribedGroup
+    from anabranch.protocol.apis.streams_group_heartbeat import (
+        EndpointToPartitions,
+        StreamsGroupHeartbeatRequest,
+        TopicInfo,
+    )
+
+log: Final = logging.getLogger(__name__)
+
+RETRY_MS: Final = 500
+"""After how long members whose timers ran out are put out again, if the journal refused it."""
+
+
+@value(kw_only=True)
+class HeartbeatOutcome:
+    """What a member is told, and what has to be done for its group."""
+
+    answer: StreamsAnswer
+    endpoints: tuple[EndpointToPartitions, ...] | None
+    missing: tuple[tuple[TopicInfo, int], ...]
+    """Topics to make, and with how many partitions."""
+
+
+class StreamsGroupRequests:
+    """Heartbeats, timers and descriptions."""
+
+    def __init__(
+        self,
+        table: GroupTable,
+        journal: Journal,
+        topics: MetadataTopics,
+        *,
+        settings: Callable[[str], StreamsSettings],
+        clock_ms: Callable[[], int],
+        look_again: Callable[[GroupEntry], None],
+    ) -> None:
+        """`settings` are a group's; `look_again` is called when its next deadline may be another one."""
+        self._table = table
+        self._journal = journal
+        self._topics = topics
+        self._settings = settings
+        self._clock_ms = clock_ms
+        self._look_again = look_again
+
+    # --- members -------------------------------------------------------------------------------------------------
+
+    async def heartbeat(self, request: StreamsGroupHeartbeatRequest, sender: Sender) -> HeartbeatOutcome:
+        """Join, go on, or leave; answered when what follows from it is replicated. Raises KafkaError."""
+        check_request(request)
+        if not self._topics.complete:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the topics are not known yet")
+        joins = request.member_epoch == JOIN_EPOCH
+        slot = self._table.find_or_create(request.group_id) if joins else self._table.find(request.group_id)
+        if slot is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {request.group_id}")
+        topics = self._topics.of(request.group_id)
+        try:
+            decision = streams_heartbeat.heartbeat(
+                self._group_for(slot, joins),
+                request,
+                sender,
+                topics=topics,
+                settings=self._settings(request.group_id),
+                now_ms=self._clock_ms(),
+            )
+            await slot.take(self._journal, decision, before=_making_room(slot, decision.group))
+        finally:
+            self._look_again(slot)
+        group, answer = decision.group, decision.answer
+        return HeartbeatOutcome(
+            answer=answer,
+            endpoints=tuple(endpoints(group, topics)) if answer.endpoints_wanted else None,
+            missing=decision.missing,
+        )
+
+    def _group_for(self, slot: GroupEntry, joins: bool) -> StreamsGroup:
+        """The group of a slot: its own, or a new one where a member joins and nobody else is there.
+
+        A classic group without members gives way, and its offsets stay: so an application changes its protocol.
+        """
+        group = slot.group
+        if isinstance(group, StreamsGroup):
+            return group
+        if joins and slot.deserted and isinstance(group, ClassicGroup):
+            return StreamsGroup(slot.group_id)
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {slot.group_id} is of another kind")
+
+    async def expire(self, slot: GroupEntry) -> None:
+        """Put out the members whose timers have run out."""
+        group = slot.group
+        if not isinstance(group, StreamsGroup) or group.dead:
+            return
+        settings, now_ms = self._settings(group.group_id), self._clock_ms()
+        topics = self._topics.of(group.group_id)
+        decision, over = streams_heartbeat.fence(group, topics=topics, settings=settings, now_ms=now_ms)
+        try:
+            await slot.take(self._journal, decision)
+        except KafkaError as error:
+            for member, timer in over:
+                if member.member_id in group.members:
+                    group.timers.set(member.member_id, timer, now_ms + RETRY_MS)
+            log.warning("members of %s stay for now: %s", group.group_id, error)
+        else:
+            for member, timer in over:
+                log.info("member %s of %s is out: %s", member.member_id, group.group_id, timer.value)
+        finally:
+            self._look_again(slot)
+
+    def loaded(self, slot: GroupEntry) -> None:
+        """The group was read from the journal: its members' timers begin anew."""
+        if isinstance(slot.group, StreamsGroup):
+            streams_heartbeat.restart_session_timers(slot.group, self._settings(slot.group_id), self._clock_ms())
+
+    # --- administration ------------------------------------------------------------------------------------------
+
+    async def group(self, group_id: str) -> tuple[StreamsGroup, DescribedGroup]:
+        """A group, as far as it is replicated, and its description. Raises KafkaError."""
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        slot = self._table.find(group_id)
+        if slot is None or not isinstance(slot.group, StreamsGroup):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id} of Kafka Streams")
+        await self._journal.committed(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
+        return slot.group, described(slot.group)
+
+
+def _making_room(slot: GroupEntry, group: StreamsGroup) -> list[tuple[bytes, bytes | None]]:
+    """What deletes the classic group, without members, that one of this kind takes the place of."""
+    if slot.group is group or slot.untouched:
+        return []
+    return [(encode_key(GroupMetadataKey(group=slot.group_id)), None)]

@@ -1,0 +1,165 @@
+"""How members of a group learn of each other's progress: by exchange, or by waiting for it (KIP-253 7, R9, K104, K605).
+
+v0 is the KIP's exchange: members report positions, the coordinator remembers them and says which partitions others want
+to know about. A remembered position belongs to the member and the generation that reported it and is forgotten with
+them, because a position outlives its owner's crash only if it was committed (K605).
+
+v1 is about *committed* offsets: a `Watch` waits until one of its awaited partitions is committed far enough, until its
+time is up, or until the assignment is disturbed. It is answered by the commit itself, without polling. One that awaits
+nothing is there for the disturbance: its member hears of a rebalance at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from anabranch.broker.coordinators.classic_groups.group_events import Answer, Ticket
+from anabranch.broker.coordinators.offsets.committed_offsets import TopicPartition
+from anabranch.protocol.apis.consumer_group_position import (
+    ConsumerGroupPositionRequest,
+    ConsumerGroupPositionResponse,
+    ConsumerGroupPositionResponsePartition,
+    ConsumerGroupPositionResponseTopic,
+)
+from anabranch.protocol.errors import ErrorCode
+
+UNKNOWN: Final = -1
+OffsetOf = Callable[[TopicPartition], int]
+
+
+@dataclass(slots=True, kw_only=True)
+class Watch:
+    """One parked request."""
+
+    ticket: Ticket
+    request: ConsumerGroupPositionRequest
+    awaited: dict[TopicPartition, int]
+    deadline_ms: int
+
+
+@dataclass(slots=True)
+class Positions:
+    """The exchange of one group."""
+
+    generation: int = -1
+    remembered: dict[TopicPartition, tuple[str, int]] = field(default_factory=dict)
+    """Partition -> (member that reported it last, its position), all of `generation`."""
+    wanted: dict[str, frozenset[TopicPartition]] = field(default_factory=dict)
+    """Member -> the partitions whose position it asked for last."""
+    watches: list[Watch] = field(default_factory=list)
+
+    def exchange(self, request: ConsumerGroupPositionRequest) -> ConsumerGroupPositionResponse:
+        """v0: take the reports, give the wanted positions, ask for what others want.
+
+        The layout has no "unknown"; -1 says it, which no position satisfies.
+        """
+        if request.generation_id != self.generation:
+            self.generation = request.generation_id
+            self.remembered.clear()
+            self.wanted.clear()
+        mine: list[TopicPartition] = []
+        for topic in request.topics:
+            for one in topic.partitions:
+                if one.need_position:
+                    mine.append((topic.topic, one.partition))
+                else:
+                    self.remembered[topic.topic, one.partition] = (request.member_id, one.position)
+        self.wanted[request.member_id] = frozenset(mine)
+        others = {
+            partition
+            for member, partitions in self.wanted.items()
+            if member != request.member_id
+            for partition in partitions
+        }
+        rows = {partition: partition in others for partition in [*mine, *sorted(others)]}
+        return _response(
+            (partition, asked, self.remembered.get(partition, ("", UNKNOWN))[1]) for partition, asked in rows.items()
+        )
+
+    def forget(self, member_ids: Iterable[str]) -> None:
+        """Members are gone, and what they said or wanted with them."""
+        gone = set(member_ids)
+        self.wanted = {member: wanted for member, wanted in self.wanted.items() if member not in gone}
+        self.remembered = {one: said for one, said in self.remembered.items() if said[0] not in gone}
+
+    def members(self) -> set[str]:
+        """The ids of members whose positions or wishes are remembered."""
+        return set(self.wanted) | {member for member, _ in self.remembered.values()}
+
+    def watch(
+        self, ticket: Ticket, request: ConsumerGroupPositionRequest, offset_of: OffsetOf, now_ms: int
+    ) -> list[Answer]:
+        """v1: answer at once if something is reached already or the client does not want to wait, else park."""
+        awaited = {
+            (topic.topic, one.partition): one.awaited_offset
+            for topic in request.topics
+            for one in topic.partitions
+            if one.need_position and one.awaited_offset >= 0
+        }
+        watch = Watch(ticket=ticket, request=request, awaited=awaited, deadline_ms=now_ms + request.max_wait_ms)
+        if request.max_wait_ms <= 0 or _reached(watch, awaited, offset_of):
+            return [_progress(watch, offset_of)]
+        self.watches.append(watch)
+        return []
+
+    def committed(self, partitions: Iterable[TopicPartition], offset_of: OffsetOf) -> list[Answer]:
+        """These partitions were committed: answer the watches that waited for that."""
+        changed = list(partitions)
+        return self._finish(
+            lambda watch: _reached(watch, changed, offset_of), lambda watch: _progress(watch, offset_of)
+        )
+
+    def expire(self, offset_of: OffsetOf, now_ms: int) -> list[Answer]:
+        """Answer the watches whose time is up."""
+        return self._finish(lambda watch: watch.deadline_ms <= now_ms, lambda watch: _progress(watch, offset_of))
+
+    def interrupt(self, error: ErrorCode) -> list[Answer]:
+        """The assignment no longer stands: all watches end."""
+        return self._finish(lambda watch: True, lambda watch: Answer(watch.ticket, refusal(error)))
+
+    def drop(self, ticket: Ticket) -> None:
+        """The client went away."""
+        self.watches = [watch for watch in self.watches if watch.ticket is not ticket]
+
+    def next_deadline(self) -> int | None:
+        """When the first watch has to be answered."""
+        return min((watch.deadline_ms for watch in self.watches), default=None)
+
+    def _finish(self, ready: Callable[[Watch], bool], answer: Callable[[Watch], Answer]) -> list[Answer]:
+        if not self.watches:
+            return []
+        finished = [watch for watch in self.watches if ready(watch)]
+        if finished:
+            self.watches = [watch for watch in self.watches if watch not in finished]
+        return [answer(watch) for watch in finished]
+
+
+def refusal(error: ErrorCode) -> ConsumerGroupPositionResponse:
+    """No positions."""
+    return ConsumerGroupPositionResponse(topics=[], error_code=error)
+
+
+def _reached(watch: Watch, partitions: Iterable[TopicPartition], offset_of: OffsetOf) -> bool:
+    awaited = watch.awaited
+    return any(partition in awaited and offset_of(partition) >= awaited[partition] for partition in partitions)
+
+
+def _progress(watch: Watch, offset_of: OffsetOf) -> Answer:
+    asked = (
+        (topic.topic, one.partition) for topic in watch.request.topics for one in topic.partitions if one.need_position
+    )
+    return Answer(watch.ticket, _response((partition, False, offset_of(partition)) for partition in asked))
+
+
+def _response(rows: Iterable[tuple[TopicPartition, bool, int]]) -> ConsumerGroupPositionResponse:
+    topics: dict[str, list[ConsumerGroupPositionResponsePartition]] = {}
+    for (topic, index), need_position, position in rows:
+        topics.setdefault(topic, []).append(
+            ConsumerGroupPositionResponsePartition(partition=index, need_position=need_position, position=position)
+        )
+    return ConsumerGroupPositionResponse(
+        topics=[ConsumerGroupPositionResponseTopic(topic=name, partitions=rows) for name, rows in topics.items()],
+        error_code=ErrorCode.NONE,
+    )

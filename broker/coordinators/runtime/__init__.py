@@ -1,0 +1,1 @@
+"""What all coordinators share: journals, leadership of internal topics, timers, failpoints."""

@@ -1,0 +1,93 @@
+"""What a coordinator does besides answering requests: tasks that it owns, and one timer for all its deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, Final, Generic, TypeVar
+
+from anabranch.broker.coordinators.runtime.deadlines import Deadlines
+from anabranch.clients.timer import Timer
+
+Key = TypeVar("Key", bound=Hashable)
+TOLERANCE_S: Final = 0.001
+"""By how much a timer may be later than its deadline without being set anew."""
+
+
+class CoordinatorTasks:
+    """Tasks that end with their owner. One that fails is a bug: the loop's exception handler hears of it."""
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._tasks: dict[asyncio.Task[None], None] = {}  # in their order, so that they end in it
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` in a task of its own; it is cancelled when its owner stops."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._finished)
+
+    async def stop(self) -> None:
+        """Cancel what still runs, and wait until it is over."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            task.get_loop().call_exception_handler({"message": f"{self._owner} has a bug", "exception": bug})
+
+
+class CoordinatorTimer(Generic[Key]):
+    """Wakes its owner when the first of many deadlines is over."""
+
+    def __init__(self, clock_ms: Callable[[], int], ring: Callable[[Key, int], None]) -> None:
+        """`ring(key, now_ms)` is called for each key whose time has come; it has to be `set` again to come again."""
+        self._clock_ms = clock_ms
+        self._ring = ring
+        self._deadlines: Deadlines[Key] = Deadlines()
+        self._timer = Timer(self.wake)
+        self._started = False
+
+    def set(self, key: Key, due_ms: int | None) -> None:
+        """Look at `key` at `due_ms`, or earlier if that was asked before; None adds nothing."""
+        self._deadlines.set(key, due_ms)
+        if self._started:
+            self._set_timer()
+
+    def forget(self, key: Key) -> None:
+        """Never look at `key` again."""
+        self._deadlines.forget(key)
+
+    def start(self) -> None:
+        """From now on deadlines ring; needs a running loop. Calling it again changes nothing."""
+        if not self._started:
+            self._started = True
+            self._set_timer()
+
+    def stop(self) -> None:
+        """Nothing rings any more."""
+        self._started = False
+        self._timer.cancel()
+
+    def _set_timer(self) -> None:
+        due_ms = self._deadlines.first()
+        if due_ms is None:
+            return
+        # The clock counts whole milliseconds: never wake too early. It may also have jumped forward since the timer was
+        # set: so times of the loop are compared, or all requests would wait for a deadline that is over by now.
+        delay_ms = max(due_ms - self._clock_ms(), 0) + 1
+        when = asyncio.get_running_loop().time() + delay_ms / 1000
+        if when + TOLERANCE_S < self._timer.due:
+            self._timer.set_by(when)
+
+    def wake(self) -> None:
+        """Ring for everything whose time has come."""
+        self._timer.cancel()
+        now_ms = self._clock_ms()
+        for key in self._deadlines.pop_due(now_ms):
+            self._ring(key, now_ms)
+        if self._started:
+            self._set_timer()

@@ -1,0 +1,263 @@
+"""The journal of a coordinator: appends to its internal topic, and reads it back.
+
+An append returns only when the records are replicated to all in-sync replicas; its failures are already translated to
+what the client should hear. `replay` tells what the partition says, oldest first: puts and tombstones, the staged puts
+of transactions, and the markers that settle them. It ends where all that it told is replicated, because a coordinator
+that acts on a record that the next leader may not have has acted on nothing: there would be two assignments of one
+generation, or a decision that was never made. Kafka does not wait for that.
+
+Source: kafka.coordinator.group.GroupMetadataManager (storeOffsets, storeGroup, doLoadGroupsAndOffsets) and
+kafka.coordinator.transaction.TransactionStateManager (appendTransactionToLog, loadTransactionMetadata).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC, decode_key
+from anabranch.protocol.records.batch import NO_PRODUCER_ID, Buffer, iter_batches
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.records.control import ControlType, read_control
+from anabranch.protocol.records.record import iter_records
+from anabranch.protocol.values import value
+
+if TYPE_CHECKING:
+    from anabranch.broker.storage.producer_state import Verification
+
+log: Final = logging.getLogger(__name__)
+
+ACKS_ALL: Final = -1
+Origin = Literal["client", "coordinator"]
+ReadKey = Callable[[bytes], Any]
+"""The key of a record, which names its group or transactional id; None for kinds of newer software."""
+LOAD_BYTES: Final = 5242880
+"""How much one read of a load takes (offsets.load.buffer.size)."""
+
+_NOT_STORED: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+}
+COMMIT_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = _NOT_STORED | {
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
+"""What an OffsetCommit answers when its records could not be appended; anything else stays what it is."""
+GROUP_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = _NOT_STORED | {
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""What members of a group hear when its assignment could not be stored."""
+CONSUMER_GROUP_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = _NOT_STORED | {
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""What members hear of a group whose broker assigns: to look for the coordinator, and to try again."""
+
+
+class Appended(Protocol):
+    """The place at which records were appended."""
+
+    @property
+    def base_offset(self) -> int:
+        """The first one's offset."""
+
+
+class Replicas(Protocol):
+    """The part of the replica manager that the journal uses."""
+
+    async def append(
+        self,
+        topic: str,
+        index: int,
+        records: Buffer,
+        *,
+        acks: int,
+        timeout_ms: int,
+        origin: Origin = ...,
+        verification: Verification | None = ...,
+        appended: Callable[[int], None] | None = ...,
+    ) -> Appended:
+        """Append and wait as `acks` demands. Raises KafkaError."""
+
+    def leader_of(self, topic: str, index: int) -> Any:
+        """The partition, with its `log` and its `high_watermark`, if this broker leads it. Raises KafkaError."""
+
+    def read_local(self, topic: str, index: int, offset: int, max_bytes: int) -> bytes:
+        """Whole batches from `offset` on, up to the log end."""
+
+    async def wait_committed(self, topic: str, index: int, offset: int) -> None:
+        """Wait until all below `offset` is replicated. Raises KafkaError."""
+
+
+@value
+class JournalRecord:
+    """One record; a `value` of None deletes. `producer_id` is -1 unless it belongs to an open transaction."""
+
+    key: Any
+    """As the topic's `decode_key` reads it."""
+    value: bytes | None
+    offset: int
+    producer_id: int = NO_PRODUCER_ID
+
+
+@value
+class TransactionEnd:
+    """A transaction of this producer ended here."""
+
+    producer_id: int
+    commit: bool
+
+
+@value
+class TransactionPart:
+    """Records that are part of a producer's transaction, whose coordinator has confirmed that."""
+
+    producer: tuple[int, int]
+    """Producer id and epoch."""
+    verification: Verification | None
+    appended: Callable[[int], None]
+    """Told the first record's offset as soon as the records are in the log."""
+
+
+class Journal:
+    """Writes and reads the partitions of one internal topic that this broker leads."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        *,
+        timeout_ms: int,
+        clock_ms: Callable[[], int],
+        topic: str = CONSUMER_OFFSETS_TOPIC,
+        read_key: ReadKey = decode_key,
+    ) -> None:
+        self.topic = topic
+        self._replicas = replicas
+        self._timeout_ms = timeout_ms
+        self._clock_ms = clock_ms
+        self._read_key = read_key
+
+    async def append(
+        self,
+        partition: int,
+        records: Sequence[tuple[bytes, bytes | None]],
+        errors: Mapping[ErrorCode, ErrorCode],
+        *,
+        timeout_ms: int | None = None,
+        transaction: TransactionPart | None = None,
+        appended: Callable[[int], None] | None = None,
+    ) -> int:
+        """Append records as one batch and wait until all in-sync replicas have it; returns the first one's offset.
+
+        The records are in the log, or refused, before anything else can happen here; `appended(first offset)` is called
+        then. Those of a `transaction` count when it ends. Raises KafkaError with a code out of `errors`.
+        """
+        builder = BatchBuilder(limit_bytes=_NO_LIMIT)
+        now_ms = self._clock_ms()
+        for key, content in records:
+            builder.append(key, content, timestamp_ms=now_ms)
+        try:
+            written = await self._replicas.append(
+                self.topic,
+                partition,
+                builder.build() if transaction is None else builder.build(*transaction.producer, transactional=True),
+                acks=ACKS_ALL,
+                timeout_ms=self._timeout_ms if timeout_ms is None else timeout_ms,
+                origin="coordinator",
+                verification=None if transaction is None else transaction.verification,
+                appended=appended if transaction is None else transaction.appended,
+            )
+        except KafkaError as error:
+            raise KafkaError(errors.get(error.code, error.code), error.message) from error
+        return written.base_offset
+
+    async def committed(
+        self, partition: int, offset: int, errors: Mapping[ErrorCode, ErrorCode], *, timeout_ms: int | None = None
+    ) -> None:
+        """Wait until all in-sync replicas have everything below `offset`. Raises KafkaError like `append`."""
+        try:
+            if self._replicas.leader_of(self.topic, partition).high_watermark >= offset:
+                return
+            async with asyncio.timeout((self._timeout_ms if timeout_ms is None else timeout_ms) / 1000):
+                await self._replicas.wait_committed(self.topic, partition, offset)
+        except TimeoutError:
+            late = ErrorCode.REQUEST_TIMED_OUT
+            raise KafkaError(errors.get(late, late), f"{self.topic}-{partition}: not replicated") from None
+        except KafkaError as error:
+            raise KafkaError(errors.get(error.code, error.code), error.message) from error
+
+    def first_offset(self, partition: int) -> int:
+        """Where reading starts. Raises KafkaError when this broker does not lead the partition."""
+        offset: int = self._replicas.leader_of(self.topic, partition).log.log_start_offset
+        return offset
+
+    def read(self, partition: int, offset: int) -> tuple[list[JournalRecord | TransactionEnd], int]:
+        """The next stretch of a partition and the offset to go on from; an unchanged offset means the end."""
+        data = self._replicas.read_local(self.topic, partition, offset, LOAD_BYTES)
+        entries = list(entries_of(data, offset, self._read_key))
+        for _, header in iter_batches(data):
+            offset = max(offset, header.next_offset)
+        return entries, offset
+
+    async def replay(self, partition: int, apply: Callable[[JournalRecord | TransactionEnd], None]) -> int:
+        """Tell all that a partition says, once it is replicated; returns the offset at its end.
+
+        Markers may be written while the end is awaited: they are told too. Nothing can be written between the end of
+        the replay and what its caller does next without waiting. Raises KafkaError.
+        """
+        offset = self.first_offset(partition)
+        while True:
+            entries, following = self.read(partition, offset)
+            for entry in entries:
+                try:
+                    apply(entry)
+                except DecodeError as reason:
+                    log.error("%s-%d: passed over, as it cannot be read: %s: %r", self.topic, partition, reason, entry)
+            if following != offset:
+                offset = following
+                await asyncio.sleep(0)  # a long journal must not keep other requests from being served
+            elif self._replicas.leader_of(self.topic, partition).high_watermark < offset:
+                await self._replicas.wait_committed(self.topic, partition, offset)
+            else:
+                return offset
+
+
+_NO_LIMIT: Final = 2**31 - 1
+
+
+def entries_of(
+    data: Buffer, first_offset: int = 0, read_key: ReadKey = decode_key
+) -> Iterator[JournalRecord | TransactionEnd]:
+    """What the batches say, in order. Records of kinds that only newer software knows are skipped.
+
+    So is what cannot be read: a coordinator that does not get past it could serve none of its groups.
+    """
+    for position, header in iter_batches(data):
+        offset = header.base_offset
+        try:
+            if header.is_control:
+                control = read_control(data, position)
+                if control.ends_transaction:
+                    yield TransactionEnd(header.producer_id, control.type is ControlType.COMMIT)
+                continue
+            producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+            for record in iter_records(data, position):
+                offset = record.offset
+                key = None if record.key is None or offset < first_offset else read_key(record.key)
+                if key is not None:
+                    yield JournalRecord(key, record.value, offset, producer_id)
+        except DecodeError as reason:
+            log.error("the batch at offset %d is passed over from %d on: %s", header.base_offset, offset, reason)

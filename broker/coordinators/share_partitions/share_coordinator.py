@@ -1,0 +1,342 @@
+"""The share coordinator: keeps, for the leaders of shared partitions, where each group stands (KIP-932).
+
+A state belongs to the partition of `__share_group_state` that its key hashes to, and the leader of that partition keeps
+it. A change is written before the memory follows, one at a time for each key: a snapshot must hold what was written
+before it. Of one leader's requests none is carried out behind a later one. Leaders of partitions that were replaced are
+fenced by their leader epoch, and lives of a group that are over by their state epoch.
+
+What lies below the oldest snapshot that still counts is deleted. A snapshot that many records lie behind is written
+anew: a state that does not change any more, as that of a partition that was merged away, would keep them all.
+
+Source: Kafka's `ShareCoordinatorService`, `ShareCoordinatorShard`, `ShareCoordinatorOffsetsManager`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.coordinators.runtime.coordinator_tasks import CoordinatorTasks
+from anabranch.broker.coordinators.runtime.journal import Journal, JournalRecord, TransactionEnd
+from anabranch.broker.coordinators.runtime.leadership import Leadership
+from anabranch.broker.coordinators.share_partitions.in_flight import StateBatch
+from anabranch.broker.coordinators.share_partitions.share_state import (
+    SNAPSHOT,
+    UPDATE,
+    ShareKey,
+    ShareState,
+    decode_key,
+    encode_key,
+    encode_snapshot,
+    encode_update,
+    restored,
+)
+from anabranch.broker.coordinators.transactions.transaction_journal import TRANSACTION_ERRORS
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import SHARE_STATE_TOPIC
+
+if TYPE_CHECKING:
+    from anabranch.broker.config.dynamic_config import DynamicConfig
+    from anabranch.broker.metadata.metadata_cache import MetadataCache
+    from anabranch.broker.replication.replica_manager import ReplicaManager
+
+log: Final = logging.getLogger(__name__)
+UNNUMBERED: Final = -1
+"""A request of somebody who does not number them."""
+
+
+def name_of(key: ShareKey) -> str:
+    """What FindCoordinator is asked for: "group:topic id:partition"."""
+    topic_id = base64.urlsafe_b64encode(key.topic_id).rstrip(b"=").decode()
+    return f"{key.group}:{topic_id}:{key.partition}"
+
+
+@dataclass(slots=True, eq=False)
+class ShareShard:
+    """One partition of `__share_group_state` that this broker leads."""
+
+    partition: int
+    leader_epoch: int
+    loading: bool = True
+    states: dict[ShareKey, ShareState] = field(default_factory=dict)
+    snapshots: dict[ShareKey, int] = field(default_factory=dict)
+    """The offset of each key's last snapshot."""
+    turns: dict[ShareKey, asyncio.Lock] = field(default_factory=dict)
+    latest: dict[ShareKey, tuple[int, int]] = field(default_factory=dict)
+    """The leader epoch and number of the last request of a leader."""
+    renewing: ShareKey | None = None
+    """The key whose snapshot is written anew."""
+    lost: set[bytes] = field(default_factory=set)
+    """The ids of topics that were deleted while this was loading."""
+
+    def follow(self, key: ShareKey, leader_epoch: int, number: int) -> None:
+        """Take note of a leader's request. Raises FENCED_LEADER_EPOCH if it comes behind a later one."""
+        if number == UNNUMBERED:
+            return
+        latest = self.latest.get(key, (UNNUMBERED, UNNUMBERED))
+        if (leader_epoch, number) < latest:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"request {number} comes behind {latest[1]} of {key}")
+        self.latest[key] = leader_epoch, number
+
+    def apply(self, entry: JournalRecord | TransactionEnd) -> None:
+        """Take in the next entry of the journal while loading. Raises DecodeError."""
+        if isinstance(entry, TransactionEnd):
+            return
+        key, kind = entry.key
+        if entry.value is None:
+            self.states.pop(key, None)
+            self.snapshots.pop(key, None)
+            return
+        self.states[key] = restored(self.states.get(key), kind, entry.value)
+        if kind == SNAPSHOT:
+            self.snapshots[key] = entry.offset
+
+
+class ShareCoordinator:
+    """All states whose partition of `__share_group_state` this broker leads."""
+
+    def __init__(
+        self,
+        config: DynamicConfig,
+        replicas: ReplicaManager,
+        metadata: MetadataCache,
+        *,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._replicas = replicas
+        self._metadata = metadata
+        self._clock_ms = clock_ms
+        self._background = CoordinatorTasks("the share coordinator")
+        self._journal = Journal(
+            replicas,
+            timeout_ms=config.current.request_timeout_ms,
+            clock_ms=clock_ms,
+            topic=SHARE_STATE_TOPIC,
+            read_key=decode_key,
+        )
+        self._leadership: Leadership[ShareShard] = Leadership(
+            self._journal,
+            self._background,
+            partition_count=self.partition_count,
+            open_shard=ShareShard,
+            on_loaded=self._loaded,
+            on_closed=lambda _shard, _code: None,
+        )
+        metadata.on_gone(self._topics_gone)
+        replicas.on_leader(self._leadership.on_leader)
+        replicas.on_resign(self._leadership.on_resign)
+        for partition in replicas.partitions():
+            if partition.topic == SHARE_STATE_TOPIC and partition.is_leader:
+                self._leadership.on_leader(partition.topic, partition.index, partition.leader_epoch)
+
+    async def stop(self) -> None:
+        """Keep nothing any more."""
+        self._leadership.stop()
+        await self._background.stop()
+
+    def partition_count(self) -> int:
+        """How many partitions `__share_group_state` has, or will have."""
+        topic = self._metadata.topic(SHARE_STATE_TOPIC)
+        if topic is None:
+            return self._config.current.share_coordinator_state_topic_num_partitions
+        return len(topic.partitions)
+
+    def shards(self) -> Iterable[ShareShard]:
+        """What is kept here, partition by partition."""
+        return self._leadership.shards.values()
+
+    async def initialize(self, key: ShareKey, state_epoch: int, start_offset: int) -> None:
+        """A life of the group in this partition begins. Raises FENCED_STATE_EPOCH, and what a journal raises."""
+        shard, before = self._known(key)
+        async with self._turn(shard, key):
+            before = shard.states.get(key)
+            if before is not None:
+                before.fence(leader_epoch=before.leader_epoch, state_epoch=state_epoch)
+            state = ShareState(
+                state_epoch=state_epoch,
+                start_offset=start_offset,
+                snapshot_epoch=0 if before is None else before.snapshot_epoch + 1,
+                created_ms=self._clock_ms(),
+            )
+            await self._snapshot(shard, key, state)
+
+    async def read(self, key: ShareKey, leader_epoch: int, number: int = UNNUMBERED) -> ShareState:
+        """Where a group stands, for a leader of the partition, which fences those before it by asking.
+
+        What it has asked itself under lower numbers is over, too. Raises FENCED_LEADER_EPOCH.
+        """
+        shard, state = self._known(key)
+        async with self._turn(shard, key):
+            state = shard.states.get(key)
+            if state is None:
+                return ShareState()
+            state.fence(leader_epoch=leader_epoch)
+            shard.latest.pop(key, None)  # a leader that has started again counts anew
+            shard.follow(key, leader_epoch, number)
+            if leader_epoch > state.leader_epoch:
+                await self._update(
+                    shard, key, state, state.start_offset, [], state.delivery_complete_count, leader_epoch
+                )
+            return state
+
+    async def write(
+        self,
+        key: ShareKey,
+        *,
+        state_epoch: int,
+        leader_epoch: int,
+        start_offset: int,
+        batches: Sequence[StateBatch],
+        complete_count: int,
+        number: int = UNNUMBERED,
+    ) -> None:
+        """What became of records. Raises FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION."""
+        shard, _ = self._known(key)
+        async with self._turn(shard, key):
+            state = shard.states.get(key)
+            if state is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{key} was never initialized")
+            state.fence(leader_epoch=leader_epoch, state_epoch=state_epoch)
+            if state_epoch > state.state_epoch:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"state epoch {state_epoch} has not begun")
+            shard.follow(key, leader_epoch, number)
+            await self._update(shard, key, state, start_offset, batches, complete_count, leader_epoch)
+
+    async def delete(self, key: ShareKey) -> None:
+        """The group shares this partition no longer; harmless where it never did, or whose topic is gone."""
+        shard = self._leadership.shard_of(name_of(key))
+        async with self._turn(shard, key):
+            if key in shard.states:
+                tombstones = [(encode_key(key, kind), None) for kind in (SNAPSHOT, UPDATE)]
+                await self._journal.append(shard.partition, tombstones, TRANSACTION_ERRORS)
+                self._check_current(shard)
+                del shard.states[key]
+                shard.snapshots.pop(key, None)
+                shard.latest.pop(key, None)
+        shard.turns.pop(key, None)
+        self._prune(shard)
+
+    def summary(self, key: ShareKey) -> ShareState:
+        """Where a group stands, for who only wants to know."""
+        return self._known(key)[1] or ShareState()
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, shard: ShareShard, key: ShareKey) -> AsyncIterator[None]:
+        """One change of a state at a time; whoever waits for it while the leadership goes away is refused."""
+        async with shard.turns.setdefault(key, asyncio.Lock()):
+            self._check_current(shard)
+            yield
+
+    def _known(self, key: ShareKey) -> tuple[ShareShard, ShareState | None]:
+        """Where a state is kept, and the state if there is one.
+
+        What is kept is told whatever this broker knows of topics: one that has just started knows of none, and leaders
+        would take it that the group is over. Raises NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
+        UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        shard = self._leadership.shard_of(name_of(key))
+        state = shard.states.get(key)
+        if state is None and self._metadata.topic_name(key.topic_id) is None:
+            if not self._metadata.image.complete:
+                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "this broker has not heard of any topic yet")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no topic has this id")
+        return shard, state
+
+    async def _update(
+        self,
+        shard: ShareShard,
+        key: ShareKey,
+        state: ShareState,
+        start_offset: int,
+        batches: Sequence[StateBatch],
+        complete_count: int,
+        leader_epoch: int,
+    ) -> None:
+        """Write what changes, or all there is then, and make it so."""
+        if state.updates >= self._config.current.share_coordinator_snapshot_update_records_per_snapshot:
+            after = state.next_snapshot()
+            after.take(start_offset, batches, complete_count, leader_epoch)
+            await self._snapshot(shard, key, after)
+            return
+        record = encode_key(key, UPDATE), encode_update(state, start_offset, batches, complete_count, leader_epoch)
+        await self._journal.append(shard.partition, [record], TRANSACTION_ERRORS)
+        self._check_current(shard)
+        state.take(start_offset, batches, complete_count, leader_epoch)
+        state.updates += 1
+
+    async def _snapshot(self, shard: ShareShard, key: ShareKey, state: ShareState) -> None:
+        record = encode_key(key, SNAPSHOT), encode_snapshot(state, self._clock_ms())
+        # Until its offset is known nothing from here on may be pruned.
+        shard.snapshots.setdefault(key, self._replicas.leader_of(SHARE_STATE_TOPIC, shard.partition).log.log_end_offset)
+        offset = await self._journal.append(shard.partition, [record], TRANSACTION_ERRORS)
+        self._check_current(shard)
+        shard.states[key] = state
+        shard.snapshots[key] = offset
+        self._prune(shard)
+
+    def _check_current(self, shard: ShareShard) -> None:
+        if self._leadership.shards.get(shard.partition) is not shard:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "leadership went away and came back meanwhile")
+
+    def _prune(self, shard: ShareShard) -> None:
+        """Let go of what no state needs any more; followers hear of it with their next fetch."""
+        try:
+            partition = self._replicas.leader_of(SHARE_STATE_TOPIC, shard.partition)
+            oldest = min(shard.snapshots.values(), default=partition.high_watermark)
+            if oldest > partition.log.log_start_offset:
+                partition.delete_records_before(min(oldest, partition.high_watermark))
+        except KafkaError as error:
+            log.info("%s-%d is not pruned: %s", SHARE_STATE_TOPIC, shard.partition, error)
+        else:
+            self._renew_oldest(shard, partition.log.log_end_offset)
+
+    def _renew_oldest(self, shard: ShareShard, end: int) -> None:
+        """Write the oldest snapshot anew if twice as much lies behind it as states that change would leave."""
+        written = {key: offset for key, offset in shard.snapshots.items() if key in shard.states}
+        if not written or shard.renewing is not None:
+            return
+        key = min(written, key=written.__getitem__)
+        per_state = self._config.current.share_coordinator_snapshot_update_records_per_snapshot + 1
+        if end - written[key] > 2 * per_state * len(written):
+            shard.renewing = key
+            self._background.spawn(self._renew(shard, key))
+
+    async def _renew(self, shard: ShareShard, key: ShareKey) -> None:
+        try:
+            async with self._turn(shard, key):
+                state = shard.states.get(key)
+                if state is not None:
+                    await self._snapshot(shard, key, state.next_snapshot())
+        except KafkaError as error:
+            log.info("%s is not written anew: %s", key, error)
+        finally:
+            shard.renewing = None
+
+    def _loaded(self, shard: ShareShard) -> None:
+        log.info("loaded %d shared partitions of partition %d", len(shard.states), shard.partition)
+        self._forget_topics(shard, shard.lost)
+
+    def _topics_gone(self, lost: Mapping[str, bytes]) -> None:
+        """Topics were deleted. One that is missing at another time may be one that was not heard of yet."""
+        for shard in self.shards():
+            if shard.loading:
+                shard.lost.update(lost.values())
+            else:
+                self._forget_topics(shard, lost.values())
+
+    def _forget_topics(self, shard: ShareShard, topic_ids: Collection[bytes]) -> None:
+        for key in shard.states:
+            if key.topic_id in topic_ids:
+                self._background.spawn(self._forget(key))
+
+    async def _forget(self, key: ShareKey) -> None:
+        try:
+            await self.delete(key)
+        except KafkaError as error:
+            log.info("%s: its topic is gone, and it is kept for now: %s", key, error)

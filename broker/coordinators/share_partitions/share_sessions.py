@@ -1,0 +1,102 @@
+"""Share sessions: which partitions a member of a group reads from this broker, and where the two are in their talk.
+
+A session belongs to a group, a member and a connection. A member opens it with epoch 0 and ends it with -1; in between
+each request has the next epoch, of whichever API, so that a request that is sent twice is found out. With the session
+goes what the member had acquired. Pure. Source: KIP-932; Kafka's `ShareSessionCache`, `SharePartitionManager`
+(`newContext`, `acknowledgeSessionUpdate`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+OPEN_EPOCH: Final = 0
+CLOSE_EPOCH: Final = -1
+LAST_EPOCH: Final = 2**31 - 1
+
+PartitionId = tuple[bytes, int]
+"""Topic id and partition."""
+
+
+class ShareSession:
+    """One session."""
+
+    __slots__ = ("epoch", "group", "member", "owner", "partitions", "turn")
+
+    def __init__(self, group: str, member: str, owner: object) -> None:
+        self.group = group
+        self.member = member
+        self.owner = owner
+        """The address and port of the client that opened it."""
+        self.epoch = 1
+        """What the next request has to say."""
+        self.partitions: dict[PartitionId, None] = {}
+        self.turn = 0
+
+    def update(self, added: Iterable[PartitionId], forgotten: Iterable[PartitionId]) -> None:
+        """Partitions that the member reads from now on, and those that it reads no longer."""
+        self.partitions.update(dict.fromkeys(added))
+        for one in forgotten:
+            self.partitions.pop(one, None)
+
+    def rotated(self) -> list[PartitionId]:
+        """The partitions, each time beginning with another one: none of them may starve the rest."""
+        order = list(self.partitions)
+        if not order:
+            return order
+        self.turn += 1
+        at = self.turn % len(order)
+        return order[at:] + order[:at]
+
+
+class ShareSessions:
+    """The sessions of one broker."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[tuple[str, str], ShareSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, group: str, member: str, owner: object, limit: int) -> ShareSession:
+        """Begin a session, in the place of the member's last one. Raises SHARE_SESSION_LIMIT_REACHED."""
+        if (group, member) not in self._sessions and len(self._sessions) >= limit:
+            raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED, f"there are {limit} share sessions already")
+        session = self._sessions[group, member] = ShareSession(group, member, owner)
+        return session
+
+    def admit(self, group: str, member: str, epoch: int) -> ShareSession:
+        """The session of a request, which goes on by that, or ends with `CLOSE_EPOCH`.
+
+        Raises SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH.
+        """
+        session = self._sessions.get((group, member))
+        if session is None:
+            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, f"{member} of {group} has no share session here")
+        if epoch == CLOSE_EPOCH:
+            del self._sessions[group, member]
+            return session
+        if epoch != session.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_SHARE_SESSION_EPOCH, f"{member} of {group}: {epoch} in place of {session.epoch}"
+            )
+        session.epoch = 1 if epoch == LAST_EPOCH else epoch + 1
+        return session
+
+    def check_epoch(self, session: ShareSession) -> bool:
+        """Whether a session is not over, and no other one has taken its place."""
+        return self._sessions.get((session.group, session.member)) is session
+
+    def has(self, group: str) -> bool:
+        """Whether any member of a group has a session here."""
+        return any(known == group for known, _ in self._sessions)
+
+    def leave(self, owner: object) -> list[ShareSession]:
+        """End the sessions of a connection that is gone."""
+        ended = [one for one in self._sessions.values() if one.owner == owner]
+        for one in ended:
+            del self._sessions[one.group, one.member]
+        return ended

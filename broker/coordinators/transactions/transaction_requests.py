@@ -1,0 +1,207 @@
+"""What a request means to a transactional id: the move it asks for, or the error that Kafka answers.
+
+Pure rules over one `Transaction`; each raises the KafkaError of the answer, returns the transition to write, or None
+when there is nothing to write and the answer is success. Whether the id is known, and known here, was asked before.
+
+Source: kafka.coordinator.transaction.TransactionCoordinator of Kafka 3.9, and of 4.1 for version 2 of transactions
+(KIP-890), which the version of a request decides: EndTxn v5, and partitions that brokers add. One answer differs:
+when the epochs are used up, a producer with a wrong epoch hears PRODUCER_FENCED, and a repeated request its old answer,
+where Kafka fails with UNKNOWN_SERVER_ERROR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from anabranch.broker.coordinators.transactions.transactional_id import (
+    AT_REST,
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    PREPARE_EPOCH_FENCE,
+    PREPARED,
+    VERSION_WITH_EPOCH_BUMP,
+    TopicPartition,
+    Transaction,
+    Transition,
+    is_epoch_exhausted,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+
+class Producer(NamedTuple):
+    """The identity that a producer gives in its request."""
+
+    id: int
+    epoch: int
+
+
+def wants_new_producer_id(transaction: Transaction, expected: Producer | None) -> bool:
+    """Whether InitProducerId will be answered with another producer id, for want of epochs."""
+    at_end = transaction.epoch_exhausted and (expected is None or expected.epoch == transaction.producer_epoch)
+    return at_end and transaction.pending is None and transaction.state in AT_REST
+
+
+def init_producer_id(
+    transaction: Transaction, expected: Producer | None, *, timeout_ms: int, new_producer_id: int | None, now_ms: int
+) -> Transition:
+    """The next epoch for a producer that begins (`expected` None) or goes on after a failure (KIP-360).
+
+    A transition to PrepareEpochFence means: abort first; the producer asks again. `new_producer_id` is needed when
+    `wants_new_producer_id` says so. Raises CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
+    """
+    if transaction.pending is not None:
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another request is in work")
+    if expected is not None and not _may_go_on(transaction, expected):
+        raise KafkaError(ErrorCode.PRODUCER_FENCED, f"{expected} is not the producer any more")
+    if transaction.state in PREPARED:
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "the last transaction is being completed")
+    if transaction.state is ONGOING:
+        return transaction.prepare_fence()
+    if wants_new_producer_id(transaction, expected):
+        assert new_producer_id is not None, "a producer id was to be drawn before"
+        return transaction.prepare_new_producer(
+            new_producer_id, timeout_ms=timeout_ms, remember_epoch=expected is not None, now_ms=now_ms
+        )
+    return transaction.prepare_next_epoch(
+        timeout_ms=timeout_ms, expected_epoch=None if expected is None else expected.epoch, now_ms=now_ms
+    )
+
+
+def _may_go_on(transaction: Transaction, expected: Producer) -> bool:
+    """The id is new here, the producer id is right, or it was right before its last epoch made way for another id."""
+    return (
+        transaction.producer_epoch == NO_PRODUCER_EPOCH
+        or expected.id == transaction.producer_id
+        or (expected.id == transaction.last_producer_id and is_epoch_exhausted(expected.epoch))
+    )
+
+
+def add_partitions(
+    transaction: Transaction,
+    producer: Producer,
+    partitions: Iterable[TopicPartition],
+    *,
+    client_version: int = 0,
+    pending_first: bool = False,
+    now_ms: int,
+) -> Transition | None:
+    """More partitions, or None if all of them are in.
+
+    With `pending_first`, as in Kafka 4.0.1 and later, the pending transition is tested before producer id and epoch.
+    Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+    """
+    if not pending_first:
+        _check_producer(transaction, producer)
+    if transaction.pending is not None:
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another request is in work")
+    _check_producer(transaction, producer)
+    _check_undecided(transaction)
+    added = frozenset(partitions)
+    if transaction.state is ONGOING and added <= transaction.partitions:
+        return None
+    return transaction.prepare_add(added, client_version=client_version, now_ms=now_ms)
+
+
+def check_member(transaction: Transaction, producer: Producer) -> None:
+    """Whether a broker may be told which partitions are in the transaction (KIP-890).
+
+    What is pending does not matter: partitions are in when the journal says so, and out when the markers are written.
+    Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+    """
+    _check_producer(transaction, producer)
+    _check_undecided(transaction)
+
+
+def end(
+    transaction: Transaction,
+    producer: Producer,
+    *,
+    commit: bool,
+    client_version: int = 0,
+    next_producer_id: int = NO_PRODUCER_ID,
+    from_client: bool = True,
+    now_ms: int,
+) -> Transition | None:
+    """Decide the transaction, or None if it was decided like that before.
+
+    Not from a client, but as the second half of a fence, the producer comes with the epoch of the fence. Where no
+    transaction is open, an abort of version 2 still takes the next epoch: what the producer has sent may yet arrive.
+    `next_producer_id` is needed when `wants_next_producer_id` says so.
+    Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
+    """
+    state, bumps = transaction.state, client_version >= VERSION_WITH_EPOCH_BUMP
+    busy = transaction.pending not in (None, PREPARE_EPOCH_FENCE)
+    if busy and bumps:  # the producer may have an id or epoch that is pending still
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another request is in work")
+    again = is_repeated_end(transaction, producer)
+    if transaction.producer_id != producer.id and not (again and producer.id == transaction.last_producer_id):
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"{transaction.producer_id} is not {producer.id}")
+    if not _may_end(transaction, producer, again, from_client):
+        raise KafkaError(ErrorCode.PRODUCER_FENCED, f"epoch {producer.epoch} is not {transaction.producer_epoch}")
+    if busy:
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another request is in work")
+    if state is ONGOING:
+        if transaction.pending is PREPARE_EPOCH_FENCE:
+            transaction.adopt_fence(producer.epoch)
+    elif bumps and not commit and not again and state in AT_REST:
+        pass  # an empty one
+    elif state is (COMPLETE_COMMIT if commit else COMPLETE_ABORT) and again is bumps:
+        return None
+    elif state is (PREPARE_COMMIT if commit else PREPARE_ABORT):
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "the markers are being written")
+    else:
+        wish = "committed" if commit else "aborted"
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"{state.title} cannot be {wish}")
+    return transaction.prepare_end(
+        commit=commit, client_version=client_version, next_producer_id=next_producer_id, now_ms=now_ms
+    )
+
+
+def wants_next_producer_id(transaction: Transaction, producer: Producer, client_version: int) -> bool:
+    """Whether the end of this transaction takes another producer id, for want of epochs."""
+    bumps = client_version >= VERSION_WITH_EPOCH_BUMP and transaction.pending is None
+    return bumps and transaction.epoch_exhausted and producer == (transaction.producer_id, transaction.producer_epoch)
+
+
+def is_repeated_end(transaction: Transaction, producer: Producer) -> bool:
+    """Whether the producer gives the epoch that the last end of version 2 took from it: its answer was lost."""
+    if not transaction.bumps:
+        return False
+    if producer.id == transaction.producer_id:
+        return transaction.producer_epoch == producer.epoch + 1
+    renewed = producer.id == transaction.last_producer_id and transaction.producer_epoch == 0
+    return renewed and is_epoch_exhausted(producer.epoch)
+
+
+def _may_end(transaction: Transaction, producer: Producer, again: bool, from_client: bool) -> bool:
+    """Whether the epoch is one with which a producer may end this transaction, or repeat that."""
+    same = producer.epoch == transaction.producer_epoch
+    if not from_client:
+        return producer.epoch >= transaction.producer_epoch
+    if transaction.state in PREPARED and transaction.bumps:
+        return again
+    return same or (again and transaction.state in (COMPLETE_COMMIT, COMPLETE_ABORT))
+
+
+def has_timed_out(transaction: Transaction, now_ms: int) -> bool:
+    """Whether the producer took too long."""
+    open_and_calm = transaction.state is ONGOING and transaction.pending is None
+    return open_and_calm and transaction.start_ms + transaction.timeout_ms < now_ms
+
+
+def _check_producer(transaction: Transaction, producer: Producer) -> None:
+    if transaction.producer_id != producer.id:
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"{transaction.producer_id} is not {producer.id}")
+    if transaction.producer_epoch != producer.epoch:
+        raise KafkaError(ErrorCode.PRODUCER_FENCED, f"epoch {producer.epoch} is not {transaction.producer_epoch}")
+
+
+def _check_undecided(transaction: Transaction) -> None:
+    if transaction.state in PREPARED:
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "the last transaction is being completed")

@@ -1,0 +1,1 @@
+"""Finds the handler of a request and gives it its context: versions, rights, and the services of the node."""

@@ -1,0 +1,89 @@
+"""Whether the client of a request may do what it asks for, and with which error code it is refused if not.
+
+Handlers ask here, where Kafka's handlers ask its authorizer: before they look whether a topic, a group or an id exists,
+so that nobody learns of what is hidden. A node without an authorizer allows everything, for the price of one look.
+Sources: `KafkaApis`, `AuthHelper`, `AclEntry.supportedOperations` (KIP-430).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from anabranch.protocol.acls import CLUSTER_NAME, SUPPORTED, Operation, ResourceType
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from anabranch.broker.dispatch.request_context import RequestContext
+
+OPERATIONS_NOT_REQUESTED: Final = -(2**31)
+"""The value of a set of operations that the client has not asked for."""
+DENIED_CODE: Final[Mapping[ResourceType, ErrorCode]] = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+
+
+ALL_OPERATIONS: Final[Mapping[ResourceType, int]] = {
+    kind: sum(1 << operation for operation in supported) for kind, supported in SUPPORTED.items()
+}
+"""What the client of a node without an authorizer may do, as sets of bits."""
+CONFIG_OPERATIONS: Final = (Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
+
+
+def is_authorized(
+    ctx: RequestContext, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
+) -> bool:
+    """Whether the client may do this to a resource."""
+    authorizer = ctx.services.authorizer
+    return authorizer is None or authorizer.allows(
+        ctx.peer.principal, ctx.peer.acl_host, operation, resource_type, name
+    )
+
+
+def authorize(ctx: RequestContext, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> None:
+    """Raise KafkaError with the code of the resource's type unless the client may do this."""
+    if not is_authorized(ctx, operation, resource_type, name):
+        raise KafkaError(DENIED_CODE[resource_type], f"{ctx.peer.principal} may not {operation.name} {name!r}")
+
+
+def authorize_broker(ctx: RequestContext) -> None:
+    """Raise KafkaError unless the client may act as a broker; say so aloud once, as it probably is one."""
+    try:
+        authorize(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    except KafkaError:
+        authorizer = ctx.services.authorizer
+        assert authorizer is not None, "nothing is refused without one"
+        if ctx.peer.principal not in authorizer.strangers:
+            authorizer.strangers.add(ctx.peer.principal)
+            ctx.services.log.warning(
+                "%s from %s may not act as a broker. If brokers of this cluster log in as that, name it in super.users",
+                ctx.peer.principal,
+                ctx.peer.host,
+            )
+        raise
+
+
+def is_authorized_for_any(ctx: RequestContext, operation: Operation, resource_type: ResourceType) -> bool:
+    """Whether there can be a resource of the type to which the client may do this (KIP-679)."""
+    authorizer = ctx.services.authorizer
+    return authorizer is None or authorizer.allows_some(ctx.peer.principal, ctx.peer.acl_host, operation, resource_type)
+
+
+def authorized_operations(ctx: RequestContext, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
+    """All that the client may do to a resource, as a set of bits (KIP-430)."""
+    authorizer = ctx.services.authorizer
+    more = 0
+    if resource_type is ResourceType.GROUP and ctx.services.profile.groups_have_configs:
+        more = sum(1 << one for one in CONFIG_OPERATIONS if is_authorized(ctx, one, resource_type, name))
+    if authorizer is None:
+        return ALL_OPERATIONS[resource_type] | more
+    return authorizer.operations(ctx.peer.principal, ctx.peer.acl_host, resource_type, name) | more
+
+
+def authorized_cluster_operations(ctx: RequestContext) -> int:
+    """What the client may do to the cluster; none of it is told to who may not describe the cluster."""
+    described = is_authorized(ctx, Operation.DESCRIBE, ResourceType.CLUSTER)
+    return authorized_operations(ctx, ResourceType.CLUSTER) if described else 0

@@ -1,0 +1,103 @@
+"""The parts of every handler: its declaration, its context and the per-partition answer helper.
+
+A handler is `async def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | None`, declared
+with `@handles(ProduceRequest, versions="0-11")`. None means "no answer" (Produce with acks=0). The ranges in the
+decorators equal the rows of `broker.dispatch.dispatcher.HANDLERS`, from which ApiVersions and SUPPORT.md are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.values import value
+
+if TYPE_CHECKING:
+    from anabranch.broker.authorization.peer import Peer
+    from anabranch.broker.dispatch.services import Services
+    from anabranch.broker.tasks.yield_budget import YieldBudget
+
+Asked = TypeVar("Asked")
+Row = TypeVar("Row")
+HandlerFunction = TypeVar("HandlerFunction", bound=Callable[..., Awaitable[Any]])
+
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+
+class CloseConnection(Exception):
+    """Raised by what can only answer by closing, as Kafka does when a Produce with acks=0 fails.
+
+    `response` may still be sent.
+    """
+
+    def __init__(self, reason: str, response: Any = None) -> None:
+        super().__init__(reason)
+        self.response = response
+
+
+class AuthenticationFailed(CloseConnection):
+    """Raised when a client does not get through TLS or SASL."""
+
+
+@value
+class RequestContext:
+    """The client, the version of its request, and the services of the node."""
+
+    services: Services
+    version: int
+    client_id: str
+    peer: Peer
+
+
+@value
+class HandlerDeclaration:
+    """The arguments of `@handles`."""
+
+    request: type[Any]
+    first_version: int
+    last_version: int
+
+
+def handles(request: type[Any], *, versions: str) -> Callable[[HandlerFunction], HandlerFunction]:
+    """Declare the request class and the inclusive version range ("0-11" or "0") that a handler serves."""
+    first, last = version_range(versions)
+
+    def declare(function: HandlerFunction) -> HandlerFunction:
+        _declared[function] = HandlerDeclaration(request, first, last)
+        return function
+
+    return declare
+
+
+_declared: Final[dict[Callable[..., Awaitable[Any]], HandlerDeclaration]] = {}
+"""Not attributes of the functions: compiled ones have none."""
+
+
+def declaration_of(handler: Callable[..., Awaitable[Any]]) -> HandlerDeclaration:
+    """What a handler was declared to serve."""
+    return _declared[handler]
+
+
+def version_range(versions: str) -> tuple[int, int]:
+    """The first and last version of "3-7", or of "4"."""
+    first, _, last = versions.partition("-")
+    return int(first), int(last or first)
+
+
+async def answer_each(
+    turns: YieldBudget,
+    asked: Iterable[Asked],
+    answer: Callable[[Asked], Row],
+    refuse: Callable[[Asked, ErrorCode], Row],
+) -> list[Row]:
+    """Answer each partition on its own: a refused partition must not spoil its neighbours."""
+    rows: list[Row] = []
+    await turns.spend()
+    for one in asked:
+        await turns.spend()
+        try:
+            rows.append(answer(one))
+        except KafkaError as error:
+            rows.append(refuse(one, error.code))
+    return rows

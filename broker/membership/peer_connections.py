@@ -1,0 +1,70 @@
+"""The connections of one part of this broker to other brokers, itself included: opened when asked for, one to each.
+
+Invariant: whoever asks for a broker while it is being connected to gets the same connection. A broker that has moved to
+another address, or whose connection has broken, is connected to anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from anabranch.clients.connection import Connection
+from anabranch.protocol.connection import NODE_SOFTWARE
+
+if TYPE_CHECKING:
+    from anabranch.broker.config.broker_settings import BrokerSettings
+    from anabranch.broker.metadata.metadata_cache import MetadataCache
+
+
+class PeerConnections:
+    """Connections by the ids of brokers."""
+
+    def __init__(self, settings: Callable[[], BrokerSettings], metadata: MetadataCache, *, name: str) -> None:
+        """`name` and this broker's id are the client id that the other brokers see."""
+        self._settings = settings
+        self._metadata = metadata
+        self._name = name
+        self._connections: dict[int, Connection] = {}
+        self._connecting: dict[int, asyncio.Lock] = {}
+        self._closed = False
+
+    async def to(self, node: int) -> Connection:
+        """The connection to a broker. Raises ConnectionError, TimeoutError, KafkaError."""
+        async with self._connecting.setdefault(node, asyncio.Lock()):
+            self._check_open()
+            broker = self._metadata.broker(node)
+            if broker is None:
+                raise ConnectionError(f"broker {node} is not alive")
+            connection = self._connections.get(node)
+            if connection is not None and not connection.closed and connection.peer == f"{broker.host}:{broker.port}":
+                return connection
+            if connection is not None:
+                connection.abort("another connection takes its place")
+            settings = self._settings()
+            connection = await Connection.open(
+                broker.host,
+                broker.port,
+                client_id=f"{self._name}-{settings.node_id}",
+                request_timeout_ms=settings.request_timeout_ms,
+                security=settings.security,
+                software_name=NODE_SOFTWARE,
+            )
+            self._connections[node] = connection
+            try:
+                self._check_open()
+            except ConnectionError:
+                await self.close()
+                raise
+            return connection
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConnectionError("this broker stops")
+
+    async def close(self) -> None:
+        """Close all of them, for good."""
+        self._closed = True
+        while self._connections:
+            await self._connections.popitem()[1].close()

@@ -1,0 +1,121 @@
+"""The features of the cluster as this node knows them: what it supports, and what is finalized in `/feature`.
+
+Code that uses a feature asks for its `level`; it is 0 until a controller has finalized one. A finalized level that this
+software does not support means that the node is too old for its cluster: it must not go on (`incompatible`). Sources:
+Kafka's `BrokerFeatures`, `FinalizedFeatureChangeListener`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.profiles.profile import DEFAULT, profile_for
+from anabranch.broker.tasks.supervised_task import OnFailure, log_failure, supervised_task
+from anabranch.controller.candidacy import retry_connection_loss
+from anabranch.controller.features import SUPPORTED
+from anabranch.controller.model import Features
+from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.body import MalformedZnode
+from anabranch.controller.zk.session import NoNode, SessionExpired, ZkError
+
+if TYPE_CHECKING:
+    from anabranch.broker.profiles.profile import CompatibilityProfile
+    from anabranch.controller.zk.session import ZkSession
+
+log: Final = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.5
+
+
+def supported(withheld: str, shown: CompatibilityProfile) -> dict[str, tuple[int, int]]:
+    """The features that a node claims to support: ours and its persona's. Feature -> lowest and highest level."""
+    every = {**SUPPORTED, **shown.supported_features}
+    return {name: levels for name, levels in every.items() if name not in withheld.split(",")}
+
+
+def at_first(release: CompatibilityProfile) -> dict[str, int]:
+    """The features that a new cluster finalizes if all its brokers support them, and their levels."""
+    ours = {name: most for name, (_, most) in SUPPORTED.items()}
+    return {**ours, **{name: level for name, level in release.finalized_features.items() if level > 0}}
+
+
+def incompatible(features: Features, own: Mapping[str, tuple[int, int]]) -> list[str]:
+    """The features that are finalized at a level which a node with these levels does not support."""
+    wrong = []
+    for name, level in features.levels.items():
+        least, most = own.get(name, (0, -1))
+        if not least <= level <= most:
+            wrong.append(f"{name} at level {level}")
+    return wrong
+
+
+class FinalizedFeatures:
+    """Watches `/feature` under one session at a time."""
+
+    def __init__(self, withheld: str = "", shown: CompatibilityProfile | None = None) -> None:
+        self.supported = supported(withheld, shown or profile_for(DEFAULT))
+        self.present = Features()
+        self.too_old: Callable[[list[str]], None] = lambda names: log.error("unsupported features: %s", names)
+        """Told once the cluster has finalized something that this software does not support."""
+        self.died: OnFailure = log_failure
+        self._session: ZkSession | None = None
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def level(self, name: str) -> int:
+        """The finalized level of a feature; 0 if there is none."""
+        return self.present.levels.get(name, 0)
+
+    async def watch(self, session: ZkSession) -> None:
+        """Read and watch under a (new) session."""
+        await self.stop()
+        self._session = session
+        await self._read()
+        self._task = supervised_task(self._run(), "features", self.died)
+
+    async def stop(self) -> None:
+        """Stop watching."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await self._changed.wait()
+            try:
+                await self._read()
+            except SessionExpired:
+                return  # the node opens a new session, and watches under that
+            except ZkError as error:
+                log.warning("finalized features have to wait: %s", error)
+                await asyncio.sleep(RETRY_S)
+                self._changed.set()
+
+    async def _read(self) -> None:
+        session = self._session
+        assert session is not None, "features are read under a session"
+        self._changed.clear()
+
+        def changed(_: object) -> None:
+            self._changed.set()
+
+        while True:
+            try:
+                data, stat = await retry_connection_loss(lambda: session.get(paths.FEATURE, changed))
+                break
+            except NoNode:
+                if await retry_connection_loss(lambda: session.exists(paths.FEATURE, changed)) is None:
+                    self.present = Features()
+                    return
+        try:
+            self.present = Features(znodes.decode_feature(paths.FEATURE, data), stat.version)
+        except MalformedZnode as error:
+            log.error("finalized features stay as they are: %s", error)
+            return
+        wrong = incompatible(self.present, self.supported)
+        if wrong:
+            self.too_old(wrong)

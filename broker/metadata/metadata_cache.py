@@ -1,0 +1,374 @@
+"""What this broker knows of the cluster: an immutable image, replaced by each UpdateMetadata of the controller.
+
+Handlers take `cache.image` once and answer from it, so that one answer never mixes two states. A topic's update is
+applied whole: its generation, history and partitions change together.
+
+Invariant (R12): an image never shows a leader epoch >= genStart_p[g] while the topic's generation is < g. A resize
+raises the epochs of affected partitions *before* it publishes the new generation; until then the image clamps such
+an epoch to the last one of the published generation and hides new partitions, because a consumer that fetched with
+the new epoch would read records of a generation whose gate it cannot know yet.
+
+An update costs what it tells of, beside two copies of a dict of all topics: nothing here goes through all topics, or
+through all partitions of a topic of which one has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from anabranch.broker.config.listeners import PLAINTEXT, PROTOCOLS
+from anabranch.protocol.apis.update_metadata import UpdateMetadataTopicState
+from anabranch.protocol.values import value
+from anabranch.protocol.wire import ZERO_UUID
+
+if TYPE_CHECKING:
+    from anabranch.protocol.apis.update_metadata import (
+        UpdateMetadataBroker,
+        UpdateMetadataPartitionState,
+        UpdateMetadataRequest,
+    )
+
+Key = TypeVar("Key")
+Known = TypeVar("Known")
+
+FULL_UPDATE: Final = 2
+LEADER_DURING_DELETE: Final = -2
+"""The leader that UpdateMetadata gives to partitions whose topic is being deleted."""
+
+
+@value
+class BrokerImage:
+    """One live broker."""
+
+    id: int
+    host: str
+    """Where other nodes reach it: its endpoint at the listener between brokers."""
+    port: int
+    rack: str | None
+    epoch: int
+    endpoints: Mapping[str, tuple[str, int]] = field(default_factory=dict, repr=False)
+    """Listener -> host and port."""
+
+    def at(self, listener: str) -> tuple[str, int] | None:
+        """Where clients of the listener of this name reach it; None if it has no such listener."""
+        return self.endpoints.get(listener)
+
+
+@value
+class PartitionImage:
+    """One partition as clients may see it."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    offline_replicas: tuple[int, ...]
+    partition_epoch: int
+    generation: int = -1
+    gen_start: tuple[tuple[int, int], ...] = ()
+    """(generation, first leader epoch that serves it), ascending."""
+    marked_for_deletion: bool = False
+
+
+@value
+class TopicImage:
+    """One topic: its partitions and its resize history (R1)."""
+
+    name: str
+    topic_id: bytes
+    partitions: Mapping[int, PartitionImage]
+    undeleted_partition_count: int = -1
+    generation: int = -1
+    initial_partition_count: int = -1
+    history: tuple[tuple[int, int], ...] = ()
+    """(generation, partition count), ascending."""
+    base: int = -1
+    ordered_delivery: bool = False
+    min_insync_replicas: int = -1
+    stamped: bool = False
+    """Whether it has batches stamped with generations."""
+    reported: Mapping[int, PartitionImage] = field(default_factory=dict, repr=False)
+    """The partitions as the controller sent them; `partitions` is what of it may be shown."""
+
+
+@value
+class ClusterImage:
+    """The cluster as Metadata answers show it."""
+
+    brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
+    topics: Mapping[str, TopicImage] = field(default_factory=dict)
+    names: Mapping[bytes, str] = field(default_factory=dict)
+    """Topic id -> name."""
+    alike: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Topics whose names hold '.' or '_', by what `spelled` makes of them."""
+    controller_id: int = -1
+    """The active controller as it named itself, whether or not it is a broker."""
+    complete: bool = False
+    """Whether a controller has sent all topics: before that, a topic that is not here may exist all the same."""
+
+    def partition(self, topic: str, index: int) -> PartitionImage | None:
+        """One partition, or None when the topic or the index is unknown."""
+        known = self.topics.get(topic)
+        return None if known is None else known.partitions.get(index)
+
+
+class MetadataCache:
+    """Holds the current image, applies UpdateMetadata, and wakes the tasks that wait for a change."""
+
+    def __init__(self, inter_broker_listener: str = PLAINTEXT) -> None:
+        self.image = ClusterImage()
+        self._inter_broker_listener = inter_broker_listener
+        self._listeners: list[Callable[[ClusterImage, ClusterImage], None]] = []
+        self._on_gone: list[Callable[[Mapping[str, bytes]], None]] = []
+        self._on_lineages: list[Callable[[Collection[str]], None]] = []
+        self._waiters: list[tuple[Callable[[ClusterImage], bool], asyncio.Future[None]]] = []
+
+    def broker(self, broker_id: int) -> BrokerImage | None:
+        """A live broker by id."""
+        return self.image.brokers.get(broker_id)
+
+    def topic(self, name: str) -> TopicImage | None:
+        """A topic by name."""
+        return self.image.topics.get(name)
+
+    def partition(self, topic: str, index: int) -> PartitionImage | None:
+        """A partition by topic name and index."""
+        return self.image.partition(topic, index)
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The name behind a topic id."""
+        return self.image.names.get(topic_id)
+
+    def topic_id(self, name: str) -> bytes:
+        """The id of a topic; ZERO_UUID when unknown."""
+        topic = self.image.topics.get(name)
+        return ZERO_UUID if topic is None else topic.topic_id
+
+    def on_change(self, listener: Callable[[ClusterImage, ClusterImage], None]) -> None:
+        """Call `listener(before, after)` after every update."""
+        self._listeners.append(listener)
+
+    def on_gone(self, listener: Callable[[Mapping[str, bytes]], None]) -> None:
+        """Call `listener(ids by name)` after topics are gone; new topics may have their names by now."""
+        self._on_gone.append(listener)
+
+    def on_lineages(self, listener: Callable[[Collection[str]], None]) -> None:
+        """Call `listener(names)` after an update that tells of topics that were resized, perhaps by this update."""
+        self._on_lineages.append(listener)
+
+    async def wait_until(self, condition: Callable[[ClusterImage], bool], timeout_ms: float | None) -> bool:
+        """Wait until the image satisfies `condition`; False when the time is up first (None: never)."""
+        if condition(self.image):
+            return True
+        if timeout_ms is not None and timeout_ms <= 0:
+            return False
+        arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (condition, arrived)
+        self._waiters.append(entry)
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                await arrived
+        except TimeoutError:
+            return False
+        finally:
+            self._waiters.remove(entry)
+        return True
+
+    def apply(self, request: UpdateMetadataRequest) -> None:
+        """Replace the image by one that includes this update."""
+        before = self.image
+        self.image = applied(before, request, self._inter_broker_listener)
+        for listener in self._listeners:
+            listener(before, self.image)
+        if lost := gone(before, self.image, request):
+            for hears_of_lost in self._on_gone:
+                hears_of_lost(lost)
+        if names := [one.topic_name for one in grouped_by_topic(request) if one.generation > 0]:
+            for hears_of_names in self._on_lineages:
+                hears_of_names(names)
+        for condition, arrived in self._waiters:
+            if not arrived.done() and condition(self.image):
+                arrived.set_result(None)
+
+
+def applied(
+    image: ClusterImage, request: UpdateMetadataRequest, inter_broker_listener: str = PLAINTEXT
+) -> ClusterImage:
+    """The image after an update: brokers are replaced, topics are merged one by one.
+
+    A full update (type 2) also forgets the topics and partitions that it does not mention.
+    """
+    full = request.type == FULL_UPDATE
+    topics = {} if full else copied(image.topics)
+    names = {} if full else copied(image.names)
+    alike: Mapping[str, tuple[str, ...]] = {} if full else image.alike
+    for state in grouped_by_topic(request):
+        before = topics.get(state.topic_name)
+        after = merge_topic(before, state)
+        if before is not None and (after is None or after.topic_id != before.topic_id):
+            names.pop(before.topic_id, None)
+        if (before is None) != (after is None) and can_collide(state.topic_name):
+            alike = respelled(alike, state.topic_name, there=after is not None)
+        if after is None:
+            topics.pop(state.topic_name, None)
+            continue
+        topics[after.name] = after
+        if after.topic_id != ZERO_UUID:
+            names[after.topic_id] = after.name
+    brokers = {broker.id: broker_image(broker, inter_broker_listener) for broker in request.live_brokers}
+    return ClusterImage(brokers, topics, names, alike, request.controller_id, full or image.complete)
+
+
+def copied(known: Mapping[Key, Known]) -> dict[Key, Known]:
+    """A copy of a dict. `dict(known)` copies entry by entry once an entry was ever removed; this does not."""
+    return known.copy() if isinstance(known, dict) else dict(known)
+
+
+def spelled(name: str) -> str:
+    """A topic's name as Kafka's metrics write it, where '.' and '_' are the same: two such topics would be mixed up."""
+    return name.replace(".", "_")
+
+
+def can_collide(name: str) -> bool:
+    """Whether another name can have the same spelling in metrics."""
+    return "." in name or "_" in name
+
+
+def respelled(alike: Mapping[str, tuple[str, ...]], name: str, *, there: bool) -> Mapping[str, tuple[str, ...]]:
+    """The names by their spelling, now that this one has come or gone."""
+    others = tuple(one for one in alike.get(spelled(name), ()) if one != name)
+    changed = {**alike, spelled(name): (*others, name) if there else others}
+    if not changed[spelled(name)]:
+        del changed[spelled(name)]
+    return changed
+
+
+def gone(before: ClusterImage, after: ClusterImage, request: UpdateMetadataRequest) -> dict[str, bytes]:
+    """The topics that an update has taken away, or replaced by others of the same names, and the ids that they had."""
+    told = before.topics if request.type == FULL_UPDATE else [one.topic_name for one in grouped_by_topic(request)]
+    lost = {}
+    for name in told:
+        known, now = before.topics.get(name), after.topics.get(name)
+        if known is not None and (now is None or is_another(known, now.topic_id)):
+            lost[name] = known.topic_id
+    return lost
+
+
+def is_another(known: TopicImage, topic_id: bytes) -> bool:
+    """Whether the name of a topic was deleted and created again: it has another id now."""
+    return ZERO_UUID not in (known.topic_id, topic_id) and known.topic_id != topic_id
+
+
+def grouped_by_topic(request: UpdateMetadataRequest) -> Iterable[UpdateMetadataTopicState]:
+    """The topics of an update; versions up to 4 list partitions without grouping them."""
+    if not request.ungrouped_partition_states:
+        return request.topic_states
+    grouped: dict[str, UpdateMetadataTopicState] = {}
+    for partition in request.ungrouped_partition_states:
+        name = partition.topic_name
+        if name not in grouped:
+            grouped[name] = UpdateMetadataTopicState(topic_name=name, partition_states=[])
+        grouped[name].partition_states.append(partition)
+    return grouped.values()
+
+
+def merge_topic(before: TopicImage | None, state: UpdateMetadataTopicState) -> TopicImage | None:
+    """A topic after its update, or None when nothing of it is left.
+
+    A different topic id means that the name was deleted and created again: nothing of the old one survives.
+    """
+    if before is not None and is_another(before, state.topic_id):
+        before = None
+    if before is not None and -1 < state.generation < before.generation:
+        return before  # Non-obvious: an update sent before the last resize was published must not take it back.
+    reported = {} if before is None else dict(before.reported)
+    for partition in state.partition_states:
+        if partition.leader == LEADER_DURING_DELETE:
+            reported.pop(partition.partition_index, None)
+        else:
+            reported[partition.partition_index] = partition_image(partition)
+    if not reported:
+        return None
+    topic = _with_topic_fields(before, state)
+    told = [partition.partition_index for partition in state.partition_states]
+    if before is not None and before.generation == topic.generation and before.partitions.keys() >= set(told):
+        shown, looked_at = dict(before.partitions), told
+    else:
+        shown, looked_at = {}, sorted(reported)
+    for index in looked_at:
+        image = visible(reported[index], topic.generation) if index in reported else None
+        if image is not None:
+            shown[index] = image
+        else:
+            shown.pop(index, None)
+    return replace(topic, reported=reported, partitions=shown)
+
+
+def visible(partition: PartitionImage, topic_generation: int) -> PartitionImage | None:
+    """The partition as clients may see it while its topic is at this generation (R12); None hides it.
+
+    The leader itself may be shown: a consumer that comes with the clamped epoch is fenced and asks again.
+    """
+    unpublished = next((start for start in partition.gen_start if start[0] > topic_generation), None)
+    if unpublished is None:
+        return partition
+    published = tuple(start for start in partition.gen_start if start[0] <= topic_generation)
+    if not published:
+        return None  # created by a resize that clients do not know yet
+    return replace(
+        partition,
+        leader_epoch=min(partition.leader_epoch, unpublished[1] - 1),
+        generation=published[-1][0],
+        gen_start=published,
+        marked_for_deletion=False,
+    )
+
+
+def partition_image(state: UpdateMetadataPartitionState) -> PartitionImage:
+    """One partition as the controller reported it."""
+    return PartitionImage(
+        index=state.partition_index,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=tuple(state.isr),
+        replicas=tuple(state.replicas),
+        offline_replicas=tuple(state.offline_replicas),
+        partition_epoch=state.zk_version,
+        generation=state.generation,
+        gen_start=tuple(sorted((start.generation, start.leader_epoch) for start in state.gen_start)),
+        marked_for_deletion=state.marked_for_deletion,
+    )
+
+
+def broker_image(state: UpdateMetadataBroker, inter_broker_listener: str) -> BrokerImage:
+    """One live broker as the controller reported it. Endpoints that have no names are of PLAINTEXT listeners."""
+    named = dict(enumerate(PROTOCOLS))
+    endpoints = {
+        one.listener or named.get(one.security_protocol, PLAINTEXT): (one.host, one.port) for one in state.endpoints
+    }
+    endpoints = endpoints or {PLAINTEXT: (state.v0_host, state.v0_port)}
+    host, port = endpoints.get(inter_broker_listener) or next(iter(endpoints.values()))
+    return BrokerImage(state.id, host, port, state.rack or None, state.broker_epoch, endpoints)
+
+
+def _with_topic_fields(before: TopicImage | None, state: UpdateMetadataTopicState) -> TopicImage:
+    """The topic-level fields after an update; one that leaves them out (an older version) keeps what was known."""
+    if state.generation == -1 and before is not None:
+        return before
+    return TopicImage(
+        name=state.topic_name,
+        topic_id=state.topic_id if before is None or state.topic_id != ZERO_UUID else before.topic_id,
+        partitions={},
+        undeleted_partition_count=state.undeleted_partition_count,
+        generation=state.generation,
+        initial_partition_count=state.initial_partition_count,
+        history=tuple(sorted((step.generation, step.count) for step in state.history)),
+        base=state.base,
+        ordered_delivery=state.ordered_delivery,
+        min_insync_replicas=state.min_insync_replicas,
+        stamped=state.stamped,
+    )

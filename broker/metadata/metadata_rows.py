@@ -1,0 +1,117 @@
+"""The rows of Metadata answers, kept as long as they are true.
+
+A client that lists all topics asks for as many rows as there are partitions, and nearly all of them are those that
+others were told. A row says what a topic's image says, seen from a listener, and which brokers are live. Both are
+immutable: a row is kept as long as neither has been replaced. Nobody changes a row that he was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from anabranch.controller.model import INTERNAL_TOPICS
+from anabranch.protocol.apis.metadata import (
+    GenerationStart,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+    ReshardStep,
+)
+from anabranch.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from anabranch.broker.metadata.metadata_cache import BrokerImage, ClusterImage, PartitionImage, TopicImage
+
+FIRST_VERSION_WITH_LISTENERS: Final = 6
+"""From which on clients are told that a leader has no listener like theirs."""
+GONE_MAX: Final = 100
+"""How many rows of topics that are gone may be kept."""
+
+
+class MetadataRows:
+    """What clients were told of topics."""
+
+    def __init__(self) -> None:
+        self._brokers: Mapping[int, BrokerImage] = {}
+        self._rows: dict[tuple[str, int, bool], dict[str, tuple[TopicImage, MetadataResponseTopic]]] = {}
+        """By listener, versions that are answered alike, and generation-aware clients or others: topic -> what its row
+        was made of, and the row."""
+
+    def row(
+        self, image: ClusterImage, topic: TopicImage, listener: str, version: int, *, generation_aware: bool
+    ) -> MetadataResponseTopic:
+        """The row of a topic of this image; tagged fields of ours are in rows for generation-aware clients only."""
+        if image.brokers is not self._brokers:
+            if image.brokers != self._brokers:
+                self._rows.clear()
+            self._brokers = image.brokers
+        alike = 0 if version == 0 else 1 if version < FIRST_VERSION_WITH_LISTENERS else FIRST_VERSION_WITH_LISTENERS
+        rows = self._rows.get((listener, alike, generation_aware))
+        if rows is None or len(rows) > len(image.topics) + GONE_MAX:
+            rows = self._rows[listener, alike, generation_aware] = {}
+        kept = rows.get(topic.name)
+        if kept is None or kept[0] is not topic:
+            row = topic_row(image, topic, listener, alike)
+            if generation_aware:
+                add_generations(row, topic)
+            kept = rows[topic.name] = topic, row
+        return kept[1]
+
+
+def topic_row(image: ClusterImage, topic: TopicImage, listener: str, version: int) -> MetadataResponseTopic:
+    """The row of a topic."""
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[partition_row(image, partition, listener, version) for partition in topic.partitions.values()],
+    )
+
+
+def add_generations(row: MetadataResponseTopic, topic: TopicImage) -> None:
+    """Fill in the tagged fields that generation-aware clients read."""
+    row.undeleted_partition_count = topic.undeleted_partition_count
+    row.generation = topic.generation
+    row.initial_partition_count = topic.initial_partition_count
+    row.history = [ReshardStep(generation=generation, count=count) for generation, count in topic.history]
+    row.base = topic.base
+    row.ordered_delivery = topic.ordered_delivery
+    row.min_insync_replicas = topic.min_insync_replicas
+    row.stamped = topic.stamped
+    for shown, partition in zip(row.partitions, topic.partitions.values(), strict=True):
+        shown.partition_epoch = partition.partition_epoch
+        shown.gen_start = [
+            GenerationStart(generation=generation, leader_epoch=epoch) for generation, epoch in partition.gen_start
+        ]
+        shown.marked_for_deletion = partition.marked_for_deletion
+
+
+def partition_row(
+    image: ClusterImage, partition: PartitionImage, listener: str, version: int
+) -> MetadataResponsePartition:
+    """The row of a partition.
+
+    Without a live leader it keeps its leader epoch, so that clients see which answer is newer.
+    """
+    live = image.brokers
+    leader, code = partition.leader, ErrorCode.NONE
+    if leader not in live:
+        leader, code = -1, ErrorCode.LEADER_NOT_AVAILABLE
+    elif live[leader].at(listener) is None:
+        named = version >= FIRST_VERSION_WITH_LISTENERS
+        leader, code = -1, ErrorCode.LISTENER_NOT_FOUND if named else ErrorCode.LEADER_NOT_AVAILABLE
+    replicas, isr = list(partition.replicas), list(partition.isr)
+    if version == 0:
+        if code is ErrorCode.NONE and not (live.keys() >= set(replicas) and live.keys() >= set(isr)):
+            code = ErrorCode.REPLICA_NOT_AVAILABLE
+        replicas, isr = [one for one in replicas if one in live], [one for one in isr if one in live]
+    return MetadataResponsePartition(
+        error_code=code,
+        partition_index=partition.index,
+        leader_id=leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=replicas,
+        isr_nodes=isr,
+        offline_replicas=[one for one in partition.replicas if one not in live or one in partition.offline_replicas],
+    )

@@ -1,0 +1,105 @@
+"""The effective configuration of topics: /config/topics/T over what the broker's settings say now.
+
+`get` never waits: before a topic was loaded it answers with the broker's defaults, so a caller that needs the topic's
+own (LeaderAndIsr before it opens a log) awaits `load` first. Listeners, which hold values derived from a configuration,
+are called when it becomes another one, because the topic's changed or because the broker's did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from anabranch.broker.config.broker_settings import BrokerSettings, TopicConfig
+from anabranch.broker.config.effective_config import topic_config
+from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.session import NoNode
+from anabranch.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from anabranch.controller.zk.session import ZkSession
+
+Listener = Callable[[str], None]
+
+
+class TopicConfigs:
+    """Cache of /config/topics."""
+
+    def __init__(self, settings: BrokerSettings, session: Callable[[], ZkSession]) -> None:
+        self._settings = settings
+        self._session = session
+        self._defaults = topic_config(settings, {})
+        self._effective: dict[str, TopicConfig] = {}
+        self._properties: dict[str, dict[str, str]] = {}
+        self._listeners: list[Listener] = []
+        self._forgotten = 0
+
+    def on_change(self, listener: Listener) -> None:
+        """Call `listener(topic)` whenever a loaded topic's effective configuration becomes another one."""
+        self._listeners.append(listener)
+
+    def get(self, topic: str) -> TopicConfig:
+        """The effective configuration of a topic; the broker's defaults if it is not loaded."""
+        return self._effective.get(topic, self._defaults)
+
+    def properties(self, topic: str) -> dict[str, str]:
+        """The properties that were set for the topic itself."""
+        return self._properties.get(topic, {})
+
+    async def load(self, topic: str, *, again: bool = False) -> TopicConfig:
+        """Read a topic's configuration, unless it is known already."""
+        if again or topic not in self._effective:
+            forgotten = -1
+            while forgotten != self._forgotten:  # what was read before the topic was forgotten may be its namesake's
+                forgotten = self._forgotten
+                self._properties[topic] = await self._read(topic)
+            self._settle(topic)
+        return self._effective[topic]
+
+    async def changed(self, topic: str) -> None:
+        """A topic's configuration was written: read it again, if it is in use here."""
+        if topic in self._effective:
+            await self.load(topic, again=True)
+
+    async def reload(self) -> None:
+        """Read all loaded configurations again: changes may have gone unnoticed."""
+        for topic in list(self._effective):
+            await self.load(topic, again=True)
+
+    def adopt(self, settings: BrokerSettings) -> None:
+        """Apply changed settings of the broker to the values that topics inherit."""
+        self._settings = settings
+        self._defaults = topic_config(settings, {})
+        for topic in list(self._effective):
+            self._settle(topic)
+
+    def forget(self, topic: str) -> None:
+        """The topic is gone, or may have changed: read again on next use."""
+        self._forgotten += 1
+        self._effective.pop(topic, None)
+        self._properties.pop(topic, None)
+
+    def forget_all(self, topics: Iterable[str]) -> None:
+        """Forget topics that are gone, before topics of the same names are created."""
+        for topic in topics:
+            self.forget(topic)
+
+    def _settle(self, topic: str) -> None:
+        before = self._effective.get(topic)
+        try:
+            after = topic_config(self._settings, self._properties[topic])
+        except KafkaError:
+            # Written by something that validates less than we do: the defaults are the safe reading.
+            after = self._defaults
+        self._effective[topic] = after
+        if before is not None and after != before:
+            for listener in self._listeners:
+                listener(topic)
+
+    async def _read(self, topic: str) -> dict[str, str]:
+        try:
+            path = paths.topic_config(topic)
+            data, _ = await self._session().get(path)
+        except NoNode:
+            return {}
+        return znodes.decode_config(path, data)

@@ -1,0 +1,1 @@
+"""Sockets: listeners accept connections, connections read requests and write responses in order."""

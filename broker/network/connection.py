@@ -1,0 +1,580 @@
+"""Moves bytes between a socket and a `ServerConnection`, and requests to the dispatcher.
+
+Requests are processed one at a time and in order, as pipelined produces rely on. What needs no wait is answered right
+where its bytes arrive, and the answers to all that arrived together leave in one write. What has come to wait for
+something (`begun`) goes on where that is done. One long-lived task serves the connection beyond that: it waits for
+quotas, for the peer, and for turns of the loop; no task is made per request. Behind a Produce that has appended and
+waits for replicas the next ones are taken up, each when the one before has appended, too; answers keep the order.
+(Kafka takes up none before: it mutes the connection.)
+
+Back-pressure works both ways: reading pauses while too many bytes wait to be processed, here or on all
+connections together (`request_memory`), and the next request is not taken up while the answers of earlier ones pile up
+in the socket.
+
+Nonsense from the peer (DecodeError) costs that peer its connection and us one log line; other connections do not
+notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import dataclasses
+import logging
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+from anabranch.broker.authorization.peer import UNKNOWN_PEER, Peer
+from anabranch.broker.dispatch.request_context import AuthenticationFailed, CloseConnection
+from anabranch.broker.network.eager_coroutine import EagerCoroutine, start_eagerly
+from anabranch.broker.network.request_pipeline import RequestPipeline
+from anabranch.broker.network.response_override import ResponseOverride
+from anabranch.broker.network.response_queue import PIECE_BYTES, ResponseQueue, kernel_unsent_bytes
+from anabranch.broker.quotas.request_memory import FREE_BYTES
+from anabranch.clients.receive_buffer import thread_receive_buffer
+from anabranch.protocol.connection import ServerConnection
+from anabranch.protocol.errors import DecodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from anabranch.broker.authentication.listener_security import ListenerSecurity
+    from anabranch.broker.authentication.sasl_authenticator import SaslAuthenticator
+    from anabranch.broker.config.listeners import Listener
+    from anabranch.broker.dispatch.dispatcher import Dispatcher
+    from anabranch.broker.dispatch.version_ranges import VersionsByKey
+    from anabranch.broker.quotas.request_memory import RequestMemory
+    from anabranch.broker.quotas.response_memory import ResponseMemory
+    from anabranch.broker.quotas.throttling import Throttling
+    from anabranch.protocol.codec import DecodedRequest
+    from anabranch.protocol.varint import Buffer
+
+log: Final = logging.getLogger(__name__)
+
+PRODUCE_KEY: Final = 0
+UNSENT_RESPONSE_BYTES_MAX: Final = 1 << 20
+"""How many bytes of answers may wait in a socket before the next request of its connection is processed."""
+BATCHED_RESPONSE_BYTES_MAX: Final = 1 << 16
+"""How many bytes of answers are kept back for those to the requests behind them."""
+
+
+class ConnectionOwner(Protocol):
+    """The server that accepted a connection, as far as the connection is concerned."""
+
+    dispatcher: Dispatcher
+    loop: asyncio.AbstractEventLoop
+    request_memory: RequestMemory
+    response_memory: ResponseMemory
+    frame_bytes_max: int
+    entries_max: int
+    """The most entries that the arrays of one request may have."""
+    buffered_bytes_max: int
+    received_bytes: int
+    sent_bytes: int
+
+    def admit(self, connection: BrokerConnection) -> bool:
+        """Take a new connection in; False refuses it."""
+
+    def remove_connection(self, connection: BrokerConnection) -> None:
+        """A connection has ended."""
+
+
+class BrokerConnection(asyncio.BufferedProtocol):
+    """One accepted connection."""
+
+    def __init__(self, server: ConnectionOwner, listener: Listener, protection: ListenerSecurity | None = None) -> None:
+        self._server = server
+        self._listener = listener
+        self._protection = protection
+        self._authenticator: SaslAuthenticator | None = None
+        audiences = server.dispatcher.audiences
+        self._core = ServerConnection(
+            audiences.others.accepted,
+            server.frame_bytes_max,
+            server.entries_max,
+            self._on_client_software,
+            thread_receive_buffer(),
+        )
+        if protection is not None and listener.sasl:
+            self._authenticator = protection.make_authenticator(self, lambda: server.dispatcher)
+        self._transport: asyncio.Transport | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._context = contextvars.copy_context()
+        self._arrived: asyncio.Future[None] | None = None
+        self._writable: asyncio.Future[None] | None = None
+        self._muted: asyncio.Future[None] | None = None
+        self._pipeline = RequestPipeline()
+        self._mute_ms = 0
+        self._responses: list[Buffer] = []
+        self._response_bytes = 0
+        self._unsent = ResponseQueue()
+        self._write_paused = False
+        self._read_paused = False
+        self._draining = False
+        self._closing = False
+        self._open_api_key = -1
+        self.peer = UNKNOWN_PEER
+        self.last_active_s = 0.0
+        self.opened_s = 0.0
+        self._admitted = self._authenticator is None
+        self.held_bytes = 0
+        """The bytes that `RequestMemory` counts for this connection."""
+        self.held_response_bytes = 0
+        """The bytes that `ResponseMemory` counts for it."""
+
+    # --- called by the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop: ask the server to admit this connection, which may refuse it."""
+        self._transport = cast(asyncio.Transport, transport)
+        address = transport.get_extra_info("peername")
+        if address:
+            listener = self._listener
+            self.peer = Peer(address[0], address[1], listener=listener.name, protocol=listener.protocol)
+        self.last_active_s = self.opened_s = self._server.loop.time()
+        self._transport.set_write_buffer_limits(high=UNSENT_RESPONSE_BYTES_MAX)
+        if self._listener.tls:
+            self._transport.pause_reading()  # what comes is for TLS, which begins when the connection is served
+        if not self._server.admit(self):
+            self._transport.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the socket's next bytes go: straight into the core's buffer."""
+        return self._core.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Answer what came, or leave it to the serving task; stop reading when that cannot keep up."""
+        core = self._core
+        held_bytes = core.buffer_updated(nbytes)
+        server = self._server
+        server.received_bytes += nbytes
+        if held_bytes > FREE_BYTES or self.held_bytes:
+            server.request_memory.account(self, held_bytes)
+        self.last_active_s = server.loop.time()
+        if self._arrived is not None and not self._arrived.done() and not self._pipeline:
+            self._process_or_wake(self._arrived, self._answer_at_once)
+            return
+        if self._pipeline and asyncio.current_task(server.loop) is None:
+            self._start_next_as_task()
+        if core.buffered > server.buffered_bytes_max or (self.held_bytes and server.request_memory.full):
+            self._pause_reading()
+
+    def pause_writing(self) -> None:
+        """Called by the loop: the peer does not read its answers fast enough."""
+        self._write_paused = True
+        self._hold_responses()
+
+    def resume_writing(self) -> None:
+        """Called by the loop: the peer has caught up with what the transport has."""
+        self._write_paused = False
+        self._write_unsent()
+        if not self._write_paused and self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop serving, once the request in work and every Produce behind it are processed: acks may be 0.
+
+        A request that only waits and reads is dropped at once, and what is not taken up yet, for ever. Its sender has
+        given it up; it may have asked again elsewhere, and a commit that came after its successor would undo it.
+        """
+        self._transport = None
+        self._unsent.clear()
+        if self._task is None:
+            self._server.remove_connection(self)
+        elif self._open_api_key in self._server.dispatcher.long_polls:
+            self._task.cancel()
+        if self._arrived is not None and not self._arrived.done():
+            self._arrived.set_result(None)
+        self.resume_writing()
+        self._unmute()
+
+    # --- called by the server
+
+    def serve(self) -> None:
+        """Begin to process requests. Those that have arrived before wait in the buffer."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._task = self._server.loop.create_task(self._serve(), context=self._context)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being processed."""
+        return self._open_api_key != -1
+
+    def close(self) -> None:
+        """Close once what was answered is sent."""
+        self._closing = True
+        if self._transport is not None and not self._unsent.size_bytes:
+            self._transport.close()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How many bytes of answers the peer has not taken. The system shows slow readers only by its own buffer."""
+        transport = self._transport
+        if transport is None:
+            return 0
+        return self._unsent.unsent_bytes + transport.get_write_buffer_size() + kernel_unsent_bytes(transport)
+
+    @property
+    def missing_bytes(self) -> int:
+        """How many bytes are missing of the next request."""
+        return self._core.missing
+
+    def resume_reading(self) -> None:
+        """Read from the socket again."""
+        if self._read_paused and self._transport is not None:
+            self._read_paused = False
+            self._transport.resume_reading()
+
+    def _pause_reading(self) -> None:
+        if not self._read_paused and self._transport is not None:
+            self._read_paused = True
+            self._transport.pause_reading()
+
+    def drain(self) -> asyncio.Task[None] | None:
+        """Process no further request, and close after the present one. Returns the task to wait for, if any."""
+        self._draining = True
+        self._unmute()
+        if not self.busy:
+            self.close()
+        return self._task
+
+    async def stop(self) -> None:
+        """Close now and wait for the serving task."""
+        if self._transport is not None:
+            self._transport.abort()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    # --- called by an interference: see `ConnectionHandle`
+
+    def encode_response(self, response: Any) -> list[Buffer]:
+        """The bytes of an answer to the open request, which is closed by that."""
+        self._open_api_key = PRODUCE_KEY if self._pipeline else -1
+        chunks = self._core.answer(response)
+        if self.held_bytes:
+            self._server.request_memory.account(self, self._core.held_bytes)
+        return chunks
+
+    def send(self, chunks: list[Buffer]) -> None:
+        """Write bytes to the peer."""
+        self._responses += chunks
+        self._response_bytes += sum(map(len, chunks))
+        self._send()
+
+    async def wait(self, wait_ms: int) -> bool:
+        """Do nothing for so long, or until the connection is to end; whether it may go on."""
+        self._mute_ms = wait_ms
+        await self._wait_while_muted()
+        return self._transport is not None and not self._draining
+
+    def stop_reading(self) -> None:
+        """Read nothing any more."""
+        self._pause_reading()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- the serving task
+
+    async def _serve(self) -> None:
+        try:
+            if await self._serve_all():
+                assert self._authenticator is not None, "somebody to keep waiting"
+                await self._authenticator.wait_failure_delay()
+        except CloseConnection as reason:
+            level = logging.WARNING if isinstance(reason, AuthenticationFailed) else logging.INFO
+            log.log(level, "closing %s: %s", self.peer, reason)
+            if reason.response is not None and self._transport is not None:
+                self._transport.writelines(self._core.answer(reason.response))
+        except asyncio.CancelledError:
+            pass
+        except Exception:
+            log.exception("bug while serving %s", self.peer)
+        finally:
+            self._open_api_key = -1
+            self.close()
+            self._server.remove_connection(self)
+            self._pipeline.abandon()
+
+    async def _serve_all(self) -> bool:
+        """Answer until the end; whether it came by nonsense whose sender is kept waiting."""
+        try:
+            if self._listener.tls:
+                await self._begin_tls()
+            while True:
+                try:
+                    await self._answer_all()
+                    if self._transport is None or self._draining:
+                        return False
+                    await self._wait_for_bytes()
+                    continue
+                except ResponseOverride as raised:
+                    interference = raised
+                await self._apply_override(interference)
+                del interference
+        except DecodeError as error:
+            log.warning("closing %s: %s", self.peer, error)
+            return self._authenticator is not None and self._authenticator.delays_failure(error)
+
+    async def _apply_override(self, interference: ResponseOverride) -> None:
+        interfered = self._core.open
+        await interference.apply(self)
+        if self._core.open is interfered:
+            self._pipeline.abandon()  # it is never answered, and nothing behind it is
+
+    async def _begin_tls(self) -> None:
+        """The handshake, after which bytes come decrypted. Raises AuthenticationFailed."""
+        transport, protection = self._transport, self._protection
+        assert protection is not None, "a listener with TLS is protected"
+        if transport is None:
+            return
+        transport.resume_reading()  # `start_tls` pauses; uvloop, which reads all the same until then, only so
+        early = self._core.give_back()
+        secured, self.peer = await protection.begin_tls(self._server.loop, transport, self, self.peer, early)
+        if self._transport is not None:
+            self._transport = secured
+            secured.set_write_buffer_limits(high=UNSENT_RESPONSE_BYTES_MAX)
+
+    @property
+    def idle_since_s(self) -> float:
+        """When it was last used. Nothing that comes before a login counts, or slow senders could stay for ever."""
+        return self.last_active_s if self._admitted else self.opened_s
+
+    # --- called by the gate of a listener with SASL
+
+    def on_login_required(self, frame_bytes_max: int) -> None:
+        """The peer has to log in, or does so again."""
+        self._core.restrict(frame_bytes_max)
+
+    def expect_tokens(self) -> None:
+        """The first version of SaslHandshake is answered: frames are bare tokens now."""
+        self._core.expect_tokens()
+
+    def on_logged_in(self, principal: str, *, by_token: bool) -> None:
+        """The peer has logged in."""
+        self.peer = dataclasses.replace(self.peer, principal=principal, by_token=by_token)
+        self._admitted = True
+        self._core.release(self._server.frame_bytes_max)
+
+    # --- requests and answers
+
+    def _on_client_software(self, software_name: str, software_version: str) -> VersionsByKey:
+        """The peer has said what it is; returns what is accepted of it."""
+        self.peer = dataclasses.replace(self.peer, software_name=software_name, software_version=software_version)
+        return self._server.dispatcher.audiences.accepted_for(software_name)
+
+    async def _answer_all(self) -> None:
+        """Process every whole request that has arrived, and wait for what they have to wait for."""
+        while True:
+            try:
+                while self._pipeline:
+                    self._answer(await self._pipeline.finish_first(self._send))
+                    self._start_next_produces()
+            finally:
+                self._send()
+            if self._mute_ms:
+                await self._wait_while_muted()
+            if self._write_paused and self._transport is not None:
+                self._writable = self._server.loop.create_future()
+                await self._writable
+                self._writable = None
+            if not self._answer_at_once():
+                return
+
+    def _process_or_wake(self, arrived: asyncio.Future[None], process: Callable[[], bool]) -> None:
+        """Do what can be done while the task waits for `arrived`; wake it when there is something that only it can.
+
+        `process` tells whether there is anything to wait for but more bytes. What is done here is the task's work as
+        far as anyone can see: `asyncio.timeout` asks for the current task, and a context variable that is set before a
+        wait is read behind it.
+        """
+        if self.held_bytes:
+            arrived.set_result(None)  # it is for the task to decide whether to read on
+            return
+        loop, task = self._server.loop, self._task
+        assert task is not None
+        try:
+            asyncio._enter_task(loop, task)
+        except RuntimeError:  # a TLS transport that is closed hands over what it has in the task of whoever closes it
+            arrived.set_result(None)
+            return
+        try:
+            more = self._context.run(process)
+        except (Exception, asyncio.CancelledError) as error:
+            if not arrived.done():
+                arrived.set_exception(error)  # what each of them means is decided in one place
+        else:
+            if more and not arrived.done():
+                self._resume_when_done(arrived)
+        finally:
+            del arrived  # it may hold an exception, and that one this frame, with a request of megabytes
+            asyncio._leave_task(loop, task)
+
+    def _resume_when_done(self, arrived: asyncio.Future[None]) -> None:
+        """Let what the first in work waits for go on with it, where that takes no more; else the task does it."""
+        waits_for = None if self._mute_ms or self._write_paused else self._pipeline.awaited
+        if waits_for is None:
+            arrived.set_result(None)
+        else:
+            waits_for.add_done_callback(self._on_awaited_done)
+
+    def _on_awaited_done(self, waited_for: asyncio.Future[Any]) -> None:
+        """The first in work may go on, unless the task has taken it over."""
+        arrived = self._arrived
+        if arrived is not None and not arrived.done() and self._pipeline.awaited is waited_for:
+            self._process_or_wake(arrived, self._answer_pipelined)
+
+    def _answer_pipelined(self) -> bool:
+        """Answer what is in work up to what waits, and then what is behind it; whether only the task can go on."""
+        work = self._pipeline
+        try:
+            while work:
+                if not work.step_first():
+                    return True
+                self._answer(work.pop(0))
+                self._start_next_produces()
+        finally:
+            if self._responses:
+                self._send()
+        if self._draining or self._read_paused or self._mute_ms or self._write_paused:
+            return True
+        return self._core.buffered > 0 and self._answer_at_once()
+
+    def _answer_at_once(self) -> bool:
+        """Process whole requests up to one that has to wait; whether there is anything to wait for but more bytes."""
+        core, dispatcher = self._core, self._server.dispatcher
+        throttling = dispatcher.throttling
+        try:
+            while not self._draining and (request := core.next_request()) is not None:
+                if self._transport is None and request.api.key != PRODUCE_KEY:
+                    return False
+                self._open_api_key = request.api.key
+                if self.held_bytes:
+                    self._server.request_memory.on_request_started(self)
+                gate = self._authenticator
+                if gate is not None and (throttling is None or not throttling.active or not gate.is_authenticated):
+                    response = start_eagerly(gate.answer(request, self.peer), self._start_next_produces)
+                elif throttling is None or not throttling.active:
+                    response = start_eagerly(dispatcher.answer(request, self.peer), self._start_next_produces)
+                else:
+                    response = start_eagerly(self._throttled(throttling, request))
+                if type(response) is EagerCoroutine:
+                    self._pipeline.append(response)
+                    self._start_next_produces()
+                    return True
+                self._answer(response)
+                if self._response_bytes > BATCHED_RESPONSE_BYTES_MAX:
+                    self._send()
+                if self._mute_ms or self._write_paused:
+                    return True
+            return False
+        finally:
+            if self._responses:
+                self._send()
+
+    def _start_next_as_task(self) -> None:
+        loop, task = self._server.loop, self._task
+        assert task is not None
+        asyncio._enter_task(loop, task)
+        try:
+            self._context.run(self._start_next_produces)
+        finally:
+            asyncio._leave_task(loop, task)
+
+    def _start_next_produces(self) -> None:
+        """Take up the next Produces, as long as all before them have only to wait for replicas."""
+        if self._open_api_key != PRODUCE_KEY or not self._core.buffered:
+            return
+        work, server = self._pipeline, self._server
+        throttling = server.dispatcher.throttling
+        if throttling is not None and throttling.active:
+            return
+        while self._core.buffered and work.accepts_next and not self._draining and not self._write_paused:
+            try:
+                request = self._core.next_produce()
+                if request is None:
+                    return
+                if self.held_bytes:
+                    server.request_memory.on_request_started(self)
+                answerer = self._authenticator or server.dispatcher
+                work.append(start_eagerly(answerer.answer(request, self.peer), self._start_next_produces))
+            except (Exception, asyncio.CancelledError) as error:
+                work.append(error)
+
+    async def _throttled(self, throttling: Throttling, request: DecodedRequest) -> Any:
+        answerer = self._authenticator or self._server.dispatcher
+        response, self._mute_ms = await throttling.answer(request, answerer.answer(request, self.peer), self.peer.user)
+        return response
+
+    def _answer(self, response: Any) -> None:
+        """Close the open request; its answer is sent with those to the requests behind it."""
+        self._open_api_key = PRODUCE_KEY if self._pipeline else -1
+        chunks = self._core.answer(response)
+        self._responses += chunks
+        self._response_bytes += sum(map(len, chunks))
+        if self.held_bytes:
+            self._server.request_memory.account(self, self._core.held_bytes)
+
+    def _send(self) -> None:
+        answers = self._responses
+        if not answers:
+            return
+        size_bytes, self._responses, self._response_bytes = self._response_bytes, [], 0
+        if self._transport is None:
+            return
+        self._server.sent_bytes += size_bytes
+        if size_bytes <= PIECE_BYTES and not self._unsent.size_bytes:
+            self._transport.writelines(answers)
+            return
+        self._unsent.add(answers, size_bytes)
+        self._write_unsent()
+
+    def _write_unsent(self) -> None:
+        """Pass on what the transport takes, and count the rest."""
+        unsent = self._unsent
+        while unsent.size_bytes and not self._write_paused and self._transport is not None:
+            unsent.write_piece(self._transport)
+        if self._closing:
+            self.close()
+        self._hold_responses()
+
+    def _hold_responses(self) -> None:
+        """Count what is made and not sent."""
+        size_bytes = 0
+        if self._transport is not None and self._write_paused:
+            size_bytes = self._unsent.size_bytes + self._transport.get_write_buffer_size()
+        if size_bytes or self.held_response_bytes:
+            self._server.response_memory.hold(self, size_bytes)
+
+    async def _wait_while_muted(self) -> None:
+        """Process no request for the time that the client has to wait for its quota, or until it is gone (KIP-219)."""
+        wait_ms, self._mute_ms = self._mute_ms, 0
+        if self._transport is None:
+            return
+        self._muted = muted = self._server.loop.create_future()
+        alarm = self._server.loop.call_later(wait_ms / 1000, self._unmute)
+        try:
+            await muted
+        finally:
+            alarm.cancel()
+            self._muted = None
+
+    def _unmute(self) -> None:
+        if self._muted is not None and not self._muted.done():
+            self._muted.set_result(None)
+
+    async def _wait_for_bytes(self) -> None:
+        if self.held_bytes and not self._server.request_memory.may_read(self):
+            self._pause_reading()
+        else:
+            self.resume_reading()
+        self._arrived = self._server.loop.create_future()
+        try:
+            await self._arrived
+        except asyncio.CancelledError as error:
+            if not self._pipeline.cancel_first(error):
+                raise
+        finally:
+            self._arrived = None

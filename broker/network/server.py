@@ -1,0 +1,199 @@
+"""The listeners: they accept connections up to a bound, close idle ones, and drain when the node stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.config.client_addresses import address_bounds, canonical
+from anabranch.broker.network.connection import BrokerConnection
+from anabranch.broker.quotas.connection_quotas import UNLIMITED, AdmissionQueue, ConnectionQuotas
+from anabranch.broker.quotas.request_memory import RequestMemory
+
+if TYPE_CHECKING:
+    from anabranch.broker.authentication.listener_security import ListenerSecurity
+    from anabranch.broker.authorization.peer import Peer
+    from anabranch.broker.config.broker_settings import BrokerSettings
+    from anabranch.broker.config.listeners import Listener
+    from anabranch.broker.dispatch.dispatcher import Dispatcher
+
+log: Final = logging.getLogger(__name__)
+
+BACKLOG: Final = 512
+
+
+class Server:
+    """Listens on the addresses of a node."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        dispatcher: Dispatcher,
+        protections: Mapping[str, ListenerSecurity] | None = None,
+        *,
+        is_open: bool = True,
+    ) -> None:
+        """`protections`: listener -> what it demands of those who connect; nothing of those it does not name.
+
+        Unless it is open, connections are accepted and wait for `open`.
+        """
+        self.dispatcher = dispatcher
+        self._is_open = is_open
+        self._protections = protections or {}
+        self.frame_bytes_max = settings.socket_request_max_bytes
+        self.entries_max = settings.max_request_partition_size_limit
+        self.request_memory = RequestMemory(settings.queued_max_request_bytes)
+        self.response_memory = dispatcher.response_memory
+        self.buffered_bytes_max = 1 << 20
+        """Bytes that may wait unprocessed before reading pauses; a frame in the making may exceed it."""
+        self.ports = {one.name: one.port for one in settings.listening}
+        """Listener -> port."""
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        self.loop: asyncio.AbstractEventLoop
+        self._listening = settings.listening
+        self._idle_s = settings.connections_max_idle_ms / 1000
+        self._connections_max = settings.max_connections
+        self._address_max = settings.max_connections_per_ip
+        self._address_bounds = address_bounds(settings.max_connections_per_ip_overrides)
+        self._connections: dict[BrokerConnection, None] = {}  # in the order in which they came
+        self._acceptors: list[asyncio.Server] = []
+        self._sweep: asyncio.TimerHandle | None = None
+        self._refusing = False
+        self._stopping = False
+        self.connection_quotas = ConnectionQuotas(
+            window_ms=settings.quota_window_size_seconds * 1000,
+            samples=settings.quota_window_num,
+            per_second=settings.max_connection_creation_rate,
+        )
+        self._entrance: AdmissionQueue
+        self.on_gone: Callable[[Peer], None] = lambda _peer: None
+        """Told of each client that is gone."""
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener."""
+        return next(iter(self.ports.values()))
+
+    @property
+    def connection_count(self) -> int:
+        """Connections being served or to be served, including those whose peer has gone while a request is in work."""
+        return len(self._connections)
+
+    @property
+    def connections(self) -> tuple[BrokerConnection, ...]:
+        """All of them, in the order in which they came."""
+        return tuple(self._connections)
+
+    @property
+    def peers(self) -> tuple[Peer, ...]:
+        """Those whose connections are open."""
+        return tuple(one.peer for one in self._connections)
+
+    async def start(self) -> None:
+        """Start listening; with port 0 the system chooses and `ports` tell."""
+        self.loop = asyncio.get_running_loop()
+        self._entrance = AdmissionQueue(self.connection_quotas, is_open=self._is_open)
+        try:
+            for listener in self._listening:
+                await self._accept(listener)
+        except BaseException:
+            for acceptor in self._acceptors:
+                acceptor.close()
+            raise
+        self._schedule_sweep()
+
+    def open(self) -> None:
+        """Serve who has come and who comes."""
+        self._entrance.open()
+
+    async def _accept(self, listener: Listener) -> None:
+        protection = self._protections.get(listener.name)
+        acceptor = await self.loop.create_server(
+            lambda: BrokerConnection(self, listener, protection), listener.host, listener.port, backlog=BACKLOG
+        )
+        self._acceptors.append(acceptor)
+        self.ports[listener.name] = acceptor.sockets[0].getsockname()[1]
+
+    async def stop(self, *, drain_s: float = 0.5) -> None:
+        """Stop listening, let requests in work finish for a moment, then close every connection."""
+        self._stopping = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for acceptor in self._acceptors:
+            await self._stop_listening(acceptor)
+        if self._acceptors:
+            self._entrance.close()
+        draining = [task for connection in list(self._connections) if (task := connection.drain()) is not None]
+        if draining:
+            await asyncio.wait(draining, timeout=drain_s)
+        for connection in list(self._connections):
+            await connection.stop()
+        self.response_memory.close()
+
+    async def _stop_listening(self, acceptor: asyncio.Server) -> None:
+        """Accept no more, give what is accepted its transport, and only then close.
+
+        A listener of asyncio that closes between the two loses the connection, and its peer hears nothing (CPython's
+        issue 109564). The connections that come of it are refused by `admit`.
+        """
+        were_read = [self.loop.remove_reader(one) for one in acceptor.sockets]
+        if any(were_read):
+            await asyncio.sleep(0)
+        acceptor.close()
+
+    def admit(self, connection: BrokerConnection) -> bool:
+        """Take a new connection in, and serve it when it may be; or refuse it: the node is full, or stops."""
+        if self._stopping:
+            return False
+        full = self._full_for(connection.peer.host)
+        if full:
+            if not self._refusing:
+                log.warning("refusing %s: %s", connection.peer, full)
+            self._refusing = True
+            return False
+        self._refusing = False
+        self._connections[connection] = None
+        self._entrance.enter(connection)
+        return True
+
+    def _full_for(self, address: str) -> str:
+        """Why there is no room for a connection from this address, in words; empty if there is."""
+        if len(self._connections) >= self._connections_max:
+            return f"{len(self._connections)} connections are open already"
+        if self._address_max < UNLIMITED or self._address_bounds:
+            ip = canonical(address)
+            bound = self._address_bounds.get(ip, self._address_max)
+            if bound < UNLIMITED and sum(canonical(one.peer.host) == ip for one in self._connections) >= bound:
+                return f"{ip} has {bound} connections already"
+        return ""
+
+    def add_connection(self, settings: BrokerSettings) -> None:
+        """Apply changed settings; connections beyond a new bound stay."""
+        self._connections_max = settings.max_connections
+        self._address_max = settings.max_connections_per_ip
+        self._address_bounds = address_bounds(settings.max_connections_per_ip_overrides)
+        self.connection_quotas.per_second = settings.max_connection_creation_rate
+
+    def remove_connection(self, connection: BrokerConnection) -> None:
+        """A connection has ended."""
+        self._connections.pop(connection, None)
+        self.request_memory.forget(connection)
+        self.on_gone(connection.peer)
+
+    def _schedule_sweep(self) -> None:
+        self._sweep = self.loop.call_later(max(self._idle_s / 4, 0.05), self._close_idle)
+
+    def _close_idle(self) -> None:
+        oldest_s = self.loop.time() - self._idle_s
+        for connection in list(self._connections):
+            if connection.idle_since_s >= oldest_s or connection.busy or connection.held_response_bytes:
+                continue
+            log.debug("closing %s: idle", connection.peer)
+            if connection.unsent_bytes:
+                connection.abort()  # `close` would wait for a peer that does not read
+            else:
+                connection.close()
+        self._schedule_sweep()

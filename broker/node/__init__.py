@@ -1,0 +1,1 @@
+"""One node: puts its parts together, starts and stops them."""

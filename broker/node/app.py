@@ -1,0 +1,515 @@
+"""One node, from start to stop: session, listener, replicas, coordinators, registration, controller candidacy.
+
+Starting: ZooKeeper session, listener, replicas, registration, candidacy. The listener comes before the registration,
+because the registration invites the controller to connect. Where users log in or have rights, connections wait at the
+listener until what there is about users has been read: who is refused before takes that for the truth, and gives up.
+Stopping, when there is time for it: ask the controller to move the leaderships away, give up the candidacy and the
+session, and only then close the logs and the listener.
+
+A ZooKeeper session that expires takes the registration and the candidacy with it: the node opens a new session,
+registers with a new broker epoch and becomes a candidate again. Its listener, logs and clients' connections stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import dataclasses
+import logging
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.config.broker_settings import BrokerSettings, ConfigError
+from anabranch.broker.config.config_changes import DEFAULT_ENTITY, read_config
+from anabranch.broker.config.listeners import PREFIX
+from anabranch.broker.config.profile_properties import with_defaults_of_persona
+from anabranch.broker.coordinators.runtime.failpoints import crashing_at
+from anabranch.broker.dispatch.dispatcher import Dispatcher
+from anabranch.broker.dispatch.services import Services
+from anabranch.broker.membership import registration
+from anabranch.broker.membership.cluster_membership import ClusterMembership
+from anabranch.broker.metadata.features import at_first
+from anabranch.broker.metadata.metadata_cache import ClusterImage
+from anabranch.broker.network.server import Server
+from anabranch.broker.node.assembly import assemble
+from anabranch.broker.node.meta_properties import claim_directories
+from anabranch.broker.profiles.profile import profile_for
+from anabranch.broker.tasks.supervised_task import supervised_task
+from anabranch.broker.telemetry.client_metrics_configs import FOLDER
+from anabranch.controller.zk.session import ConnectionLoss, NoServerListens, SessionEvent, SessionExpired, ZkError
+from anabranch.protocol.apis.controlled_shutdown import ControlledShutdownRequest
+from anabranch.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from anabranch.broker.authentication.listener_security import ListenerSecurity
+    from anabranch.broker.authentication.scram_credential_cache import ScramCredentials
+    from anabranch.broker.authorization.peer import Peer
+    from anabranch.broker.credentials.delegation_tokens import Tokens
+    from anabranch.broker.quotas.client_quotas import ClientQuotas
+    from anabranch.broker.quotas.quota_configs import QuotaWatch
+    from anabranch.broker.storage.files import Files
+    from anabranch.controller.controller import Controller
+    from anabranch.controller.runner import ControllerEvent
+    from anabranch.controller.settings import ControllerSettings
+    from anabranch.controller.zk.session import ZkSession
+
+log: Final = logging.getLogger(__name__)
+
+RENEWAL_PAUSE_S: Final = 0.5
+STEP_S: Final = 5.0
+KEY_STORE: Final = "ssl.keystore."
+CONTROLLED_SHUTDOWN_S: Final = 15.0
+Connect = Callable[[], Awaitable["ZkSession"]]
+
+
+class Node:
+    """A broker, a controller candidate, or both."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        connect: Connect,
+        files: Files | Mapping[str, Files],
+        rng: random.Random,
+        clock_ms: Callable[[], int],
+        failpoint: Callable[[str], None] | None = None,
+        in_turn: Callable[[], bool] | None = None,
+    ) -> None:
+        """`failpoint` is called at each step of controller and coordinators, in place of `crash_at`.
+
+        `in_turn`: see `Controller`.
+        """
+        self.settings = with_defaults_of_persona(settings)
+        self.services: Services
+        self.server: Server
+        self._connect = connect
+        self._files = files
+        self._rng = rng
+        self._clock_ms = clock_ms
+        self._failpoint = failpoint
+        self._in_turn = in_turn
+        self._on_controller_event: list[Callable[[ControllerEvent], None]] = []
+        self._attachment: ClusterMembership
+        self._quota_watch: QuotaWatch | None = None
+        self._credentials: ScramCredentials | None = None
+        self._tokens: Tokens | None = None
+        self._protections: Mapping[str, ListenerSecurity] = {}
+        self._renewal: asyncio.Task[None] | None = None
+        self._joined: ZkSession | None = None
+        """The session under which this node has joined the cluster last."""
+        self._expired: ZkSession | None = None
+        """The last session that is known to have expired."""
+        self._stopping = False
+        self.failed: asyncio.Future[None]
+        """Gets an exception when the node cannot go on; its owner waits for that."""
+
+    @property
+    def port(self) -> int:
+        """The port of the node's first listener."""
+        return self.server.port
+
+    @property
+    def session(self) -> ZkSession:
+        """The live ZooKeeper session."""
+        return self.services.session
+
+    @property
+    def controller(self) -> Controller | None:
+        """This node's controller candidate; None if it has not that role."""
+        return self.services.controller
+
+    def on_controller_event(self, listener: Callable[[ControllerEvent], None]) -> None:
+        """Call `listener(event)` for each event that this node's controller announces while it is active."""
+        self._on_controller_event.append(listener)
+
+    async def start(self) -> None:
+        """Bring the node up; returns when it is registered, which is before the controller has answered.
+
+        It waits for a ZooKeeper that stalls, however long. If no process listens at its address, that is an error:
+        waiting would not mend a mistake.
+        Raises `DirectoryInUse` before anything else is touched.
+        """
+        self.failed = asyncio.get_running_loop().create_future()
+        with contextlib.ExitStack() as undo:
+            self._lock_directories(undo)
+            await self._start()
+            undo.pop_all()
+
+    async def _start(self) -> None:
+        session, cluster_id = await self._find_cluster()
+        try:
+            if self.settings.is_broker:
+                claim_directories(self.files_by_path, self.settings.node_id, cluster_id)
+            protections = self._protections = self._protect()
+            for protection in protections.values():
+                await protection.start(self._give_up)
+            self.services = self._assemble(session, cluster_id)
+            self.services.dynamic.trials.append(self._try_key_stores)
+            asks_who = bool(protections) or self.services.authorizer is not None
+            self.server = Server(self.settings, Dispatcher(self.services), protections, is_open=not asks_who)
+            self.server.on_gone = self._connection_gone
+            await self.server.start()
+        except BaseException:
+            await session.close()
+            raise
+        try:
+            if self.settings.is_broker:
+                await self.services.replicas.start()
+            await self._join_in_the_end(session)
+        except BaseException:
+            await self._stop(controlled=False)  # what has begun: the listener, and the tasks beside it
+            raise
+
+    async def stop(self, *, controlled: bool = True) -> None:
+        """Leave the cluster. Without `controlled`, the others learn of it only when the session ends.
+
+        Each step that needs other processes is given up after a time: without ZooKeeper nothing can be handed over.
+        """
+        try:
+            await self._stop(controlled=controlled)
+        finally:
+            for files in self.files_by_path.values():
+                files.unlock()
+
+    async def _stop(self, *, controlled: bool) -> None:
+        self._stopping = True
+        services = self.services
+        if self._renewal is not None:
+            self._renewal.cancel()
+        if controlled and self.settings.is_broker and self.settings.controlled_shutdown_enable:
+            await self._give_time_to(self._move_leaderships_away(), "controlled shutdown", CONTROLLED_SHUTDOWN_S)
+        if services.controller is not None:
+            await self._give_time_to(services.controller.stop(), "leaving the controller's seat")
+        for protection in self._protections.values():
+            await protection.stop()
+        await services.config_changes.stop()
+        if services.acls is not None:
+            await services.acls.stop()
+        if self._tokens is not None:
+            await self._tokens.stop()
+        await services.features.stop()
+        await self._give_time_to(services.session.close(), "closing the ZooKeeper session")
+        await services.controller_link.close()
+        if services.broker is not None:
+            for part in (services.broker.groups, services.broker.transactions, services.broker.shares):
+                if part.built is not None:
+                    await part.built.stop()
+            await services.replicas.stop()
+        await self.server.stop(drain_s=0.5 if controlled else 0)
+
+    def _connection_gone(self, peer: Peer) -> None:
+        """A client is gone, and with it its share sessions, and what it was asked for."""
+        broker = self.services.broker
+        if broker is not None and broker.shares.built is not None:
+            broker.shares.built.connection_gone((peer.host, peer.port))
+        if broker is not None and broker.telemetry is not None:
+            broker.telemetry.gone((peer.host, peer.port))
+
+    async def _give_time_to(self, step: Awaitable[None], what: str, seconds: float | None = None) -> None:
+        seconds = STEP_S if seconds is None else seconds
+        try:
+            async with asyncio.timeout(seconds):
+                await step
+        except TimeoutError:
+            log.warning("node %d: gave up %s after %g s", self.settings.node_id, what, seconds)
+
+    async def ready(self, timeout_ms: float | None) -> bool:
+        """Wait until the controller has told this broker of itself and of all topics: now it can serve clients."""
+
+        def told(image: ClusterImage) -> bool:
+            return image.complete and self.settings.node_id in image.brokers
+
+        return await self.services.metadata.wait_until(told, timeout_ms)
+
+    # --- starting
+
+    async def _find_cluster(self) -> tuple[ZkSession, str]:
+        """Open a session, and read the id of the cluster."""
+        while True:
+            try:
+                session = await self._connect()
+                try:
+                    await registration.prepare_parents(session)
+                    return session, await registration.cluster_id(session, self._fresh_cluster_id())
+                except BaseException:
+                    await session.close()
+                    raise
+            except NoServerListens:
+                raise
+            except (ConnectionLoss, SessionExpired) as error:
+                log.warning("node %d cannot start yet, ZooKeeper stalls: %s", self.settings.node_id, error)
+                await asyncio.sleep(RENEWAL_PAUSE_S)
+
+    def _assemble(self, session: ZkSession, cluster_id: str) -> Services:
+        self._attachment = ClusterMembership(session)
+        services = assemble(
+            self.settings,
+            self._attachment,
+            files=self._files,
+            cluster_id=cluster_id,
+            rng=self._rng,
+            clock_ms=self._clock_ms,
+            failpoint=self._failpoint or crashing_at(self.settings.crash_at),
+            died=self._give_up,
+            tokens=self._tokens,
+        )
+        services.features.too_old = self._too_old
+        services.config_changes.on_change("brokers", self._broker_config_changed)
+        services.config_changes.on_change("users", self._user_changed)
+        if services.throttling is not None:
+            self._watch_quotas(services, services.throttling.quotas)
+        if services.broker is not None and services.has_group_configs:
+            services.config_changes.on_change("groups", services.broker.group_configs.changed)
+        if services.broker is not None and services.has_client_metrics:
+            services.config_changes.on_change(FOLDER, services.broker.client_metrics.changed)
+        return services
+
+    def _protect(self) -> Mapping[str, ListenerSecurity]:
+        """What the listeners demand of those who connect, and how this node is let in by the others. ConfigError."""
+        if not any(one.tls or one.sasl for one in self.settings.listening):
+            return {}
+        from anabranch.broker.authentication.listener_security import between_brokers, listener_securities
+        from anabranch.broker.authentication.scram_credential_cache import ScramCredentials
+        from anabranch.broker.credentials.delegation_tokens import tokens_of
+
+        self._tokens = tokens_of(self.settings, self._clock_ms)
+        self._credentials = ScramCredentials()
+        found = listener_securities(self.settings, self._credentials, self._clock_ms, self._tokens)
+        self.settings = dataclasses.replace(self.settings, security=between_brokers(self.settings))
+        return found
+
+    async def _user_changed(self, name: str) -> None:
+        """Apply a change of a user: its limits, and what checks its password."""
+        if self._quota_watch is not None:
+            await self._quota_watch.load()
+        if self._credentials is not None:
+            await self._credentials.changed(self.services.session, name)
+
+    def _watch_quotas(self, services: Services, quotas: ClientQuotas) -> None:
+        from anabranch.broker.quotas.quota_configs import QuotaWatch
+
+        self._quota_watch = QuotaWatch(quotas, lambda: self.server.connection_quotas, lambda: services.session)
+        for entity_type in ("clients", "ips"):
+            services.config_changes.on_change(entity_type, self._quota_watch.load)
+
+    async def _join(self, session: ZkSession) -> None:
+        """Register, and become a controller candidate, under this session. `SessionExpired` if it has not lasted."""
+        services = self.services
+        self._attachment.session = session
+        session.on_session(lambda event: self._on_session(session, event))
+        await self._take_up_configs(session)
+        self.server.open()
+        if self.settings.is_broker:
+            settings = self.settings.bound(self.server.ports)
+            services.fence.register(await registration.register(session, settings, self._clock_ms()))
+            log.info("broker %d registered with epoch %d", self.settings.node_id, services.fence.broker_epoch)
+        if self.settings.is_controller:
+            self._attachment.controller = self._candidate(session)
+            await self._attachment.controller.start()
+        if self._expired is session:
+            raise SessionExpired
+        self._joined = session
+
+    def _candidate(self, session: ZkSession) -> Controller:
+        from anabranch.controller.controller import Controller
+
+        return Controller(
+            session,
+            self._controller_settings(),
+            rng=self._rng,
+            listener=self._controller_announces,
+            failpoint=self._failpoint,
+            in_turn=self._in_turn,
+        )
+
+    def _controller_announces(self, event: ControllerEvent) -> None:
+        for listener in self._on_controller_event:
+            listener(event)
+
+    def _controller_settings(self) -> ControllerSettings:
+        from anabranch.controller.settings import ControllerSettings
+
+        settings = self.services.settings
+        between = self.settings.bound(self.server.ports).between_brokers
+        return ControllerSettings(
+            node_id=settings.node_id,
+            host=between.reachable_host,
+            port=between.reachable_port(between.port),
+            inter_broker_listener=between.name,
+            security=settings.security,
+            request_timeout_ms=settings.request_timeout_ms,
+            unclean_leader_election_enable=settings.unclean_leader_election_enable,
+            min_insync_replicas=settings.min_insync_replicas,
+            delete_topic_enable=settings.delete_topic_enable,
+            auto_leader_rebalance_enable=settings.auto_leader_rebalance_enable,
+            first_features=at_first(profile_for(settings.kafka_release or settings.kafka_version)),
+            crash_at=settings.crash_at,
+        )
+
+    def _too_old(self, features: list[str]) -> None:
+        """End the node: the cluster has finalized features that this software does not support."""
+        names = ", ".join(features)
+        self._give_up(ConfigError(f"this node does not support what its cluster has finalized: {names}; upgrade it"))
+
+    def _give_up(self, reason: Exception) -> None:
+        if not self.failed.done():
+            self.failed.set_exception(reason)
+
+    # --- configuration
+
+    async def _take_up_configs(self, session: ZkSession) -> None:
+        """Under a new session: watch for changes first, then read what may have changed unnoticed."""
+        services = self.services
+        if services.acls is not None:
+            await services.acls.watch(session)
+        await services.config_changes.watch(session)
+        changed = services.dynamic.update(
+            default=await read_config(session, f"brokers/{DEFAULT_ENTITY}"),
+            own=await read_config(session, f"brokers/{self.settings.node_id}"),
+        )
+        if changed:
+            self._apply_settings()
+        self._reload_key_stores()
+        await services.topic_configs.reload()
+        if services.broker is not None and services.has_group_configs:
+            await services.broker.group_configs.load()
+        if services.broker is not None and services.has_client_metrics:
+            await services.broker.client_metrics.load()
+        if self._quota_watch is not None:
+            await self._quota_watch.load()
+        if self._credentials is not None:
+            await self._credentials.load(session)
+        if self._tokens is not None:
+            await self._tokens.watch(session, self._is_controller, self._give_up)
+        await services.features.watch(session)
+
+    def _is_controller(self) -> bool:
+        controller = self.services.controller
+        return controller is not None and controller.active
+
+    async def _broker_config_changed(self, name: str) -> None:
+        """Apply a change of the settings of all brokers, or of one."""
+        services = self.services
+        if name not in (DEFAULT_ENTITY, str(self.settings.node_id)):
+            return
+        layer = "default" if name == DEFAULT_ENTITY else "own"
+        if services.dynamic.update(**{layer: await read_config(services.session, f"brokers/{name}")}):
+            self._apply_settings()
+        self._reload_key_stores()
+
+    def _reload_key_stores(self) -> None:
+        """Take up certificates that a change of this broker's configuration speaks of, were it only to say it again."""
+
+        def reload(protection: ListenerSecurity, given: Mapping[str, str]) -> None:
+            listener = protection.listener.name
+            try:
+                protection.reload(given)
+            except ConfigError as error:  # the file has changed since the change was tried
+                log.error("listener %s goes on with the certificate it had: %s", listener, error)
+            else:
+                log.info("listener %s has read its key store again", listener)
+
+        self._with_key_stores(self.services.dynamic.own, reload)
+
+    def _try_key_stores(self, own: Mapping[str, str]) -> None:
+        """Raise ConfigError for key stores that could not be read."""
+        self._with_key_stores(own, lambda protection, given: protection.check(given))
+
+    def _with_key_stores(
+        self, own: Mapping[str, str], act: Callable[[ListenerSecurity, Mapping[str, str]], None]
+    ) -> None:
+        """Do it with each listener of whose key store these properties speak, and with all that it is given."""
+        for listener, protection in self._protections.items():
+            prefix = f"{PREFIX}{listener.lower()}.{KEY_STORE}"
+            if protection.tls is not None and any(name.startswith(prefix) for name in own):
+                act(protection, {**self.settings.given, **own})
+
+    def _apply_settings(self) -> None:
+        """Give the present settings to all parts that use them."""
+        services = self.services
+        settings = services.settings
+        services.topic_configs.adopt(settings)
+        self.server.add_connection(settings)
+        if self.settings.is_broker:
+            services.replicas.adopt(settings)
+        if services.controller is not None:
+            services.controller.adopt(self._controller_settings())
+
+    @property
+    def files_by_path(self) -> Mapping[str, Files]:
+        """Its disks: directory -> what is in it."""
+        return self._files if isinstance(self._files, Mapping) else {self.settings.data_dir: self._files}
+
+    def _lock_directories(self, undo: contextlib.ExitStack) -> None:
+        """Lock the data directories before anything in them is read, so that no other process writes there."""
+        for files in self.files_by_path.values():
+            files.lock()
+            undo.callback(files.unlock)
+
+    def _fresh_cluster_id(self) -> str:
+        return base64.urlsafe_b64encode(self._rng.randbytes(16)).rstrip(b"=").decode()
+
+    # --- session loss
+
+    def _on_session(self, session: ZkSession, event: SessionEvent) -> None:
+        log.info("ZooKeeper session %#x: %s", session.session_id, event.value)
+        if event is not SessionEvent.EXPIRED:
+            return
+        self._expired = session
+        if self._joined is session and not self._stopping:
+            self._renewal = supervised_task(self._renew(), f"renewal-{self.settings.node_id}", self._give_up)
+
+    async def _renew(self) -> None:
+        """Join the cluster again under a new session, however long ZooKeeper takes."""
+        try:
+            await self._leave(self.services.session)
+            await self._join_in_the_end(None)
+        except registration.DuplicateBroker as error:
+            self._give_up(error)
+        finally:
+            self._renewal = None
+
+    async def _join_in_the_end(self, session: ZkSession | None) -> None:
+        """Join under this session, or else under another one, until that has succeeded."""
+        while True:
+            try:
+                session = session or await self._connect()
+                try:
+                    await self._join(session)
+                except BaseException:
+                    await self._leave(session)
+                    raise
+                return
+            except (ZkError, OSError, TimeoutError) as error:
+                log.warning("node %d cannot join the cluster yet: %s", self.settings.node_id, error)
+            session = None
+            await asyncio.sleep(RENEWAL_PAUSE_S)
+
+    async def _leave(self, session: ZkSession) -> None:
+        """End what ran under a session that is over, and close it, which frees its sockets."""
+        if self.services.controller is not None:
+            await self.services.controller.stop()
+        await session.close()
+
+    # --- stopping
+
+    async def _move_leaderships_away(self) -> None:
+        """Controlled shutdown: ask until the controller has nothing left to move, or the attempts are used up."""
+        settings, services = self.settings, self.services
+        request = ControlledShutdownRequest(broker_id=settings.node_id, broker_epoch=services.fence.broker_epoch)
+        for attempt in range(settings.controlled_shutdown_max_retries):
+            try:
+                response = await services.controller_link.call(request)
+                if response.error_code == ErrorCode.NONE and not response.remaining_partitions:
+                    return
+                log.info(
+                    "controlled shutdown: error %d, %d left", response.error_code, len(response.remaining_partitions)
+                )
+            except (ConnectionError, TimeoutError) as error:
+                log.info("controlled shutdown: %s", error)
+            if attempt + 1 < settings.controlled_shutdown_max_retries:
+                await asyncio.sleep(settings.controlled_shutdown_retry_backoff_ms / 1000)
+        log.warning("broker %d stops without a controlled shutdown", settings.node_id)

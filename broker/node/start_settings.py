@@ -1,0 +1,165 @@
+"""The settings that a node or a cluster starts with: impossible ones are refused, those without effect named.
+
+A property of Kafka's may be known here and do nothing. Three kinds of it are told apart, so that no user believes in a
+setting that is not kept:
+
+    security, and Java classes      refused: a cluster that looks protected and is open is worse than none
+    anything else without effect    taken, so that a script for Kafka's brokers needs no change, and named in a warning
+    what an option of a command     refused, with the option to write: it would win, or be the same for every node
+    says
+
+Only what differs from Kafka's default counts: to write a default down changes nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from anabranch.broker.authorization.authorizer_settings import authorizer_of
+from anabranch.broker.config.broker_properties import broker_properties, has_effect
+from anabranch.broker.config.broker_settings import BrokerSettings, ConfigError
+from anabranch.broker.config.effective_config import with_properties
+from anabranch.broker.config.listeners import PREFIX, Listener, base_name
+from anabranch.broker.config.property_declaration import ConfigKey, Kind
+from anabranch.broker.profiles.profile import profile_for
+from anabranch.controller.zk.access import FORM, SASL, Login, login_in
+
+log: Final = logging.getLogger(__name__)
+
+IDS: Final = ("broker.id", "node.id")
+NOWHERE: Final = ("0.0.0.0", "::", "")
+"""Addresses that a node can listen on, and that no client can connect to."""
+
+_SECURITY_PREFIXES: Final = ("sasl.", "ssl.", "zookeeper.ssl.", "delegation.token.", "password.encoder.")
+_SECURITY: Final = (
+    "principal.builder.class",
+    "security.providers",
+)
+
+
+def start_settings(settings: BrokerSettings, properties: Mapping[str, str]) -> BrokerSettings:
+    """The settings with the properties that a node or a cluster is started with. Raises ConfigError.
+
+    Those that have no effect are named in one warning.
+    """
+    changed = with_properties(settings, properties)
+    without_effect = _without_effect(changed.given)
+    for name, key in without_effect.items():
+        _refuse_what_must_not_be_ignored(name, changed.given[name], key)
+    if without_effect:
+        log.warning("these properties have no effect here: %s", ", ".join(without_effect))
+    _refuse_unused_security(changed)
+    authorizer_of(changed)
+    try:
+        profile_for(changed.kafka_version)
+        profile_for(changed.kafka_release or changed.kafka_version)
+    except ValueError as error:
+        raise ConfigError(f"kafka.version: {error}") from None
+    zookeeper_login(changed)
+    ids = {properties[name].strip() for name in IDS if name in properties}
+    if len(ids) > 1:
+        raise ConfigError("broker.id and node.id are two names of one number: write one of them")
+    if changed.node_id < 0:
+        raise ConfigError(f"broker.id={changed.node_id}: the id of a node is a whole number from 0 on")
+    return dataclasses.replace(changed, given={name: text for name, text in changed.given.items() if name not in IDS})
+
+
+def zookeeper_login(settings: BrokerSettings) -> Login | None:
+    """As whom the node stands before ZooKeeper; None: as nobody. Raises ConfigError."""
+    if not settings.zookeeper_auth:
+        if settings.zookeeper_set_acl:
+            raise ConfigError(
+                "zookeeper.set.acl=true: znodes need an owner: add zookeeper.auth, the same for all nodes, and write "
+                f"there {FORM}"
+            )
+        return None
+    try:
+        login = login_in(settings.zookeeper_auth)
+    except ValueError as error:
+        raise ConfigError(f"zookeeper.auth: {error}") from None
+    if login.scheme == SASL and importlib.util.find_spec("puresasl") is None:
+        raise ConfigError("zookeeper.auth: a login by sasl needs pip install 'anabranch[security]'")
+    return login
+
+
+def refuse_twice(properties: Mapping[str, str], options: Mapping[str, str]) -> None:
+    """Raise ConfigError for a property that an option of the command sets: `options` is property -> what to write."""
+    for name, option in options.items():
+        if name in properties:
+            raise ConfigError(f"{name} is not the same for every node, or is an option: write {option} instead")
+
+
+def check_reachable(settings: BrokerSettings) -> None:
+    """Raise ConfigError for a node that would tell clients an address that they cannot connect to."""
+    for listener in settings.listening:
+        if listener.reachable_host in NOWHERE:
+            raise ConfigError(
+                f"clients cannot connect to {listener.reachable_host or 'no host'}: "
+                "write --advertise HOST, the name or address by which they reach this machine"
+            )
+
+
+def warn_of_open_doors(settings: BrokerSettings) -> None:
+    """Say in one line which listeners let in everybody on another machine who finds them."""
+    open_ones = [
+        f"{one.name}://{one.host}"
+        for one in settings.listening
+        if not (one.sasl or _is_loopback(one.host) or _asks_for_certificates(one, settings.given))
+    ]
+    if open_ones:
+        log.warning(
+            "everybody who reaches %s may do everything: listen on 127.0.0.1, or ask who they are (docs/security.md)",
+            " and ".join(open_ones),
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _asks_for_certificates(listener: Listener, given: Mapping[str, str]) -> bool:
+    name = "ssl.client.auth"
+    asked = given.get(f"{PREFIX}{listener.name.lower()}.{name}", given.get(name, ""))
+    return listener.tls and asked.strip().lower() == "required"
+
+
+def _without_effect(given: Mapping[str, str]) -> dict[str, ConfigKey]:
+    """The properties that no part of a node uses, and whose values are not Kafka's defaults."""
+    if not given:
+        return {}
+    known = broker_properties()
+    idle = {name: known[base] for name in given if not has_effect(base := base_name(name)[1])}
+    return {name: key for name, key in idle.items() if key.normal(given[name]) != (key.default or "")}
+
+
+def _refuse_unused_security(settings: BrokerSettings) -> None:
+    """Raise ConfigError for settings of TLS or SASL where no listener has it: the cluster would be open."""
+    known = broker_properties()
+    has = {"ssl.": any(one.tls for one in settings.listening), "sasl.": any(one.sasl for one in settings.listening)}
+    has["delegation.token."] = has["sasl."]
+    for name, text in settings.given.items():
+        listener, base = base_name(name)
+        if listener and listener not in (one.name for one in settings.listening):
+            names = ", ".join(one.name for one in settings.listening)
+            raise ConfigError(f"{name}: there is no listener {listener}; there is {names}")
+        needs = next((prefix for prefix in has if base.startswith(prefix)), "")
+        if needs and not has[needs] and known[base].normal(text) != (known[base].default or ""):
+            protocol = "SSL" if needs == "ssl." else "SASL_SSL"
+            raise ConfigError(
+                f"{name}: no listener uses it, so everybody would be let in; name one whose protocol is {protocol}, as "
+                f"with --listener {protocol}://127.0.0.1:9093, or leave the property out"
+            )
+
+
+def _refuse_what_must_not_be_ignored(name: str, text: str, key: ConfigKey) -> None:
+    if key.name in _SECURITY or key.name.startswith(_SECURITY_PREFIXES):
+        shown = name if key.sensitive else f"{name}={text}"
+        raise ConfigError(
+            f"{shown}: this part of Kafka's security is not here, and would not be kept; leave the property out"
+        )
+    if key.kind is Kind.CLASS:
+        raise ConfigError(f"{name}={text}: no Java class can be loaded here; leave the property out")

@@ -1,0 +1,234 @@
+"""SUPPORT.md, written by `python -m anabranch.broker.node.support`: what a broker serves, and where it is not like
+Kafka.
+
+The table is made of the dispatcher's rows, the personas and the first sentence of each handler. A difference names the
+test that shows it, so that the page cannot promise what is not checked. How many answers are Kafka's own, and why the
+others are not, comes from the last comparison with Kafka itself (`python -m tests.differential --keep`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from anabranch.broker.dispatch.dispatcher import HANDLERS, HandlerRow, peer_versions
+from anabranch.broker.profiles.profile import VERSIONS, profile_for
+from anabranch.protocol.values import value
+
+COMPARED: Final = Path(__file__).with_name("compared.json")
+"""The outcome of the last whole comparison with Kafka that was kept (`python -m tests.differential --keep`)."""
+COMPARED_WITH_KAFKA_4: Final = Path(__file__).with_name("compared_4.json")
+"""The same with Kafka 4.1."""
+
+
+@value
+class Difference:
+    """A difference from Kafka, and the test that shows it."""
+
+    what: str
+    shown_by: str
+
+
+DIFFERENCES: Final = (
+    Difference(
+        "There is no Kerberos: GSSAPI is refused at the start.",
+        "tests/broker/authentication/test_listener_security.py",
+    ),
+    Difference(
+        "kafka.security.authorizer.AclAuthorizer and StandardAuthorizer are one authorizer, and there is no other; "
+        "a principal that may not act as a broker and wants to is named in the log.",
+        "tests/broker/authorization/test_authorizer_settings.py",
+    ),
+    Difference(
+        "A coordinator that takes over answers COORDINATOR_LOAD_IN_PROGRESS until what it has loaded is replicated; "
+        "Kafka serves it before. Heartbeats get COORDINATOR_NOT_AVAILABLE meanwhile, where Kafka tells everybody that "
+        "they are members.",
+        "tests/broker/coordinators/groups/test_group_coordinator.py::"
+        "test_what_was_loaded_is_served_when_all_of_it_is_replicated",
+    ),
+    Difference(
+        "Of the requests that a peer leaves behind when it disconnects, only Produce is still taken up.",
+        "tests/broker/network/test_server.py::test_what_was_produced_before_the_peer_left_is_processed_and_nothing_else",
+    ),
+    Difference(
+        "Uncompressed, the records of a batch may be 16 times max.message.bytes, which counts as 1 MiB if it is less, "
+        "and 256 MiB at most; message.max.decompressed.ratio (ours) sets the factor. A batch with more is refused with "
+        "MESSAGE_TOO_LARGE.",
+        "tests/broker/storage/test_inspection.py::test_a_batch_that_swells",
+    ),
+    Difference(
+        "A batch that some consumer could not read to its end is refused with INVALID_RECORD, also where Kafka takes "
+        "it: offset deltas that do not count from 0, header names that are not UTF-8, lengths below -1, and a wrong "
+        "length of a record in a compressed batch. A refusal names 1000 records at most.",
+        "tests/broker/storage/test_inspection.py::test_offsets_out_of_sequence_name_their_records",
+    ),
+    Difference(
+        "Compaction leaves a batch as it is that it cannot read, and goes on; Kafka gives the whole log up.",
+        "tests/broker/storage/test_unreadable.py::test_compaction",
+    ),
+    Difference(
+        "max.request.partition.size.limit bounds what any request may name, not DescribeTopicPartitions alone, and is "
+        "131072 by default; queued.max.request.bytes is 100 MiB by default, and requests up to 64 KiB pass it by.",
+        "tests/protocol/test_entries.py",
+    ),
+    Difference(
+        "queued.max.response.bytes (ours, 128 MiB by default) bounds the responses that peers have not read: a Fetch "
+        "gets half of what is left, but the first batch, and at the bound requests with long responses wait. A peer "
+        "that reads nothing is closed after 10 s then, else after connections.max.idle.ms.",
+        "tests/broker/quotas/test_response_memory.py",
+    ),
+    Difference(
+        "An address in a quota is an IP address; names of hosts are not resolved.",
+        "tests/broker/quotas/test_quota_configs.py::test_what_cannot_be_set_or_asked",
+    ),
+    Difference(
+        "The bytes of a quota are those of the records; Kafka also counts the frame around them.",
+        "tests/broker/quotas/test_quota_configs.py::test_consumers_are_answered_with_nothing_until_they_have_waited",
+    ),
+    Difference(
+        "Topics can shrink, and keys keep their order across resizes (KIP-253). All of that is in tagged fields from "
+        "number 2530 on, two keys of our own and error 2530. Metadata answers carry such fields to every client, which "
+        "skip them as they do all unknown tags; error 2530 is answered to batches that carry one. A client that knows "
+        "none of it meets two things after a resize: a producer may be refused (`reshard.legacy.producers`), and a "
+        "group gets a partition that split off when what came before is committed (`reshard.legacy.consumers`).",
+        "tests/contracts/error_cases/data.py::produce_with_an_old_generation",
+    ),
+    Difference(
+        "While the active controller is a node without replicas, which clients cannot see, brokers hand its requests "
+        "on instead of answering NOT_CONTROLLER.",
+        "tests/broker/administration/test_topic_creation.py",
+    ),
+    Difference(
+        "A full disk refuses appends and nothing else; Kafka takes the whole directory offline.",
+        "tests/broker/storage/test_log_faults.py",
+    ),
+    Difference(
+        "A broker that was killed waits for the end of its earlier session when it starts again, instead of failing.",
+        "tests/broker/membership/test_registration.py",
+    ),
+    Difference(
+        "A new transaction coordinator answers COORDINATOR_LOAD_IN_PROGRESS until what it has read is "
+        "replicated; Kafka acts on what the next leader may have lost.",
+        "tests/broker/coordinators/test_transaction_failover.py"
+        "::test_nothing_is_decided_before_the_end_of_the_journal_is_replicated",
+    ),
+    Difference(
+        "When the epochs of a producer id are used up, InitProducerId with a wrong epoch is PRODUCER_FENCED and a "
+        "repeated request gets its old answer; Kafka fails with UNKNOWN_SERVER_ERROR.",
+        "tests/broker/coordinators/transactions/test_transaction_requests.py::test_another_producer_id_when_the_epochs_are_used_up",
+    ),
+    Difference(
+        "There is no tiered storage, so ListOffsets knows no remote offsets, and properties about it have no effect.",
+        "tests/broker/handlers/test_list_offsets.py",
+    ),
+)
+
+
+def page() -> str:
+    """The whole of SUPPORT.md."""
+    compared, with_4 = (json.loads(path.read_text()) for path in (COMPARED, COMPARED_WITH_KAFKA_4))
+    (asked, equal), (asked_4, equal_4) = map(totals, (compared, with_4))
+    shared = {tuple(row) for row in compared["differences"]}
+    missing = [f"- {version}: {', '.join(gaps(version))}." for version in VERSIONS if gaps(version)]
+    return "\n".join(
+        [
+            "# Supported APIs",
+            "",
+            "Written by `make docs` out of the code; do not edit. A node shows its clients one version of Kafka: 3.9 "
+            "with ZooKeeper, or [another one](docs/personas.md) that is asked for by `--kafka`.",
+            "",
+            *(summary(version) for version in VERSIONS),
+            "",
+            f"The same {asked} requests were put to Apache Kafka 3.9.0 and to Anabranch, at every version and with "
+            "every edge we could think of (`tests/differential`): "
+            f"**{equal / asked:.1%} of the answers are equal**, field by field but for ids, times, addresses, the "
+            "order of hash maps and the wording of messages. The last columns count them. Of the "
+            f"{asked_4} answers that such requests get of Apache Kafka 4.1.1, **{equal_4 / asked_4:.1%} are equal** to "
+            "those of a node that shows 4.1.",
+            "",
+            "What clients are told of each API, by the version of Kafka that a node shows. Where a Kafka has newer "
+            "versions than are served, both stand there. GetTelemetrySubscriptions and PushTelemetry are told where "
+            "`client.telemetry.enable` is true, as by a Kafka that has a receiver for metrics of clients.",
+            "",
+            f"| key | API | {' | '.join(VERSIONS)} | what it does | equal answers | of 4.1 |",
+            f"|---:|---|{'---|' * len(VERSIONS)}---|---:|---:|",
+            *(line(row, compared["apis"], with_4["apis"]) for row in HANDLERS),
+            "",
+            *(["Not served, of what these versions of Kafka have:", "", *missing, ""] if missing else []),
+            "## Known differences",
+            "",
+            *(f"- {difference.what}" for difference in DIFFERENCES),
+            "",
+            "What else answers differently in the comparison:",
+            "",
+            *(f"- {api}: {why}." for api, why in compared["differences"]),
+            "",
+            "And in that with 4.1:",
+            "",
+            *(f"- {api}: {why}." for api, why in with_4["differences"] if (api, why) not in shared),
+            "",
+            "Every error code that a node may answer, with a request for it: `python -m tests.contracts.error_codes`.",
+            "",
+        ]
+    )
+
+
+def summary(version: str) -> str:
+    """How much of one version of Kafka is served."""
+    theirs = profile_for(version).ranges
+    served = [row for row in HANDLERS if row.name in theirs]
+    whole = sum(told(version, row) == theirs[row.name] for row in served)
+    return f"- Kafka {version}: {len(served)} of {len(theirs)} API keys, {whole} of them in the whole range."
+
+
+def gaps(version: str) -> list[str]:
+    """The APIs that a version of Kafka has and that are not served at all."""
+    served = {row.name for row in HANDLERS}
+    return [name for name in profile_for(version).ranges if name not in served]
+
+
+def told(version: str, row: HandlerRow) -> str:
+    """The versions of an API that clients of a broker are told of that has all switched on: "0-11"; empty for none."""
+    span = peer_versions(version, True, telemetry=True).others.advertised.get(row.api.key)
+    return "" if span is None else f"{span[0]}-{span[1]}" if span[0] != span[1] else f"{span[0]}"
+
+
+def cell(version: str, row: HandlerRow) -> str:
+    """What stands in the column of a version."""
+    theirs, shown = profile_for(version).ranges.get(row.name, ""), told(version, row)
+    return f"{shown} of {theirs}" if theirs and theirs != shown else shown or "-"
+
+
+def totals(compared: dict[str, Any]) -> tuple[int, int]:
+    """How many answers were compared, and how many of them are equal."""
+    counts = compared["apis"].values()
+    return sum(one["answers"] for one in counts), sum(one["equal"] for one in counts)
+
+
+def line(row: HandlerRow, *compared: dict[str, Any]) -> str:
+    """The row of one API."""
+    counts = [one.get(row.name) for one in compared]
+    equal = " | ".join(f"{one['equal']} of {one['answers']}" if one else "" for one in counts)
+    cells = " | ".join(cell(version, row) for version in VERSIONS)
+    return f"| {row.api.key} | {row.name} | {cells} | {headline(row)} | {equal} |"
+
+
+def headline(row: HandlerRow) -> str:
+    """The first sentence of the handler, without the name."""
+    text = inspect.cleandoc(importlib.import_module(row.module).__doc__ or "").partition("\n\n")[0]
+    return " ".join(text.partition(": ")[2].split()).rstrip(".")
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page."""
+    Path(arguments[0] if arguments else "SUPPORT.md").write_text(page())
+    return 0
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.exit(main(sys.argv[1:]))

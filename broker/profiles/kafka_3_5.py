@@ -1,0 +1,33 @@
+"""Kafka 3.5 with ZooKeeper: the last one before transactions are verified (KIP-890) and groups get a new protocol."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from anabranch.broker.profiles import kafka_3_9
+from anabranch.broker.profiles.profile import CompatibilityProfile, changed
+
+RANGES: Final = changed(
+    kafka_3_9.RANGES,
+    """
+Produce 0-9
+Fetch 0-15
+ListOffsets 0-8
+OffsetCommit 0-8
+OffsetFetch 0-8
+FindCoordinator 0-4
+ListGroups 0-4
+ApiVersions 0-3
+InitProducerId 0-4
+AddPartitionsToTxn 0-3
+AddOffsetsToTxn 0-3
+EndTxn 0-3
+TxnOffsetCommit 0-3
+DescribeCluster 0
+ListTransactions 0
+ConsumerGroupHeartbeat gone
+ConsumerGroupDescribe gone
+""",
+)
+
+PROFILE: Final = CompatibilityProfile(version="3.5", ranges=RANGES, gone_properties=kafka_3_9.NEW_IN_KAFKA_4)

@@ -1,0 +1,60 @@
+"""Kafka 4.2: share groups and streams groups, offsets of topics by their ids."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from anabranch.broker.profiles import kafka_4_1
+from anabranch.broker.profiles.profile import changed
+
+RANGES: Final = changed(
+    kafka_4_1.RANGES,
+    """
+ListOffsets 1-11
+OffsetCommit 2-10
+OffsetFetch 1-10
+WriteTxnMarkers 1-2
+ShareFetch 1-2
+ShareAcknowledge 1-2
+AddRaftVoter 0-1
+WriteShareGroupState 0-1
+ReadShareGroupStateSummary 0-1
+StreamsGroupHeartbeat 0
+StreamsGroupDescribe 0
+DescribeShareGroupOffsets 0-1
+""",
+)
+
+NEW: Final = """
+config.providers | list |  |  | cluster
+controller.quorum.auto.join.enable | boolean | false |  |
+group.streams.initial.rebalance.delay.ms | int | 3000 |  |
+remote.log.manager.follower.thread.pool.size | int | 2 |  | cluster
+share.coordinator.append.linger.ms | int | -1 |  |
+"""
+
+PROFILE: Final = dataclasses.replace(
+    kafka_4_1.PROFILE,
+    version="4.2",
+    ranges=RANGES,
+    isolates_failing_records=True,
+    drops_expressions_at_once=True,
+    alter_offsets_creates_share_groups=True,
+    new_properties=kafka_4_1.PROFILE.new_properties.rstrip() + NEW,
+    new_defaults={
+        **kafka_4_1.PROFILE.new_defaults,
+        "group.coordinator.append.linger.ms": "-1",
+    },
+    supported_features={
+        **kafka_4_1.PROFILE.supported_features,
+        "metadata.version": (7, 29),
+        "streams.version": (0, 1),
+    },
+    finalized_features={
+        **kafka_4_1.PROFILE.finalized_features,
+        "metadata.version": 29,
+        "share.version": 1,
+        "streams.version": 1,
+    },
+)

@@ -1,0 +1,158 @@
+"""Client quotas: the limits, how much each client has used, and how long it has to wait after more (KIP-13, KIP-124).
+
+A limit is set for a user, a client id, both, or their defaults. The most specific one applies (`levels`); all that it
+applies to share one rate: all clients of a user if the user is limited, each client by itself if clients are. A rate is
+measured over sliding windows (`quota.window.num` of `quota.window.size.seconds`), so a short burst is free and a long
+one has to be waited off: the wait is what brings the rate back to the limit if nothing more is used meanwhile.
+
+Pure: times come in as arguments. Sources: `ClientQuotaManager`, `SampledStat`, `Rate` and `QuotaUtils` of Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+DEFAULT: Final = "<default>"
+"""The name under which the limit of all stands that have none of their own."""
+ANONYMOUS: Final = "ANONYMOUS"
+"""The user of a connection that has not authenticated: of every one on a PLAINTEXT listener."""
+
+PRODUCE: Final = "producer_byte_rate"
+FETCH: Final = "consumer_byte_rate"
+REQUEST: Final = "request_percentage"
+
+IDLE_MS: Final = 60 * 60 * 1000
+"""Rates that were not used for this time are forgotten."""
+RATES_MAX: Final = 1000
+"""How many rates there may be before idle ones are looked for."""
+
+Entity = tuple[str | None, str | None]
+"""User and client id; None where the limit is not about that."""
+
+
+def levels(user: str, client_id: str) -> Iterator[tuple[Entity, Entity]]:
+    """The entities whose limit may apply, most specific first, each with the entity whose common rate it limits."""
+    yield (user, client_id), (user, client_id)
+    yield (user, DEFAULT), (user, client_id)
+    yield (user, None), (user, None)
+    yield (DEFAULT, client_id), (user, client_id)
+    yield (DEFAULT, DEFAULT), (user, client_id)
+    yield (DEFAULT, None), (user, None)
+    yield (None, client_id), (None, client_id)
+    yield (None, DEFAULT), (None, client_id)
+
+
+@dataclass(slots=True)
+class Rate:
+    """The rate of something per second, over the last `samples` windows."""
+
+    window_ms: int
+    samples: int
+    _windows: list[list[float]] = field(default_factory=list)
+    """Start, last use, and sum of each window; the newest is the last one."""
+
+    def record(self, amount: float, now_ms: int) -> None:
+        """Count a use."""
+        if not self._windows or now_ms - self._windows[-1][0] >= self.window_ms:
+            self._windows.append([now_ms, now_ms, 0.0])
+            del self._windows[: -self.samples - 1]
+        newest = self._windows[-1]
+        newest[1] = now_ms
+        newest[2] += amount
+
+    def per_second(self, now_ms: int) -> float:
+        """How much was used per second."""
+        span_ms = self.span_ms(now_ms)
+        return sum(window[2] for window in self._windows) * 1000 / span_ms
+
+    def span_ms(self, now_ms: int) -> int:
+        """The time that the rate is taken over: at least all windows but the one in work."""
+        expired = now_ms - self.samples * self.window_ms
+        self._windows = [window for window in self._windows if window[1] > expired]
+        elapsed_ms = now_ms - int(self._windows[0][0]) if self._windows else 0
+        missing = self.samples - 1 - elapsed_ms // self.window_ms
+        return max(elapsed_ms + max(missing, 0) * self.window_ms, 1)
+
+    def wait_ms(self, limit: float, now_ms: int) -> int:
+        """How long it takes the rate to come down to a limit, if nothing more is used."""
+        excess = self.per_second(now_ms) - limit
+        return round(excess / max(limit, 1e-3) * self.span_ms(now_ms)) if excess > 0 else 0
+
+    def idle_since_ms(self) -> int:
+        """When it was used last."""
+        return int(self._windows[-1][1]) if self._windows else 0
+
+
+class ClientQuotas:
+    """The limits of one cluster, and what the clients of one broker use of them."""
+
+    def __init__(self, *, window_ms: int, samples: int) -> None:
+        self._window_ms = window_ms
+        self._samples = samples
+        self._limits: dict[Entity, dict[str, float]] = {}
+        self._rates: dict[tuple[str, Entity], Rate] = {}
+        self.limited: frozenset[str] = frozenset()
+        """The names of limits that are set for any entity: nothing else has to be measured."""
+
+    def set_limits(self, entity: Entity, limits: Mapping[str, float]) -> None:
+        """Replace the limits of an entity."""
+        if limits:
+            self._limits[entity] = dict(limits)
+        else:
+            self._limits.pop(entity, None)
+        self.limited = frozenset(what for limits in self._limits.values() for what in limits)
+        self._rates = {key: rate for key, rate in self._rates.items() if key[0] in self.limited}
+
+    def forget_all(self) -> None:
+        """Forget all limits, before they are read again."""
+        self._limits.clear()
+        self.limited = frozenset()
+
+    def limit_of(self, what: str, client_id: str, user: str = ANONYMOUS) -> tuple[float, Entity] | None:
+        """The limit that applies to a client, and the entity whose common use it limits; None without a limit."""
+        if what in self.limited:
+            for entity, shared_by in levels(user, client_id):
+                limit = self._limits.get(entity, {}).get(what)
+                if limit is not None:
+                    return limit, shared_by
+        return None
+
+    def burst(self, what: str, client_id: str, user: str = ANONYMOUS) -> int | None:
+        """The most that can be used at once without staying over the limit for ever."""
+        found = self.limit_of(what, client_id, user)
+        return None if found is None else int(found[0] * (self._samples - 1) * self._window_ms / 1000)
+
+    def record(
+        self,
+        what: str,
+        client_id: str,
+        amount: float,
+        now_ms: int,
+        *,
+        user: str = ANONYMOUS,
+        longest_ms: int | None = None,
+    ) -> int:
+        """Note a use; returns for how many milliseconds to wait now."""
+        found = self.limit_of(what, client_id, user)
+        if found is None:
+            return 0
+        limit, shared_by = found
+        rate = self._rates.get((what, shared_by))
+        if rate is None:
+            self._make_room(now_ms)
+            rate = self._rates[what, shared_by] = Rate(self._window_ms, self._samples)
+        rate.record(amount, now_ms)
+        wait_ms = rate.wait_ms(limit, now_ms)
+        return wait_ms if longest_ms is None else min(wait_ms, longest_ms)
+
+    def refund(self, what: str, client_id: str, amount: float, now_ms: int, *, user: str = ANONYMOUS) -> None:
+        """Undo a use that was recorded and does not happen after all."""
+        found = self.limit_of(what, client_id, user)
+        if found is not None and (rate := self._rates.get((what, found[1]))) is not None:
+            rate.record(-amount, now_ms)
+
+    def _make_room(self, now_ms: int) -> None:
+        if len(self._rates) >= RATES_MAX:
+            self._rates = {key: rate for key, rate in self._rates.items() if now_ms - rate.idle_since_ms() < IDLE_MS}

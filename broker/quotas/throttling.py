@@ -1,0 +1,139 @@
+"""Applies the quotas: what each request costs its client, and for how long its connection is muted (KIP-13, KIP-219).
+
+The answer goes out at once and says how long the client should wait; this side makes sure by taking up no further
+request of the connection for that time. A Fetch that is over the limit is answered with nothing, and charged nothing.
+Requests between brokers are free. Where no limit is set, nothing of this runs.
+
+Source: the uses of `QuotaManagers` in Kafka's KafkaApis.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Coroutine, Generator
+from typing import TYPE_CHECKING, Any, Final
+
+from anabranch.broker.quotas.client_quotas import ANONYMOUS, FETCH, PRODUCE, REQUEST
+from anabranch.broker.quotas.controller_mutation_quotas import MutationQuotas
+
+if TYPE_CHECKING:
+    from anabranch.broker.quotas.client_quotas import ClientQuotas
+    from anabranch.protocol.codec import DecodedRequest
+
+FREE: Final = frozenset({4, 5, 6, 7, 27, 56, 58, 67})
+"""LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown, WriteTxnMarkers, AlterPartition, Envelope,
+AllocateProducerIds."""
+PRODUCE_KEY: Final = 0
+FETCH_KEY: Final = 1
+
+
+class Throttling:
+    """The quotas of one broker."""
+
+    def __init__(
+        self,
+        quotas: ClientQuotas,
+        *,
+        clock_ms: Callable[[], int],
+        clock_s: Callable[[], float],
+        request_longest_ms: int,
+    ) -> None:
+        """`clock_s` measures how long the processor is busy; a request may be made to wait `request_longest_ms`."""
+        self.quotas = quotas
+        self.mutations = MutationQuotas(quotas)
+        self.throttled_requests = 0
+        self.throttled_ms = 0
+        """For how many ms connections were to be muted, in all."""
+        self._clock_ms = clock_ms
+        self._clock_s = clock_s
+        self._request_longest_ms = request_longest_ms
+
+    @property
+    def active(self) -> bool:
+        """Whether there is any limit."""
+        return bool(self.quotas.limited)
+
+    async def answer(
+        self, request: DecodedRequest, work: Coroutine[Any, Any, Any], user: str = ANONYMOUS
+    ) -> tuple[Any, int]:
+        """The response that `work` gives, and for how many milliseconds its connection is to be muted."""
+        if request.api.key in FREE or is_follower(request):
+            return await work, 0
+        client_id = request.client_id or ""
+        self._bound_fetch(request, client_id, user)
+        busy_s = 0.0
+        if REQUEST in self.quotas.limited:
+            timed = TimedCoroutine(work, self._clock_s)
+            response = await timed
+            busy_s = timed.busy_s
+        else:
+            response = await work
+        now_ms = self._clock_ms()
+        what, size = traffic(request, response)
+        bandwidth_ms = self.quotas.record(what, client_id, size, now_ms, user=user) if what else 0
+        request_ms = 0
+        if response is not None:
+            percent = busy_s * 100
+            request_ms = self.quotas.record(
+                REQUEST, client_id, percent, now_ms, user=user, longest_ms=self._request_longest_ms
+            )
+        wait_ms = max(bandwidth_ms, request_ms, getattr(response, "throttle_time_ms", 0))  # mutations say it themselves
+        if not wait_ms:
+            return response, 0
+        self.throttled_requests += 1
+        self.throttled_ms += wait_ms
+        if what == FETCH:
+            self.quotas.refund(FETCH, client_id, size, now_ms, user=user)
+            response = dataclasses.replace(response, responses=[])
+        if hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = wait_ms
+        return response, wait_ms
+
+    def _bound_fetch(self, request: DecodedRequest, client_id: str, user: str) -> None:
+        """Bound a Fetch to what a window allows, or an answer could be too large for ever."""
+        if request.api.key == FETCH_KEY and (most := self.quotas.burst(FETCH, client_id, user)) is not None:
+            request.body.max_bytes = min(request.body.max_bytes, most)
+
+
+class TimedCoroutine:
+    """Runs a coroutine and counts for how long it keeps the processor busy; its waiting is free."""
+
+    def __init__(self, work: Coroutine[Any, Any, Any], clock_s: Callable[[], float]) -> None:
+        self._work = work
+        self._clock_s = clock_s
+        self.busy_s = 0.0
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        work, thrown = self._work, None
+        while True:
+            began_s = self._clock_s()
+            try:
+                waits_for = work.send(None) if thrown is None else work.throw(thrown)
+            except StopIteration as done:
+                return done.value
+            finally:
+                self.busy_s += self._clock_s() - began_s
+            thrown = None
+            try:
+                yield waits_for
+            except BaseException as error:
+                thrown = error
+
+
+def is_follower(request: DecodedRequest) -> bool:
+    """Whether a Fetch comes from another broker."""
+    if request.api.key != FETCH_KEY:
+        return False
+    state = request.body.replica_state
+    return bool(request.body.replica_id >= 0 or (state is not None and state.replica_id >= 0))
+
+
+def traffic(request: DecodedRequest, response: Any) -> tuple[str, int]:
+    """Which limit of bytes applies to a request, and how many bytes of records it moved."""
+    if request.api.key == PRODUCE_KEY:
+        rows = (row for topic in request.body.topic_data for row in topic.partition_data)
+        return PRODUCE, sum(len(row.records) for row in rows if row.records is not None)
+    if request.api.key == FETCH_KEY and response is not None:
+        rows = (row for topic in response.responses for row in topic.partitions)
+        return FETCH, sum(len(row.records) for row in rows if row.records is not None)
+    return "", 0

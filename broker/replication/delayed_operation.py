@@ -1,0 +1,150 @@
+"""Requests that wait for a condition: acks=all Produce for replication, Fetch for bytes.
+
+A parked request watches some keys. Code that changes a key calls `check(key)`; the request finishes when its own
+condition says so, or when its deadline passes. There is no clock and no timer here: `expire(now)` is told the time,
+and `next_deadline` says when it should be called next, so that one timer serves all requests.
+
+Invariant: `finish` is called exactly once, unless the request was discarded before (its connection went away).
+Source: Kafka's `DelayedOperationPurgatory`, without its threads.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Hashable, Iterable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class DelayedOperation(Generic[Key]):
+    """One waiting request. `ready(key)` is asked after `key` changed; `finish()` lets it go on."""
+
+    __slots__ = ("deadline", "done", "finish", "keys", "ready")
+
+    def __init__(
+        self, keys: Iterable[Key], deadline: float, ready: Callable[[Key], bool], finish: Callable[[], None]
+    ) -> None:
+        self.keys = list(keys)
+        self.deadline = deadline
+        self.ready = ready
+        self.finish = finish
+        self.done = False
+
+    def clear(self) -> None:
+        """Refer to nothing any more: its request may refer to this, and holds megabytes of records.
+
+        What forms a circle is only freed when the garbage collector comes to it.
+        """
+        self.keys = []
+        self.ready = _never
+        self.finish = _nothing
+
+
+def _never(_: object) -> bool:
+    return False
+
+
+def _nothing() -> None:
+    pass
+
+
+class DelayedOperations(Generic[Key]):
+    """All parked requests of one kind, by key and by deadline."""
+
+    def __init__(self) -> None:
+        self._watchers: dict[Key, dict[DelayedOperation[Key], None]] = {}
+        self._deadlines: list[tuple[float, int, DelayedOperation[Key]]] = []
+        self._sequence = itertools.count()
+        self._waiting = 0
+
+    def __len__(self) -> int:
+        return self._waiting
+
+    def add(
+        self, keys: Iterable[Key], deadline: float, ready: Callable[[Key], bool], finish: Callable[[], None]
+    ) -> DelayedOperation[Key]:
+        """Let a request wait. The caller has just seen that it is not ready, and nothing ran in between."""
+        parked = DelayedOperation(keys, deadline, ready, finish)
+        for key in parked.keys:
+            self._watch(parked, key)
+        heapq.heappush(self._deadlines, (deadline, next(self._sequence), parked))
+        self._waiting += 1
+        return parked
+
+    def watch(self, parked: DelayedOperation[Key], key: Key) -> None:
+        """Let a request that waits watch one more key: it becomes ready by that one, too."""
+        if not parked.done:
+            parked.keys.append(key)
+            self._watch(parked, key)
+
+    def _watch(self, parked: DelayedOperation[Key], key: Key) -> None:
+        watching = self._watchers.get(key)
+        if watching is None:
+            self._watchers[key] = {parked: None}
+        else:
+            watching[parked] = None
+
+    def check(self, key: Key) -> int:
+        """Something about `key` changed: finish those that are ready now, and say how many."""
+        watching = self._watchers.get(key)
+        if not watching:
+            return 0
+        ready = [parked for parked in watching if parked.ready(key)]
+        for parked in ready:
+            self._finish(parked)
+        return len(ready)
+
+    def expire(self, now: float) -> int:
+        """Finish those whose deadline has passed, and say how many."""
+        expired = 0
+        while self._deadlines and (self._deadlines[0][2].done or self._deadlines[0][0] <= now):
+            parked = heapq.heappop(self._deadlines)[2]
+            if not parked.done:
+                self._finish(parked)
+                expired += 1
+        return expired
+
+    def discard(self, parked: DelayedOperation[Key]) -> None:
+        """Forget a request whose client is gone; harmless when it has finished."""
+        if not parked.done:
+            self._remove(parked)
+
+    def finish(self, parked: DelayedOperation[Key]) -> None:
+        """Let a request go on, whatever its condition; harmless when it has finished."""
+        self._finish(parked)
+
+    def finish_all(self) -> None:
+        """Let every request go on, whatever its condition: the server is stopping."""
+        for _, _, parked in self._deadlines:
+            if not parked.done:
+                self._finish(parked)
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When `expire` has something to do, at the earliest."""
+        while self._deadlines and self._deadlines[0][2].done:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def _finish(self, parked: DelayedOperation[Key]) -> None:
+        if not parked.done:
+            finish = parked.finish
+            self._remove(parked)
+            finish()
+
+    def _remove(self, parked: DelayedOperation[Key]) -> None:
+        parked.done = True
+        self._waiting -= 1
+        for key in parked.keys:
+            watching = self._watchers.get(key)
+            if watching is not None:
+                watching.pop(parked, None)
+                if not watching:
+                    del self._watchers[key]
+        parked.clear()
+        # Requests mostly finish long before their deadline: do not let the heap remember thousands of them.
+        if len(self._deadlines) > 64 and len(self._deadlines) > 4 * self._waiting:
+            self._deadlines = [entry for entry in self._deadlines if not entry[2].done]
+            heapq.heapify(self._deadlines)

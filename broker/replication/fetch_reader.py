@@ -1,0 +1,251 @@
+"""What one Fetch request finds in this broker's partitions, without waiting for more.
+
+The handler decodes a request, makes a `FetchReader` of it, and may wait between two calls of `read`. Here is decided
+how far the asker may read (a follower to the log's end, a consumer to the high watermark or the last stable offset),
+which offsets and leader epochs are refused, how many bytes each partition gets, and what a follower's fetch reports to
+the partition: that it has everything below its fetch offset.
+
+A follower whose last epoch is not in the leader's history gets the diverging epoch instead of records (KIP-595), and so
+does a consumer that sends one. Stored bytes go into the answer as they are. `SessionFetchReader` adds incremental
+requests (KIP-227). Sources: Kafka's `ReplicaManager.fetchMessages` and `readFromLocalLog`; KIP-320, KIP-392, KIP-951.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.quotas.response_memory import UNBOUNDED_BYTES
+from anabranch.broker.replication.fetch_sessions import NO_SESSION
+from anabranch.broker.replication.leader_hints import HINTED, LeaderHints
+from anabranch.broker.replication.partition import Role
+from anabranch.broker.replication.replica_selector import preferred_replica
+from anabranch.protocol.apis.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    LeaderIdAndEpoch,
+    PartitionData,
+    SnapshotId,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from anabranch.broker.metadata.metadata_cache import MetadataCache
+    from anabranch.broker.replication.delayed_operation import DelayedOperation
+    from anabranch.broker.replication.partition import Partition
+    from anabranch.broker.replication.replica_manager import ReplicaManager
+
+READ_COMMITTED: Final = 1
+LAST_VERSION_WITH_HARD_LIMITS: Final = 2
+FIRST_VERSION_ON_FOLLOWERS: Final = 11
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
+FIRST_VERSION_WITH_REPLICA_STATE: Final = 15
+FIRST_VERSION_WITH_LEADER_HINTS: Final = 16
+UNKNOWN: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+NO_EPOCH: Final = EpochEndOffset()
+NO_LEADER: Final = LeaderIdAndEpoch()
+NO_SNAPSHOT: Final = SnapshotId()
+
+
+class FetchReader:
+    """One Fetch request on its way to an answer: `read` it, wait until a partition is `ready`, `read` again."""
+
+    __slots__ = (
+        "broker_epoch", "committed", "enough", "follower", "hints", "left", "may_read", "metadata", "rack", "replicas",
+        "request", "room_bytes", "size", "sizes", "version", "watched",
+    )  # fmt: skip
+
+    def __init__(self, replicas: ReplicaManager, metadata: MetadataCache, request: FetchRequest, version: int) -> None:
+        self.replicas = replicas
+        self.metadata = metadata
+        self.request = request
+        self.version = version
+        self.hints = LeaderHints(metadata)
+        state = request.replica_state
+        self.follower = state.replica_id if version >= FIRST_VERSION_WITH_REPLICA_STATE else request.replica_id
+        self.broker_epoch = state.replica_epoch if version >= FIRST_VERSION_WITH_REPLICA_STATE else -1
+        self.committed = request.isolation_level == READ_COMMITTED
+        selects = request.rack_id and self.follower < 0 and self.replicas.settings.replica_selector_class
+        self.rack = request.rack_id if selects else ""
+        """Where the consumer would rather read, if this broker sends consumers elsewhere at all."""
+        self.watched: dict[Partition, tuple[FetchPartition, int]] = {}
+        """Per readable partition: what was asked, and the leader epoch it was read under."""
+        self.sizes: dict[Partition, int] = {}
+        self.size = 0
+        self.left = 0
+        self.room_bytes = UNBOUNDED_BYTES
+        """What the answer may have, as far as the memory for responses goes."""
+        self.may_read: Callable[[str], bool] | None = None
+        """Whether the client may read a topic; None where everybody may."""
+        self.enough = False
+        """Whether there is no reason to wait: enough bytes, or something the client must hear."""
+
+    def read(self, *, report: bool) -> list[FetchableTopicResponse]:
+        """Read every partition. `report`: a follower's offsets count. They do when it asks, not when it is woken."""
+        request = self.request
+        self.size, self.enough = 0, not request.topics
+        self.left = min(request.max_bytes, self.replicas.settings.fetch_max_bytes, self.room_bytes)
+        self.watched.clear()
+        answer = []
+        for topic in request.topics:
+            by_id = self.version >= FIRST_VERSION_WITH_TOPIC_IDS
+            name = self.replicas.name_of(topic.topic_id) if by_id else topic.topic
+            rows = [self._answer(name, asked, report) for asked in topic.partitions]
+            answer.append(FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=rows))
+        if self.size >= request.min_bytes:
+            self.enough = True
+        return answer
+
+    def start_waiting(self, parked: DelayedOperation[Partition]) -> None:
+        """It begins to wait: nothing changes that it does not watch."""
+
+    def finish(self) -> int:
+        """The answer that was read last is the one that is sent: the id of the session that goes on with it, or 0."""
+        return NO_SESSION
+
+    def _answer(self, topic: str | None, asked: FetchPartition, report: bool) -> PartitionData:
+        try:
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+            if self.may_read is not None and not self.may_read(topic):
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic)
+            return self._read(topic, asked, report)
+        except KafkaError as error:
+            self.enough = True
+            leader = NO_LEADER
+            if error.code in HINTED and self.version >= FIRST_VERSION_WITH_LEADER_HINTS and topic is not None:
+                leader_id, epoch = self.hints.leader_of(topic, asked.partition)
+                leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=epoch)
+            return PartitionData(
+                partition_index=asked.partition,
+                error_code=error.code,
+                high_watermark=-1,
+                aborted_transactions=[] if error.code in UNKNOWN else None,
+                current_leader=leader,
+                records=b"",
+            )
+
+    def _read(self, topic: str, asked: FetchPartition, report: bool) -> PartitionData:
+        partition = self.replicas.partition(topic, asked.partition)
+        self._check(partition, asked)
+        log, offset = partition.log, asked.fetch_offset
+        diverging = NO_EPOCH
+        if asked.last_fetched_epoch >= 0:
+            diverging = diverging_epoch(partition, asked)
+        if diverging is not NO_EPOCH:
+            self.enough = True
+            limit = offset
+        else:
+            if not log.log_start_offset <= offset <= log.log_end_offset:
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is not in {partition!r}")
+            if report and self.follower >= 0:
+                self.replicas.record_follower_fetch(
+                    partition,
+                    self.follower,
+                    offset,
+                    log_start_offset=asked.log_start_offset,
+                    broker_epoch=self.broker_epoch,
+                )
+            limit = self._limit(partition)
+        preferred = -1
+        if self.rack:
+            preferred = preferred_replica(partition, offset, self.rack, self.metadata)
+            if preferred >= 0:
+                self.enough = True
+                limit = offset  # the records are to be had there
+        records: bytes | bytearray | memoryview = b""
+        if offset < limit:
+            records = self._records(partition, asked, limit)
+        self.watched[partition] = (asked, partition.leader_epoch)
+        aborted = None
+        if self.committed:
+            aborted = [
+                AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
+                for one in log.aborted_in(records, offset)
+            ]
+        return PartitionData(
+            partition_index=asked.partition,
+            error_code=0,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            diverging_epoch=diverging,
+            current_leader=NO_LEADER,
+            snapshot_id=NO_SNAPSHOT,
+            aborted_transactions=aborted,
+            preferred_read_replica=preferred,
+            records=records,
+        )
+
+    def _check(self, partition: Partition, asked: FetchPartition) -> None:
+        if self.follower >= 0 or self.version < FIRST_VERSION_ON_FOLLOWERS:
+            partition.check_leader()
+        elif partition.role is Role.NONE:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition!r} has no role yet")
+        partition.check_epoch(asked.current_leader_epoch)
+        if self.follower >= 0 and self.follower not in partition.followers:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            if asked.current_leader_epoch >= 0:
+                code = ErrorCode.UNKNOWN_LEADER_EPOCH
+            raise KafkaError(code, f"{self.follower} is no replica of {partition!r}")
+
+    def _limit(self, partition: Partition) -> int:
+        """The offset before which the client, or follower, has to stop."""
+        if self.follower >= 0:
+            return partition.log.log_end_offset
+        return partition.last_stable_offset if self.committed else partition.high_watermark
+
+    def _records(self, partition: Partition, asked: FetchPartition, limit: int) -> bytes | bytearray | memoryview:
+        first = self.size == 0
+        if not first and self.left <= 0:
+            return b""
+        # The first batch of an answer is never withheld: a consumer must be able to get past any batch. (Old ones are
+        # to ask for more bytes themselves.)
+        records = partition.log.read(
+            asked.fetch_offset,
+            max(0, min(asked.partition_max_bytes, self.left)),
+            limit_offset=limit,
+            min_one_batch=first and self.version > LAST_VERSION_WITH_HARD_LIMITS,
+        )
+        size = len(records)
+        self.size += size
+        self.left -= size
+        self.sizes[partition] = size
+        return records
+
+    def ready(self, partition: Partition) -> bool:
+        """Whether a change of `partition` ends the waiting."""
+        asked, epoch = self.watched[partition]
+        if partition.leader_epoch != epoch or partition.role is Role.NONE:
+            return True
+        if partition.log.log_end_offset < asked.fetch_offset:
+            return True  # truncated
+        if self._limit(partition) <= asked.fetch_offset:
+            return False
+        if self.request.min_bytes <= 1:
+            return True
+        limit = self._limit(partition)
+        try:
+            records = partition.log.read(
+                asked.fetch_offset, max(0, asked.partition_max_bytes), limit_offset=limit, min_one_batch=True
+            )
+        except KafkaError:
+            return True  # reading again raises the error in the request that waits
+        self.sizes[partition] = len(records)
+        return sum(self.sizes.values()) >= self.request.min_bytes
+
+
+def diverging_epoch(partition: Partition, asked: FetchPartition) -> EpochEndOffset:
+    """Where the asker's history leaves ours, or NO_EPOCH when it does not."""
+    log = partition.log
+    if asked.last_fetched_epoch == log.epochs.latest_epoch and asked.fetch_offset <= log.log_end_offset:
+        return NO_EPOCH
+    epoch, end = log.epochs.end_offset_for(asked.last_fetched_epoch, log.log_end_offset)
+    if epoch < 0 or end < 0:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {asked.last_fetched_epoch} is unknown to {partition!r}")
+    if epoch < asked.last_fetched_epoch or end < asked.fetch_offset:
+        return EpochEndOffset(epoch=epoch, end_offset=end)
+    return NO_EPOCH

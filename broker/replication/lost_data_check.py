@@ -1,0 +1,54 @@
+"""Whether a replica still has what its place in the in-sync set promises, as far as its own disk can tell.
+
+It has not when its log went further once than it goes now, or when a flush has failed. Such a replica refuses to lead,
+and says so of an in-sync set that names it, as long as another replica is in it: the controller then takes it out and
+elects another one. Alone it leads with what it has, as in Kafka, and says what that means.
+
+What was lost is forgotten as soon as the set does not count on it: a replica that is taken in again has proved that it
+has everything. A failed disk is one until the log is opened again.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from anabranch.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from anabranch.broker.replication.partition import Partition
+    from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
+
+log = logging.getLogger(__name__)
+
+
+def check_lost_data(
+    partition: Partition, state: LeaderAndIsrPartitionState, broker_id: int, verdict: ErrorCode
+) -> ErrorCode:
+    """What to answer to a row of LeaderAndIsr: the `verdict` on its epochs, or that it takes this replica for another.
+
+    Asked before the row is applied, if it is news. What is not news, and not older either, is answered as the news was.
+    """
+    known = partition.log.durability
+    news = verdict is ErrorCode.NONE
+    if known.reached and news:
+        _forget_what_does_not_count(partition, state, broker_id)
+    again = verdict is ErrorCode.STALE_CONTROLLER_EPOCH and state.leader_epoch == partition.leader_epoch
+    counted = broker_id in state.isr and any(one != broker_id for one in state.isr)
+    if not (news or again) or not counted or not (known.reached or known.failure):
+        return verdict
+    reason = f"the log had reached offset {known.reached}" if known.reached else known.failure
+    log.warning("%r: not in sync, unlike others of %s: %s", partition, list(state.isr), reason)
+    return ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def _forget_what_does_not_count(partition: Partition, state: LeaderAndIsrPartitionState, broker_id: int) -> None:
+    known = partition.log.durability
+    another_life = state.is_new or partition.is_previous_incarnation(state)
+    alone = set(state.isr) == {broker_id}
+    if alone and not another_life:
+        text = "%r: it counts with what is left, because no other replica is in sync; the log had reached offset %d"
+        log.error(text, partition, known.reached)
+    if alone or another_life or broker_id not in state.isr:
+        known.reached = 0
+        partition.log.touched()

@@ -1,0 +1,244 @@
+"""Looks at what takes long to look at before it is appended, while the node goes on with other things.
+
+An append is one synchronous step, and the look at an ordinary batch is part of it. Looked at here first is a request
+that has more records than one step of a walk, more bytes than `LOOKED_AT_ONCE_BYTES` (a header takes two), or
+compressed records. What unpacks to much, or has to be compressed anew, goes through a worker thread, one batch of the
+whole node at a time, which bounds the memory too; the walk lets others have their turn after each step. The
+connection's next request waits meanwhile, as it does for acks, so order is kept. What was found goes along to the
+append, which decides as if it had looked itself.
+
+Message sets are converted in the same thread if they are long: there is no format in which they could be stored. What
+clients send compressed that is no batch (their metrics) is unpacked there, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from anabranch.broker.storage import record_rewriting
+from anabranch.broker.storage.inspection import InspectedRecords, Refusal, content_of, inspected
+from anabranch.protocol.errors import DecodeError, KafkaError
+from anabranch.protocol.records.batch import (
+    CODEC_MASK,
+    FLAGS_POSITION,
+    HEADER_BYTES,
+    MAGIC,
+    MAGIC_POSITION,
+    MESSAGE_FLAGS_POSITION,
+    BatchHeader,
+    Buffer,
+    check_crc,
+    read_header,
+    record_count_of,
+)
+from anabranch.protocol.records.compression import Compression, content_max, decompress
+from anabranch.protocol.records.conversion import down_convert
+from anabranch.protocol.records.record import RecordReader
+from anabranch.protocol.records.walk import STEP_RECORDS, WalkBudget
+
+if TYPE_CHECKING:
+    from anabranch.broker.replication.partition import Partition
+    from anabranch.broker.storage.log_settings import LogSettings
+    from anabranch.protocol.apis.produce import ProduceRequest
+
+Result = TypeVar("Result")
+ValidationResults = dict[int, InspectedRecords]
+"""By the id of what stands in the request for a partition."""
+
+NO_RESULTS: Final[ValidationResults] = {}
+INLINE_BYTES: Final = 1 << 20
+"""What may be unpacked at once: some two milliseconds of work."""
+INLINE_COMPRESSED_BYTES: Final = 1 << 16
+"""What may be packed at once; gzip takes ten times as long for it as the others."""
+LOOKED_AT_ONCE_BYTES: Final = 1 << 15
+"""How many bytes of records may be looked at when they are appended: there may be 16,000 headers in them."""
+UNPACKED_BYTES_PER_RECORD: Final = 256
+"""How many bytes are unpacked in the time that a walk takes for a record."""
+INLINE_MESSAGE_SET_BYTES: Final = 1 << 15
+"""How long a message set may be that is converted at once: there may be a thousand messages in it."""
+
+MESSAGES_AT_ONCE: Final = 1000
+"""How many records are converted to messages at once: some three milliseconds of work."""
+
+
+def needs_yielding(request: ProduceRequest) -> bool:
+    """Whether to look at the records of a request before it is appended."""
+    count = size_bytes = 0
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            records = data.records
+            if records is None or len(records) < HEADER_BYTES:
+                continue
+            if records[MAGIC_POSITION] < MAGIC:
+                if len(records) > INLINE_MESSAGE_SET_BYTES or _is_wrapper(records):
+                    return True
+            elif records[FLAGS_POSITION] & CODEC_MASK:
+                return True
+            else:
+                count += max(record_count_of(records), 0)
+                size_bytes += len(records)
+    return count > STEP_RECORDS or size_bytes > LOOKED_AT_ONCE_BYTES
+
+
+class RecordValidator:
+    """The one of a node."""
+
+    def __init__(self, replica: Callable[[str, int], Partition | None], clock_ms: Callable[[], int]) -> None:
+        self._replica = replica
+        self._clock_ms = clock_ms
+        self._turn = asyncio.Lock()
+        self._worker: ThreadPoolExecutor | None = None
+        self._budget = WalkBudget()
+
+    def close(self) -> None:
+        """Let the thread end once it is through."""
+        if self._worker is not None:
+            self._worker.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def busy(self) -> bool:
+        """Whether the thread or a walk over what it unpacked is at work."""
+        return self._turn.locked()
+
+    async def validate(self, request: ProduceRequest, *, message_sets: bool) -> ValidationResults:
+        """What there is to know of each batch that this broker may append; `message_sets`, whether they may come."""
+        found: ValidationResults = {}
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                partition = self._replica(topic.name, data.index)
+                records = data.records
+                if partition is None or not partition.is_leader or records is None or len(records) < HEADER_BYTES:
+                    continue
+                settings = partition.log.settings
+                try:
+                    if records[MAGIC_POSITION] == MAGIC:
+                        finding = await self._batch(records, settings)
+                    elif records[MAGIC_POSITION] < MAGIC and message_sets:
+                        finding = await self._message_set(records, settings)
+                    else:
+                        continue
+                except KafkaError as error:
+                    finding = InspectedRecords(refusal=Refusal.of(error))
+                if finding is not None:
+                    found[id(data)] = finding
+        return found
+
+    @contextlib.asynccontextmanager
+    async def unpacked(self, records: Buffer, header: BatchHeader, settings: LogSettings) -> AsyncIterator[Buffer]:
+        """The records of a batch, uncompressed, for as long as the block runs. Raises KafkaError."""
+        if _unpacks_at_once(records, header):
+            yield content_of(records, header, settings)
+            return
+        async with self._turn:
+            yield await self._in_thread(content_of, records, header, settings)
+
+    async def decompressed(self, codec: int, content: Buffer, limit_bytes: int) -> bytes:
+        """What is compressed so, and is no batch. Raises DecodeError."""
+        if len(content) <= INLINE_COMPRESSED_BYTES and content_max(codec, content) <= INLINE_BYTES:
+            return decompress(codec, content, limit_bytes)
+        async with self._turn:
+            return await self._in_thread(decompress, codec, content, limit_bytes)
+
+    @contextlib.asynccontextmanager
+    async def reader(self, batch: Buffer, header: BatchHeader) -> AsyncIterator[RecordReader]:
+        """Reads a stored batch without the headers of its records, for as long as the block runs. Raises DecodeError.
+
+        One batch of the whole node at a time is unpacked to much.
+        """
+        if _unpacks_at_once(batch, header):
+            yield RecordReader(batch, headers=False)
+            return
+        async with self._turn:
+            yield await self._in_thread(partial(RecordReader, batch, headers=False))
+
+    async def down_converted(
+        self, records: Buffer, position: int, header: BatchHeader, magic: int, first_offset: int
+    ) -> bytes:
+        """A stored batch as messages: see `down_convert`. Raises DecodeError."""
+        batch = memoryview(records)[position : position + header.size_bytes]
+        if header.record_count <= MESSAGES_AT_ONCE and _unpacks_at_once(batch, header):
+            return down_convert(batch, 0, header, magic, first_offset)
+        async with self._turn:
+            return await self._in_thread(down_convert, batch, 0, header, magic, first_offset)
+
+    async def converted(self, records: Buffer, settings: LogSettings) -> Buffer:
+        """The batch in place of a message set; empty if not one message is whole. Raises KafkaError."""
+        if len(records) <= INLINE_MESSAGE_SET_BYTES and not _is_wrapper(records):
+            return record_rewriting.converted(records, settings)
+        async with self._turn:
+            return await self._in_thread(record_rewriting.converted, records, settings)
+
+    async def _message_set(self, records: Buffer, settings: LogSettings) -> InspectedRecords | None:
+        if len(records) <= INLINE_MESSAGE_SET_BYTES and not _is_wrapper(records):
+            return None
+        async with self._turn:
+            converted = await self._in_thread(record_rewriting.converted, records, settings)
+        if not converted:
+            return None
+        finding = await self._batch(converted, settings)
+        return InspectedRecords(instead=converted) if finding is None else finding._replace(instead=converted)
+
+    async def _batch(self, records: Buffer, settings: LogSettings) -> InspectedRecords | None:
+        """None where the append will find at once what is wrong. Raises KafkaError."""
+        header = read_header(records)
+        if not is_plausible(records, header, settings):
+            return None
+        if _unpacks_at_once(records, header):
+            content = content_of(records, header, settings)
+            if len(content) <= INLINE_COMPRESSED_BYTES or not record_rewriting.changes_codec(header, settings):
+                return InspectedRecords(await self._walk(content, header, settings))
+        async with self._turn:
+            content = await self._in_thread(content_of, records, header, settings)
+            latest = await self._walk(content, header, settings)
+            del content
+            if not record_rewriting.changes_codec(header, settings):
+                return InspectedRecords(latest)
+            return InspectedRecords(
+                latest, instead=await self._in_thread(record_rewriting.recompressed, records, header, settings)
+            )
+
+    async def _in_thread(self, function: Callable[..., Result], *args: Any) -> Result:
+        if self._worker is None:
+            # One thread, because the C library keeps what each of them has ever allocated.
+            self._worker = ThreadPoolExecutor(1, "inspector")
+        return await asyncio.get_running_loop().run_in_executor(self._worker, function, *args)
+
+    async def _walk(self, content: Buffer, header: BatchHeader, settings: LogSettings) -> int:
+        # Many short batches take as long as one with many records: they share the budget.
+        if header.codec and self._budget.spend(len(content) // UNPACKED_BYTES_PER_RECORD):
+            await asyncio.sleep(0)
+        steps = inspected(content, header, settings, self._clock_ms(), self._budget)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                latest: int = end.value
+                return latest
+            await asyncio.sleep(0)
+
+
+def is_plausible(records: Buffer, header: BatchHeader, settings: LogSettings) -> bool:
+    """Whether the records have to be looked at; not if the append will refuse the batch for its header."""
+    return (
+        HEADER_BYTES <= header.size_bytes <= min(len(records), settings.max_message_bytes)
+        and header.codec <= max(Compression)
+        and header.record_count > 0
+        and check_crc(records, 0, header)
+    )
+
+
+def _is_wrapper(records: Buffer) -> bool:
+    return bool(records[MESSAGE_FLAGS_POSITION] & CODEC_MASK)
+
+
+def _unpacks_at_once(records: Buffer, header: BatchHeader) -> bool:
+    blob = memoryview(records)[HEADER_BYTES : header.size_bytes]
+    try:
+        return content_max(header.codec, blob) <= INLINE_BYTES
+    except DecodeError:
+        return True  # it will not unpack at all

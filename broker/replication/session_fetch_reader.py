@@ -1,0 +1,133 @@
+"""Reading for an incremental Fetch request (KIP-227): the partitions of its session in which there may be news.
+
+A session may hold thousands of partitions of which few change between two requests. A partition that was read for the
+same question before, and in which nothing has changed since, is at rest (`fetch_sessions`): it costs nothing and gets
+no row. A follower's request is its report all the same, for all partitions at rest together: that it still has the
+whole log of each, which keeps it in the ISR when records come.
+
+Who waits is told of partitions that wake up meanwhile, and watches those, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch.broker.replication.fetch_reader import FetchReader
+from anabranch.broker.replication.fetch_sessions import NO_EPOCH as NO_SESSION_EPOCH
+from anabranch.protocol.apis.fetch import FetchableTopicResponse
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from anabranch.broker.metadata.metadata_cache import MetadataCache
+    from anabranch.broker.replication.delayed_operation import DelayedOperation
+    from anabranch.broker.replication.fetch_sessions import FetchSession, SessionPartition
+    from anabranch.broker.replication.partition import Partition
+    from anabranch.broker.replication.replica_manager import ReplicaManager
+    from anabranch.protocol.apis.fetch import FetchRequest, PartitionData
+
+
+class SessionFetchReader(FetchReader):
+    """One incremental request. `epoch` is the session's when the request was admitted."""
+
+    __slots__ = ("epoch", "is_current", "news", "parked", "session")
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        metadata: MetadataCache,
+        request: FetchRequest,
+        version: int,
+        session: FetchSession,
+    ) -> None:
+        super().__init__(replicas, metadata, request, version)
+        self.session = session
+        self.epoch = session.epoch
+        self.news: list[tuple[SessionPartition, PartitionData]] = []
+        self.parked: DelayedOperation[Partition] | None = None
+        registered = metadata.broker(self.follower) if self.broker_epoch >= 0 else None
+        self.is_current = registered is None or self.broker_epoch >= registered.epoch
+        """Whether a follower is in the life that is registered now (KIP-903)."""
+
+    def read(self, *, report: bool) -> list[FetchableTopicResponse]:
+        """Read what may have changed, by the session's order."""
+        session = self.session
+        if session.epoch != self.epoch:
+            return []  # overtaken: what there is belongs to the answer of a later request, if to any
+        self.size, self.enough = 0, False
+        self.left = min(self.request.max_bytes, self.replicas.settings.fetch_max_bytes, self.room_bytes)
+        self.watched.clear()
+        self.news.clear()
+        if report:
+            # Which replica a consumer should read from is told by the metadata, too.
+            brokers = self.metadata.image.brokers if self.rack else None
+            session.ask_as((self.follower, self.broker_epoch, self.is_current, self.committed, self.rack, brokers))
+            session.presence.seen_ms = self.replicas.now_ms()
+        for entry in session.partitions_in_order():
+            name, index = entry.key
+            topic = self.replicas.name_of(name) if isinstance(name, bytes) else name
+            row = self._answer(topic, entry.asked, report)
+            if entry.is_news(row):
+                self.news.append((entry, row))
+            else:
+                self._settle(entry, topic, index)
+        if self.size >= self.request.min_bytes:
+            self.enough = True
+        return self._by_topic()
+
+    def finish(self) -> int:
+        """The answer is sent, unless the session went on without this request while it waited. Raises KafkaError."""
+        session = self.session
+        if session.epoch != self.epoch:
+            if session.epoch == NO_SESSION_EPOCH:
+                raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"{session.id} was ended")
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"{session.id} is at {session.epoch}")
+        session.waiting = None
+        session.on_sent(self.news)
+        for entry, row in self.news:
+            if not (row.error_code or row.records or row.diverging_epoch.epoch >= 0 or row.preferred_read_replica >= 0):
+                name, index = entry.key
+                self._settle(entry, self.replicas.name_of(name) if isinstance(name, bytes) else name, index)
+        return session.id
+
+    def start_waiting(self, parked: DelayedOperation[Partition]) -> None:
+        """Hear of the session's partitions that are at rest, besides those that are watched."""
+        self.parked = parked
+        self.session.waiting = self
+
+    def on_change(self, entry: SessionPartition, partition: Partition) -> None:
+        """A partition at rest begins to change: watch it."""
+        assert self.parked is not None
+        self.watched[partition] = (entry.asked, entry.leader_epoch)
+        self.replicas.fetches.watch(self.parked, partition)
+
+    def release(self) -> None:
+        """Go on: the session did, or is gone."""
+        assert self.parked is not None
+        self.replicas.fetches.finish(self.parked)
+
+    def _settle(self, entry: SessionPartition, topic: str | None, index: int) -> None:
+        """Let a partition rest whose last reading found nothing, if it would find nothing until something changes."""
+        partition = None if topic is None else self.replicas.replica(topic, index)
+        if partition is None or entry.asked.fetch_offset < self._limit(partition):
+            return
+        follower = None
+        if self.follower >= 0:
+            if not partition.at_rest(self.follower, self.broker_epoch):
+                return
+            follower = partition.followers[self.follower]
+        entry.rest(partition, follower)
+        self.watched.pop(partition, None)
+
+    def _by_topic(self) -> list[FetchableTopicResponse]:
+        topics: dict[bytes | str, FetchableTopicResponse] = {}
+        for entry, row in self.news:
+            name = entry.key[0]
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = FetchableTopicResponse(partitions=[])
+                if isinstance(name, bytes):
+                    topic.topic_id = name
+                else:
+                    topic.topic = name
+            topic.partitions.append(row)
+        return list(topics.values())

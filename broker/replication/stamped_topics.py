@@ -1,0 +1,125 @@
+"""Which topics are known to hold stamped batches, and how the first one gets in: after the controller has written it.
+
+A stamped batch is appended only by a leader that knows that its topic's znode says so (R16): from LeaderAndIsr, from
+UpdateMetadata, or by the answer to its own question, an AlterPartition. Not the acknowledgement waits but the append: a
+batch that stood in the log before would be as good as acknowledged to a consumer that reads it, and a resize planned in
+between would let producers without generations in beside it.
+
+One request is in flight per broker and carries all topics that wait. What cannot be delivered, or was lost to another
+write, is asked again after a short pause, for as long as this broker leads a partition that it was asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.tasks.supervised_task import OnFailure, supervised_task
+from anabranch.protocol.apis.alter_partition import AlterPartitionRequest, TopicData
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from anabranch.broker.metadata.metadata_cache import MetadataCache
+    from anabranch.broker.replication.isr_changes import AskController
+    from anabranch.broker.replication.partition import Partition
+
+log = logging.getLogger(__name__)
+
+RETRY_PAUSE_S: Final = 0.05
+Topic = tuple[str, bytes]
+"""Name and id."""
+
+
+class StampedTopics:
+    """The questions of one broker, and the task that asks them."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        metadata: MetadataCache,
+        ask_controller: AskController,
+        died: OnFailure,
+    ) -> None:
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._metadata = metadata
+        self._ask_controller = ask_controller
+        self._died = died
+        self._wanted = asyncio.Event()
+        self._waiting: dict[Topic, tuple[set[Partition], asyncio.Future[None]]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._task = supervised_task(self._ask_all(), f"stamps-{self._broker_id}", self._died)
+
+    async def stop(self) -> None:
+        """Ask nothing more, and end the waits of all requests."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._settle(list(self._waiting))
+
+    def known(self, partition: Partition) -> bool:
+        """Whether the partition's topic is known to hold stamped batches."""
+        if not partition.stamped:
+            topic = self._metadata.topic(partition.topic)
+            partition.stamped = topic is not None and topic.stamped and topic.topic_id == partition.topic_id
+        return partition.stamped
+
+    async def write(self, partitions: Iterable[Partition], timeout_ms: int) -> None:
+        """Have it written for the topics of these partitions; returns when it is, or when the time is up."""
+        outcomes = [self._ask(partition) for partition in partitions]
+        self._wanted.set()
+        await asyncio.wait(outcomes, timeout=timeout_ms / 1000)
+
+    def _ask(self, partition: Partition) -> asyncio.Future[None]:
+        key = partition.topic, partition.topic_id
+        if key not in self._waiting:
+            self._waiting[key] = set(), asyncio.get_running_loop().create_future()
+        asked, outcome = self._waiting[key]
+        asked.add(partition)
+        return outcome
+
+    async def _ask_all(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            self._settle([key for key, (asked, _) in self._waiting.items() if not any(one.is_leader for one in asked)])
+            if not self._waiting:
+                continue
+            written = await self._deliver(list(self._waiting))
+            for key in written:
+                for partition in self._waiting[key][0]:
+                    partition.note_stamped()
+            self._settle(written)
+            if self._waiting:
+                self._wanted.set()
+                await asyncio.sleep(0 if written else RETRY_PAUSE_S)
+
+    async def _deliver(self, topics: list[Topic]) -> list[Topic]:
+        """One request; the topics for which it is written."""
+        try:
+            response = await self._ask_controller(request_for(topics, self._broker_id, self._broker_epoch()))
+        except (ConnectionError, TimeoutError, OSError, KafkaError) as error:
+            log.debug("the controller cannot be asked, trying again: %s", error)
+            return []
+        if response.error_code != ErrorCode.NONE:
+            log.debug("the controller says %s, trying again", ErrorCode(response.error_code).name)
+            return []
+        written = {one.topic_id if any(one.topic_id) else one.topic_name for one in response.topics if one.stamped}
+        return [(name, topic_id) for name, topic_id in topics if topic_id in written or name in written]
+
+    def _settle(self, topics: Iterable[Topic]) -> None:
+        for key in topics:
+            _, outcome = self._waiting.pop(key)
+            outcome.set_result(None)
+
+
+def request_for(topics: Iterable[Topic], broker_id: int, broker_epoch: int) -> AlterPartitionRequest:
+    """The AlterPartition that changes no ISR and says which topics are about to get their first stamped batch."""
+    rows = [TopicData(topic_name=name, topic_id=topic_id, partitions=[], stamped=True) for name, topic_id in topics]
+    return AlterPartitionRequest(broker_id=broker_id, broker_epoch=broker_epoch, topics=rows)

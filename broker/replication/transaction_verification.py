@@ -1,0 +1,324 @@
+"""Asks the coordinators of transactions whether partitions are in them, or adds them, before anything is appended.
+
+A batch that comes after its transaction has ended would open one that is never ended, and hold up every read_committed
+consumer (KIP-890 part 1). Only the first batch of a transaction in a partition is asked about; what a log has to do
+with the answer is in `storage.producer_state`.
+
+One request is in flight per coordinator; what comes meanwhile travels together in the next one. A newer epoch of a
+producer displaces the question of an older one. Source: Kafka's `AddPartitionsToTxnManager`, and the part of
+`ReplicaManager` that translates its errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.replication.partition import Partition
+from anabranch.broker.tasks.supervised_task import OnFailure, supervised_task
+from anabranch.clients.connection import Connection
+from anabranch.protocol.apis.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from anabranch.protocol.connection import NODE_SOFTWARE
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.hashing import partition_of_group
+from anabranch.protocol.internal_topics import TRANSACTION_STATE_TOPIC
+from anabranch.protocol.values import value
+
+if TYPE_CHECKING:
+    from anabranch.broker.config.broker_settings import BrokerSettings
+    from anabranch.broker.metadata.metadata_cache import BrokerImage, MetadataCache
+    from anabranch.broker.storage.producer_state import Verification
+    from anabranch.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnResponse
+
+log = logging.getLogger(__name__)
+
+FIRST_VERSION_THAT_VERIFIES: Final = 4
+RETRY_PAUSE_S: Final = 0.02
+RETRIES_MS: Final = 100
+"""Kafka's `add.partitions.to.txn.retry.backoff.ms` and `.max.ms`."""
+Key = tuple[str, int]
+Answers = Mapping[Key, ErrorCode]
+
+
+@value
+class Transaction:
+    """Whose batches want in. `abortable`: the client understands TRANSACTION_ABORTABLE.
+
+    `adds`: the client leaves it to us to add partitions to its transaction (version 2).
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    abortable: bool = False
+    adds: bool = False
+
+
+class VerifiedPartitions:
+    """The outcome per partition: what to append with, or why not."""
+
+    __slots__ = ("begun", "refused")
+
+    def __init__(self) -> None:
+        self.begun: dict[Partition, Verification] = {}
+        self.refused: dict[Key, ErrorCode] = {}
+
+    def check(self, topic: str, index: int) -> None:
+        """Raise KafkaError for a partition that was refused."""
+        code = self.refused.get((topic, index))
+        if code is not None:
+            raise KafkaError(code, f"{topic}-{index} is not confirmed as part of the transaction")
+
+
+NOTHING_TO_VERIFY: Final = VerifiedPartitions()
+
+
+class VerificationRequest:
+    """What a coordinator will be asked about one transaction; several requests may wait for the same answer."""
+
+    __slots__ = ("answer", "partitions", "transaction")
+
+    def __init__(self, transaction: Transaction, partitions: Iterable[Key]) -> None:
+        self.transaction = transaction
+        self.partitions = dict.fromkeys(partitions)
+        self.answer: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
+
+    def refuse(self, code: ErrorCode) -> None:
+        """The same answer for every partition."""
+        self.answer.set_result(dict.fromkeys(self.partitions, code))
+
+
+class CoordinatorQueue:
+    """The questions to one broker, and the task that asks them."""
+
+    def __init__(self, broker_id: int, metadata: MetadataCache, settings: BrokerSettings, died: OnFailure) -> None:
+        self._broker_id = broker_id
+        self._metadata = metadata
+        self._settings = settings
+        self._waiting: dict[str, VerificationRequest] = {}
+        self._asked: dict[str, VerificationRequest] = {}
+        self._wanted = asyncio.Event()
+        self._connection: Connection | None = None
+        self._connected_to: BrokerImage | None = None
+        self._task = supervised_task(self._run(), f"verification-{settings.node_id}-at-{broker_id}", died)
+
+    def ask(self, transaction: Transaction, partitions: Sequence[Key]) -> VerificationRequest:
+        """Ask with the next request. What a newer epoch of the same producer displaces is refused at once."""
+        mine = VerificationRequest(transaction, partitions)
+        waiting = self._waiting.get(transaction.transactional_id)
+        if waiting is not None:
+            other = waiting.transaction
+            if other.producer_id != transaction.producer_id:
+                waiting.refuse(ErrorCode.NETWORK_EXCEPTION)  # its sender asks again, and learns the present leader
+            elif other.producer_epoch < transaction.producer_epoch:
+                waiting.refuse(ErrorCode.INVALID_PRODUCER_EPOCH)
+            elif other.producer_epoch > transaction.producer_epoch:
+                mine.refuse(ErrorCode.INVALID_PRODUCER_EPOCH)
+                return mine
+            elif other.adds is not transaction.adds:
+                mine.refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
+                return mine
+            else:
+                waiting.partitions.update(mine.partitions)
+                return waiting
+        self._waiting[transaction.transactional_id] = mine
+        self._wanted.set()
+        return mine
+
+    async def close(self) -> None:
+        """Ask nothing more; requests that wait are answered that they should be sent again."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        for question in (*self._asked.values(), *self._waiting.values()):
+            question.refuse(ErrorCode.NETWORK_EXCEPTION)
+        if self._connection is not None:
+            await self._connection.close()
+
+    async def _run(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            self._asked, self._waiting = self._waiting, {}
+            answers = await self._ask(self._asked)
+            for transactional_id, question in self._asked.items():
+                question.answer.set_result(answers[transactional_id])
+            self._asked = {}
+
+    async def _ask(self, questions: Mapping[str, VerificationRequest]) -> Mapping[str, Answers]:
+        code = ErrorCode.NETWORK_EXCEPTION
+        try:
+            connection = await self._connected()
+            if connection.version_for(AddPartitionsToTxnRequest) >= FIRST_VERSION_THAT_VERIFIES:
+                response = await connection.call(request_for(questions.values()))
+                if response.error_code == ErrorCode.NONE:
+                    return answers_of(response, questions)
+                log.warning("broker %d has verified no transaction: error %d", self._broker_id, response.error_code)
+                code = ErrorCode(response.error_code)
+                if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                    code = ErrorCode.INVALID_TXN_STATE  # what brokers may do is not the client's business
+            else:
+                code = (
+                    ErrorCode.NONE
+                )  # a coordinator from before KIP-890 vouches for everybody; all of ours are younger
+        except (OSError, TimeoutError) as error:
+            log.info("broker %d cannot be asked about transactions: %s", self._broker_id, error)
+        except KafkaError as error:
+            log.warning("broker %d cannot be asked about transactions: %s", self._broker_id, error)
+            code = ErrorCode.NONE if error.code is ErrorCode.UNSUPPORTED_VERSION else ErrorCode.NETWORK_EXCEPTION
+        return {name: dict.fromkeys(question.partitions, code) for name, question in questions.items()}
+
+    async def _connected(self) -> Connection:
+        broker = self._metadata.broker(self._broker_id)
+        if broker is None:
+            raise ConnectionError("it is not alive")
+        if self._connection is not None:
+            if not self._connection.closed and self._connected_to == broker:
+                return self._connection
+            await self._connection.close()
+        self._connection = await Connection.open(
+            broker.host,
+            broker.port,
+            client_id=f"broker-{self._settings.node_id}",
+            request_timeout_ms=self._settings.request_timeout_ms,
+            security=self._settings.security,
+            software_name=NODE_SOFTWARE,
+        )
+        self._connected_to = broker
+        return self._connection
+
+
+class TransactionVerifier:
+    """The questions of this broker to transaction coordinators."""
+
+    def __init__(
+        self,
+        settings: Callable[[], BrokerSettings],
+        metadata: MetadataCache,
+        clock_ms: Callable[[], int],
+        died: OnFailure,
+    ) -> None:
+        self._settings = settings
+        self._metadata = metadata
+        self._clock_ms = clock_ms
+        self._died = died
+        self._lanes: dict[int, CoordinatorQueue] = {}
+        self._closed = False
+
+    async def close(self) -> None:
+        """Ask nothing more, also for requests that are still in work."""
+        self._closed = True
+        while self._lanes:
+            await self._lanes.popitem()[1].close()
+
+    async def verify(self, transaction: Transaction, wanted: Iterable[tuple[Partition, int]]) -> VerifiedPartitions:
+        """Let a transaction into partitions with these first sequences (-1: offsets of a group, which have none).
+
+        Returns at once when the transaction is open in all of them, or when verification is switched off. A producer
+        of version 2 may begin its next transaction while the last one is being completed: it is asked for again until
+        that is so, for a short time.
+        """
+        verified = VerifiedPartitions()
+        if not transaction.adds and not self._settings().transaction_partition_verification_enable:
+            return verified
+        wanted = list(wanted)
+        self._begin(transaction, wanted, verified)
+        if verified.begun:
+            partitions = [(partition.topic, partition.index) for partition in verified.begun]
+            answers = await self._ask(transaction, partitions)
+            if transaction.adds:
+                answers = await self._ask_again(transaction, partitions, answers)
+                # The end of the last transaction, which came meanwhile, has taken what was begun. What is late now is
+                # of an older epoch than that of the marker which ended it, and refused for that.
+                self._begin(transaction, wanted, verified)
+            for key in partitions:
+                code = answers[key]
+                if code is ErrorCode.TRANSACTION_ABORTABLE and not transaction.abortable:
+                    code = ErrorCode.INVALID_TXN_STATE
+                if code is not ErrorCode.NONE:
+                    verified.refused[key] = code
+        return verified
+
+    def _begin(
+        self, transaction: Transaction, wanted: Iterable[tuple[Partition, int]], verified: VerifiedPartitions
+    ) -> None:
+        for partition, sequence in wanted:
+            begun = partition.log.producers.begin_verification(
+                transaction.producer_id, transaction.producer_epoch, sequence, self._clock_ms(), adds=transaction.adds
+            )
+            if begun is not None:
+                verified.begun[partition] = begun
+
+    async def _ask_again(self, transaction: Transaction, partitions: Sequence[Key], answers: Answers) -> Answers:
+        """Until the last transaction is completed, or for as long as a Kafka broker tries."""
+        deadline_ms = self._clock_ms() + RETRIES_MS
+        while ErrorCode.CONCURRENT_TRANSACTIONS in answers.values() and self._clock_ms() < deadline_ms:
+            await asyncio.sleep(RETRY_PAUSE_S)
+            answers = await self._ask(transaction, partitions)
+        return answers
+
+    async def _ask(self, transaction: Transaction, partitions: Sequence[Key]) -> Answers:
+        if self._closed:
+            return dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
+        coordinator = self._coordinator_of(transaction.transactional_id)
+        if coordinator is None:
+            return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        lane = self._lanes.get(coordinator)
+        if lane is None:
+            lane = self._lanes[coordinator] = CoordinatorQueue(
+                coordinator, self._metadata, self._settings(), self._died
+            )
+        return await asyncio.shield(lane.ask(transaction, partitions).answer)
+
+    def _coordinator_of(self, transactional_id: str) -> int | None:
+        topic = self._metadata.topic(TRANSACTION_STATE_TOPIC)
+        if topic is None:
+            return None
+        index = partition_of_group(transactional_id, len(topic.partitions))
+        partition = self._metadata.partition(TRANSACTION_STATE_TOPIC, index)
+        if partition is None or self._metadata.broker(partition.leader) is None:
+            return None
+        return partition.leader
+
+
+def request_for(questions: Iterable[VerificationRequest]) -> AddPartitionsToTxnRequest:
+    """The request that asks, and changes nothing but for those who want their partitions added."""
+    transactions = []
+    for question in questions:
+        topics: dict[str, AddPartitionsToTxnTopic] = {}
+        for topic, index in question.partitions:
+            topics.setdefault(topic, AddPartitionsToTxnTopic(name=topic, partitions=[])).partitions.append(index)
+        transactions.append(
+            AddPartitionsToTxnTransaction(
+                transactional_id=question.transaction.transactional_id,
+                producer_id=question.transaction.producer_id,
+                producer_epoch=question.transaction.producer_epoch,
+                verify_only=not question.transaction.adds,
+                topics=list(topics.values()),
+            )
+        )
+    return AddPartitionsToTxnRequest(transactions=transactions)
+
+
+def answers_of(
+    response: AddPartitionsToTxnResponse, questions: Mapping[str, VerificationRequest]
+) -> Mapping[str, Answers]:
+    """The answers per transactional id. What the coordinator says nothing about is not confirmed."""
+    found: dict[str, dict[Key, ErrorCode]] = {
+        name: dict.fromkeys(question.partitions, ErrorCode.UNKNOWN_SERVER_ERROR) for name, question in questions.items()
+    }
+    for transaction in response.results_by_transaction:
+        answers = found.get(transaction.transactional_id)
+        if answers is None:
+            continue
+        for topic in transaction.topic_results:
+            for row in topic.results_by_partition:
+                code = ErrorCode(row.partition_error_code)
+                fenced = code is ErrorCode.PRODUCER_FENCED  # producers expect the other word on this path
+                answers[topic.name, row.partition_index] = ErrorCode.INVALID_PRODUCER_EPOCH if fenced else code
+    return found

@@ -1,0 +1,1 @@
+"""Helpers over asyncio that every part of a node uses."""

@@ -1,0 +1,27 @@
+"""A part of a node that is built when another part first asks for it.
+
+Most brokers coordinate no transaction and many serve no incremental fetch session; a broker that never does pays
+neither for importing that code nor for running it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+Part = TypeVar("Part")
+
+
+class LazyPart(Generic[Part]):
+    """Builds its part once."""
+
+    def __init__(self, build: Callable[[], Part]) -> None:
+        self._build = build
+        self.built: Part | None = None
+        """None until `get` was called."""
+
+    def get(self) -> Part:
+        """The part; the first call builds it."""
+        if self.built is None:
+            self.built = self._build()
+        return self.built

@@ -1,0 +1,251 @@
+"""A group that shares a topic (KIP-932) in a chaos run: what its members do, and what is judged of it.
+
+Members accept most of what they are handed, release and reject some of it, renew locks, forget what they hold, and
+vanish. Judged is what they can see: no record comes again that was accepted (A42), none more often than may be (A43),
+and in the end each acknowledged record was accepted, rejected, or handed out as often as may be (A41). The topic is one
+of its own, which is not resized: no promise of a share group outlives that its partition is merged away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from anabranch import Admin, NewTopic
+from anabranch.chaos.checkers import shares
+from anabranch.chaos.clients import Record, Writer
+from anabranch.chaos.history import History
+from anabranch.chaos.share_events import Handed, Judged
+from anabranch.chaos.share_member import FAILURES, ShareMember, begin_at_earliest
+from anabranch.chaos.share_session import Acknowledgement, SharedRecord, Verdict
+from anabranch.clients.security import SecurityArguments
+from anabranch.clients.security_config import make_security
+
+SHARED: Final = "shared"
+GROUP: Final = "sharers"
+PARTITIONS: Final = 3
+LOCK_S: Final = 5.0
+DELIVERY_LIMIT: Final = 10
+PROPERTIES: Final = {
+    "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.record.lock.duration.ms": str(round(LOCK_S * 1000)),
+    "group.share.delivery.count.limit": str(DELIVERY_LIMIT),
+    "group.share.min.session.timeout.ms": "3000",
+    "group.share.session.timeout.ms": "6000",
+    "group.share.min.heartbeat.interval.ms": "1000",
+    "group.share.heartbeat.interval.ms": "1000",
+    "share.coordinator.state.topic.num.partitions": "3",
+}
+"""Of brokers, so that a lock or a session ends within a run."""
+CONTENT: Final = 0.8
+CHECKERS: Final = {name: check for name, check in shares.CHECKERS.items() if name[:3] in ("A41", "A42", "A43")}
+"""Those that judge by what members see."""
+
+
+class Handling:
+    """What one life of a member does with what it is handed, written down."""
+
+    def __init__(
+        self,
+        name: str,
+        member: ShareMember,
+        history: History,
+        rng: random.Random,
+        *,
+        now_s: Callable[[], float],
+        lock_s: float,
+    ) -> None:
+        self._name = name
+        self._member = member
+        self._history = history
+        self._rng = rng
+        self._now_s = now_s
+        self._lock_s = lock_s
+
+    async def turn(self, content: float) -> None:
+        """One poll, and what becomes of it: `content` is the part that is accepted. Raises what goes wrong."""
+        history, rng = self._history, self._rng
+        asked, asked_s = history.tick(), self._now_s()
+        got = await self._member.poll(rng.choice((1, 3, 10, 500)), 300)
+        for one in got:
+            node, count = one.session.node, one.delivery_count
+            row = Handed(history.tick(), asked, asked_s, self._name, node, one.place, one.offset, count)
+            history.shares.handed.append(row)
+        if not got:
+            return
+        if content < 1 and rng.random() < 0.1:
+            await self._member.acknowledge([Acknowledgement(one, Verdict.RENEW, lambda known: None) for one in got])
+        await asyncio.sleep(rng.random() * rng.choice((0.05, 0.3, self._lock_s * 1.25)))
+        await self._member.acknowledge(list(self._sayings(got, content)), later=rng.random() < 0.5)
+
+    def _sayings(self, got: Sequence[SharedRecord], content: float) -> Iterator[Acknowledgement]:
+        for one in got:
+            if self._rng.random() < content:
+                verdict = Verdict.ACCEPT
+            elif self._rng.random() < 0.15:
+                continue  # its lock will run out
+            else:
+                verdict = self._rng.choice((Verdict.RELEASE, Verdict.RELEASE, Verdict.RELEASE, Verdict.REJECT))
+            kind: Any = verdict.name.lower()
+            row = Judged(self._history.tick(), self._name, one.session.node, one.place, one.offset, kind)
+            self._history.shares.judged.append(row)
+
+            def settled(known: bool | None, row: Judged = row) -> None:
+                row.outcome = "info" if known is None else "ok" if known else "fail"
+                row.acked_order, row.acked_s = self._history.tick(), self._now_s()
+
+            yield Acknowledgement(one, verdict, settled)
+
+
+class ShareReader:
+    """One member, life after life."""
+
+    def __init__(
+        self, name: str, servers: Sequence[str], history: History, rng: random.Random, *, access: SecurityArguments
+    ) -> None:
+        self.name = name
+        self.life = 0
+        self.stopping = False
+        self.content = CONTENT
+        self._servers = servers
+        self._history = history
+        self._rng = rng
+        self._access = access
+        self._reading: asyncio.Task[None] | None = None
+
+    @property
+    def identity(self) -> str:
+        """The name of this life of the member."""
+        return f"{self.name}.{self.life}"
+
+    async def run(self) -> None:
+        """Read until told to stop."""
+        while not self.stopping:
+            self.life += 1
+            member = ShareMember(
+                self._servers,
+                GROUP,
+                self.identity,
+                SHARED,
+                rng=self._rng,
+                request_timeout_ms=5000,
+                security=make_security(**self._access),
+            )
+            self._reading = asyncio.create_task(self._read(member), name=self.identity)
+            try:
+                await asyncio.wait([self._reading])
+            finally:
+                self._reading.cancel()
+                await member.vanish()
+            if not self._reading.cancelled():
+                self._reading.result()
+
+    async def _read(self, member: ShareMember) -> None:
+        handling = Handling(
+            self.identity, member, self._history, self._rng, now_s=asyncio.get_running_loop().time, lock_s=LOCK_S
+        )
+        beating = asyncio.create_task(member.beat_forever())
+        try:
+            while not self.stopping:
+                try:
+                    await handling.turn(self.content)
+                except FAILURES:
+                    await asyncio.sleep(0.2)
+        finally:
+            beating.cancel()
+            await asyncio.gather(beating, return_exceptions=True)
+        await member.close()
+
+    def crash(self) -> bool:
+        """Vanish without a word, and come back as another. Returns False if it had ended."""
+        return self._reading is not None and self._reading.cancel()
+
+
+class SharedTopic:
+    """The topic, its writer and its group."""
+
+    def __init__(
+        self,
+        servers: str,
+        chance: Callable[[str], random.Random],
+        *,
+        members: int,
+        rate: float,
+        access: SecurityArguments,
+    ) -> None:
+        self.record = Record()
+        self.history.shares.delivery_limit = DELIVERY_LIMIT
+        self.history.shares.topics.add(SHARED)
+        self.crashed = 0
+        self._servers = servers.split(",")
+        self._access = access
+        self._writer = Writer(
+            SHARED, servers, self.record, chance(SHARED), keys=5, rate=rate, access=access, topic=SHARED
+        )
+        self._sharers = [
+            ShareReader(f"s{one}", self._servers, self.history, chance(f"s{one}"), access=access)
+            for one in range(members)
+        ]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def history(self) -> History:
+        """What was sent, handed out and said."""
+        return self.record.history
+
+    async def begin(self, admin: Admin) -> list[asyncio.Task[None]]:
+        """Create the topic, and let everybody begin; a task that ends early has failed."""
+        await admin.create_topics([NewTopic(name=SHARED, partitions=PARTITIONS, replication_factor=3)])
+        await admin.wait_for_topic(SHARED, replicas=3)
+        await begin_at_earliest(self._servers[0], GROUP, security=make_security(**self._access))
+        self._tasks = [asyncio.create_task(self._writer.run(), name=self._writer.name)]
+        self._tasks += [asyncio.create_task(one.run(), name=one.name) for one in self._sharers]
+        return self._tasks
+
+    def crash(self, rng: random.Random) -> str | None:
+        """Let a member vanish."""
+        one = rng.choice(self._sharers)
+        if self._writer.stopping or not one.crash():
+            return None
+        self.crashed += 1
+        return one.identity
+
+    def end_of_faults(self) -> None:
+        """Send no more, and accept all that is handed out."""
+        self._writer.stopping = True
+        for one in self._sharers:
+            one.content = 1.0
+
+    def done(self) -> bool:
+        """Whether all that was sent is dealt with."""
+        writing = self._tasks[0]
+        if not writing.done():
+            return False
+        writing.result()
+        return not any(shares.a41_unshared(self.history))
+
+    async def stop(self) -> None:
+        """End everything."""
+        for one in self._sharers:
+            one.stopping = True
+        _, late = await asyncio.wait(self._tasks, timeout=20) if self._tasks else (set(), set())
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+
+    def judge(self) -> Iterator[str]:
+        """Every violation."""
+        for name, check in CHECKERS.items():
+            yield from (f"{name}: {line}" for line in check(self.history))
+
+    def told(self) -> str:
+        """One line about the group."""
+        handed, judged = self.history.shares.handed, self.history.shares.judged
+        accepted = sum((one.verdict, one.outcome) == ("accept", "ok") for one in judged)
+        again = sum(one.count > 1 for one in handed)
+        return (
+            f"{GROUP}: {accepted} of {len(self.history.sends)} records accepted, {again} of {len(handed)} handed out "
+            f"again, {self.crashed} members vanished"
+        )

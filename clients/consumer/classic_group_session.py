@@ -1,0 +1,469 @@
+"""The conversation with a group's coordinator: joining, staying in, committing, asking how far the others are.
+
+A shell around `membership`: it sends what the membership asks for, follows the coordinator when it moves, and beats the
+heart. It is the only one that talks to the coordinator, over connections that do not wait for each other: one for short
+requests, one for the long poll of `await_positions`, which would otherwise hold up the commit that it is itself waiting
+for, and one for the joins of members that go on reading meanwhile.
+
+The coordinator need not have said that this member was replaced: one that was stopped, blocked or cut off for as long
+as its session lasts takes itself for replaced (`ClassicMembership.unsure`), and asks here (`assured`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from anabranch.clients.clock import elapsed_clock
+from anabranch.clients.consumer.classic_group_membership import (
+    Assigned,
+    ClassicMembership,
+    HeartbeatOutcome,
+    State,
+    TopicShape,
+)
+from anabranch.clients.metadata import ClusterMetadata, Topic
+from anabranch.clients.network import GROUP, JOIN, POSITIONS, Network
+from anabranch.protocol.apis.consumer_group_position import (
+    ConsumerGroupPositionRequest,
+    ConsumerGroupPositionRequestPartition,
+    ConsumerGroupPositionRequestTopic,
+    ConsumerGroupPositionResponse,
+)
+from anabranch.protocol.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from anabranch.protocol.apis.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+CONVERSATION: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.FENCED_INSTANCE_ID,
+    }
+)
+"""Refusals of a commit that are about the member, not about the offset."""
+RETRY_BACKOFF_S: Final = 0.1
+ANSWER_MARGIN_MS: Final = 5000
+"""How much longer than the server's own time limit to wait for a parked answer."""
+
+
+class ClassicGroupSession:
+    """One member's connection to its coordinator: joins, heartbeats, commits."""
+
+    def __init__(
+        self,
+        network: Network,
+        membership: ClassicMembership,
+        *,
+        heartbeat_interval_ms: int,
+        rebalance_timeout_ms: int,
+        news: asyncio.Event,
+    ) -> None:
+        self._network = network
+        self.membership = membership
+        self._heartbeat_interval_s = heartbeat_interval_ms / 1000
+        self._rebalance_timeout_ms = rebalance_timeout_ms
+        self._news = news
+        self._heart: asyncio.Task[None] | None = None
+        self._beat_now = asyncio.Event()
+        self._beaten = asyncio.Event()
+        self._clock_s = elapsed_clock()
+        self._worked_at_s = self._clock_s()
+        self._asking = False
+        self._left = False
+        self.commits = 0
+        """How many commits the group has accepted."""
+        self.failure: BaseException | None = None
+        """Why the group will never have this member again: another took its instance id, or it may not take part."""
+
+    @property
+    def unsure(self) -> bool:
+        """Whether this member has to ask before it may do anything in the group's name: it may have been replaced."""
+        return self.membership.unsure(self._clock_s())
+
+    def ask_now(self) -> None:
+        """Let the heart beat at once, to hear whether this member still is one."""
+        self._beat_now.set()
+
+    async def assured(self, *, timeout_s: float) -> None:
+        """Ask whether this member still is one, if that is not certain. KafkaError if not, or without an answer."""
+        if self.unsure:
+            await self._hear(timeout_s)
+        self.check_not_lost()
+        if self.failure is not None:
+            raise self.failure
+        if self.unsure:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"no coordinator tells whether this is still a member of {self.membership.group_id!r}",
+            )
+
+    async def _hear(self, timeout_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                self.ask_now()
+                while self.unsure and self.failure is None:
+                    self._beaten.clear()
+                    await self._beaten.wait()
+
+    def at_work(self, now_s: float, *, asking: bool) -> None:
+        """The application asks for records, or has got its answer: it is alive, not only this process."""
+        self._asking = asking
+        self._worked_at_s = now_s
+
+    async def join(self) -> Assigned | None:
+        """Join, or join again, until there is an assignment. KafkaError when the group will not have us.
+
+        None when everything is lost meanwhile that the member has kept: it has to be given up first.
+        """
+        if self._heart is None:
+            self._heart = asyncio.create_task(self._beat(), name=f"heartbeat of {self.membership.group_id}")
+            self._heart.add_done_callback(self._stopped)
+        while not self.membership.keeps_lost:
+            try:
+                assigned = await self._join_once()
+            except (ConnectionError, TimeoutError, KafkaError) as error:
+                if self._left or (isinstance(error, KafkaError) and not error.code.retriable):
+                    self.membership.lease.end()
+                    raise
+                log.warning("%s cannot join yet: %s", self.membership.describe(), error)
+                await asyncio.sleep(RETRY_BACKOFF_S)
+            else:
+                if assigned is not None:
+                    return assigned
+            finally:
+                if not self.membership.stable:
+                    self.membership.expire()
+        return None
+
+    async def _join_once(self) -> Assigned | None:
+        """One round: join, assign if it falls to us, sync. None when the group moved on meanwhile."""
+        membership, channel = self.membership, JOIN if self.membership.cooperative else GROUP
+        asked_at_s = self._clock_s()
+        response = await self._call(membership.join_request(), _top_level, parked=True, channel=channel)
+        if membership.joined(response) is not HeartbeatOutcome.PROCEED:
+            return None
+        self.membership.lease.renew(asked_at_s)
+        topics = await self._topics_of_the_group() if membership.is_leader else {}
+        if membership.is_leader:
+            assignment = membership.assignor.assign(self._network.metadata, membership.members)
+            if inspect.isawaitable(assignment):
+                assignment = await assignment
+            generations = {name: topic.generation for name, topic in topics.items() if topic.ordered}
+            request = membership.sync_request(assignment, generations)
+        else:
+            request = membership.sync_request()
+        asked_at_s = self._clock_s()
+        response = await self._call(request, _top_level, parked=True, channel=channel)
+        fate, assigned = membership.synced(response)
+        if fate is not HeartbeatOutcome.PROCEED:
+            return None
+        self.membership.lease.renew(asked_at_s)
+        log.info("%s: %d partitions", membership.describe(), len(assigned.partitions))
+        return replace(assigned, shapes={name: topic_shape(topic) for name, topic in topics.items()})
+
+    async def leave(self) -> None:
+        """Stop the heartbeats and leave the group; a coordinator that cannot be reached notices when the session ends.
+
+        A static member says nothing: its place is kept for when it comes back (KIP-345).
+        """
+        self._left = True
+        if self._heart is not None:
+            self._heart.cancel()
+            await asyncio.gather(self._heart, return_exceptions=True)
+            self._heart = None
+        await self._go()
+
+    async def _go(self) -> None:
+        """Be a member no longer, and say so."""
+        request = (
+            self.membership.leave_request() if self.membership.member_id and not self.membership.is_outside else None
+        )
+        self.membership.expire(forget_identity=True)  # from here on, not from when the coordinator has heard it
+        self._news.set()
+        if request is None or self.membership.instance_id is not None:
+            return
+        try:
+            async with asyncio.timeout(2):
+                await self._call(request, _top_level)
+        except (ConnectionError, TimeoutError, KafkaError) as error:
+            log.info("%s could not leave the group: %s", request.member_id, error)
+
+    def check_not_lost(self) -> None:
+        """KafkaError if the group has gone on without this member.
+
+        Without a generation its commit would pass for that of a tool, and count if the group happens to be empty.
+        """
+        if self.membership.lost:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"the group {self.membership.group_id!r} went on without us")
+
+    async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets (the next ones to read). KafkaError if the group has moved on, or refuses."""
+        self.check_not_lost()
+        asked_as = self._identity()
+        request = OffsetCommitRequest(
+            group_id=self.membership.group_id,
+            generation_id_or_member_epoch=self.membership.generation,
+            member_id=self.membership.member_id,
+            group_instance_id=self.membership.instance_id,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[
+                        OffsetCommitRequestPartition(
+                            partition_index=index, committed_offset=offset, committed_metadata=""
+                        )
+                        for index, offset in rows
+                    ],
+                )
+                for topic, rows in _grouped(offsets).items()
+            ],
+        )
+        response: OffsetCommitResponse = await self._call(request, _first_commit_error)
+        for topic in response.topics:
+            for row in topic.partitions:
+                code = ErrorCode(row.error_code)
+                if code is ErrorCode.NONE:
+                    continue
+                if code in CONVERSATION:
+                    self._heard(code, asked_as)
+                raise KafkaError(code, f"commit of {topic.name}-{row.partition_index}")
+        log.debug("%s has committed %s", self.membership.describe(), offsets)
+        self.commits += 1
+
+    async def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """The group's committed offsets; -1 where there is none.
+
+        Partitions whose next offset is part of a transaction that is still open are left out: ask again (KIP-447).
+        """
+        if not partitions:
+            return {}
+        by_topic = _grouped(dict.fromkeys(partitions, 0))
+        group = self.membership.group_id
+        request = OffsetFetchRequest(
+            group_id=group,
+            topics=[
+                OffsetFetchRequestTopic(name=topic, partition_indexes=[index for index, _ in rows])
+                for topic, rows in by_topic.items()
+            ],
+            groups=[
+                OffsetFetchRequestGroup(
+                    group_id=group,
+                    topics=[
+                        OffsetFetchRequestTopics(name=topic, partition_indexes=[index for index, _ in rows])
+                        for topic, rows in by_topic.items()
+                    ],
+                )
+            ],
+            require_stable=True,
+        )
+
+        async def once() -> dict[TopicPartition, int]:
+            return _offsets_in(await self._call(request, _fetch_error))
+
+        return await self._network.retry(once)
+
+    async def committed_when_stable(self, partition: TopicPartition) -> int:
+        """The group's committed offset of a partition, once no open transaction is about to change it."""
+
+        async def once() -> int:
+            found = await self.committed([partition])
+            if partition not in found:
+                raise KafkaError(ErrorCode.UNSTABLE_OFFSET_COMMIT, str(partition))
+            return found[partition]
+
+        return await self._network.retry(once)
+
+    async def await_positions(
+        self, awaited: Mapping[TopicPartition, int], *, max_wait_ms: int, channel: int = POSITIONS
+    ) -> dict[TopicPartition, int]:
+        """The group's committed offsets once one of them reaches what is awaited, or when the time is up (R9, K616).
+
+        Empty as soon as the group rebalances, which the membership takes note of.
+        """
+        request = ConsumerGroupPositionRequest(
+            group_id=self.membership.group_id,
+            generation_id=self.membership.generation,
+            member_id=self.membership.member_id,
+            topics=[
+                ConsumerGroupPositionRequestTopic(
+                    topic=topic,
+                    partitions=[
+                        ConsumerGroupPositionRequestPartition(
+                            partition=index, need_position=True, position=-1, awaited_offset=offset
+                        )
+                        for index, offset in rows
+                    ],
+                )
+                for topic, rows in _grouped(awaited).items()
+            ],
+            max_wait_ms=max_wait_ms,
+        )
+        asked_as = self._identity()
+        response: ConsumerGroupPositionResponse = await self._network.call_coordinator(
+            self.membership.group_id,
+            request,
+            _top_level,
+            channel=channel,
+            timeout_ms=max_wait_ms + ANSWER_MARGIN_MS,
+        )
+        if self._heard(ErrorCode(response.error_code), asked_as) is not HeartbeatOutcome.PROCEED:
+            return {}
+        return {
+            TopicPartition(topic.topic, row.partition): row.position
+            for topic in response.topics
+            for row in topic.partitions
+            if row.error_code == ErrorCode.NONE
+        }
+
+    async def _topics_of_the_group(self) -> dict[str, Topic]:
+        """The topics of the whole group, as new as can be: the leader decides with these for everybody."""
+        wanted = sorted({topic for member in self.membership.members for topic in member.topics})
+        self._network.follow(*wanted)
+        metadata: ClusterMetadata = await self._network.refresh()
+        return {name: topic for name in wanted if (topic := metadata.topics.get(name)) is not None}
+
+    async def _beat(self) -> None:
+        """Heartbeats between joins; a lost coordinator is looked for, a lost membership is reported.
+
+        They go on when the group is told to rebalance: the application may still be busy with what it was given, and
+        has the rebalance timeout to come back, not just the session timeout. One that never comes back is taken for
+        dead after the same time (Kafka's max.poll.interval.ms), though its process lives.
+        """
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._heartbeat_interval_s):
+                    await self._beat_now.wait()
+            self._beat_now.clear()
+            joining = self.membership.state in (State.JOINING, State.SYNCING)
+            if self.membership.is_outside or (joining and not self.membership.cooperative):
+                continue  # an eager one has nothing meanwhile, and its join is in the way
+            idle_s = 0 if self._asking else self._clock_s() - self._worked_at_s
+            if not joining and idle_s > self._rebalance_timeout_ms / 1000:
+                log.warning(
+                    "%s leaves: the application has not asked for records for so long", self.membership.describe()
+                )
+                await self._go()
+                continue
+            try:
+                await self._beat_once()
+            except (ConnectionError, TimeoutError) as error:
+                log.info("%s: no heartbeat: %s", self.membership.describe(), error)
+            except KafkaError as error:
+                if not error.code.retriable:
+                    raise
+                log.info("%s: no heartbeat: %s", self.membership.describe(), error)
+            self._beaten.set()
+
+    async def _beat_once(self) -> None:
+        """Say that this member lives, and hear whether it does for the group."""
+        asked_as, asked_at_s = self._identity(), self._clock_s()
+        settled = asked_as == (self.membership.owner.member_id, self.membership.owner.generation_id)
+        response = await self._call(self.membership.heartbeat_request(), _top_level)
+        code = ErrorCode(response.error_code)
+        if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS) and asked_as == self._identity():
+            was_unsure = self.unsure
+            self.membership.lease.renew(asked_at_s, rebalancing=not settled or code is not ErrorCode.NONE)
+            if was_unsure and not self.unsure:
+                self._news.set()
+        self._heard(code, asked_as)
+
+    def _stopped(self, heart: asyncio.Task[None]) -> None:
+        if not heart.cancelled():
+            self.failure = self.failure or heart.exception()
+            self._news.set()
+        self._beaten.set()
+
+    def _identity(self) -> tuple[str, int]:
+        return self.membership.member_id, self.membership.generation
+
+    def _heard(self, code: ErrorCode, asked_as: tuple[str, int]) -> HeartbeatOutcome:
+        """What an answer means. One to a question from before a rebalance says nothing about the membership of now."""
+        if code is ErrorCode.NONE:
+            return HeartbeatOutcome.PROCEED
+        if asked_as != self._identity():
+            return HeartbeatOutcome.REJOIN
+        if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+            self.membership.lease.end()
+        if self.membership.state in (State.JOINING, State.SYNCING):
+            return HeartbeatOutcome.REJOIN
+        try:
+            fate = self.membership.on_heartbeat(code)
+        except KafkaError as error:
+            log.warning("%s is refused: %s", self.membership.describe(), error)
+            self.failure = error
+            self._news.set()
+            raise
+        if fate is HeartbeatOutcome.REJOIN:
+            self._news.set()
+        return fate
+
+    async def _call(
+        self, request: Any, error_of: Callable[[Any], int], *, parked: bool = False, channel: int = GROUP
+    ) -> Any:
+        return await self._network.call_coordinator(
+            self.membership.group_id,
+            request,
+            error_of,
+            channel=channel,
+            timeout_ms=self._rebalance_timeout_ms + ANSWER_MARGIN_MS if parked else None,
+        )
+
+
+def topic_shape(topic: Topic) -> TopicShape:
+    """What an assignment of this topic depends on."""
+    return TopicShape(topic.generation, frozenset(topic.partitions), topic.topic_id)
+
+
+def _offsets_in(response: OffsetFetchResponse) -> dict[TopicPartition, int]:
+    topics: Sequence[Any] = response.groups[0].topics if response.groups else response.topics
+    found: dict[TopicPartition, int] = {}
+    for topic in topics:
+        for row in topic.partitions:
+            if row.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                continue
+            if row.error_code != ErrorCode.NONE:
+                raise KafkaError(ErrorCode(row.error_code), f"offset of {topic.name}-{row.partition_index}")
+            found[TopicPartition(topic.name, row.partition_index)] = row.committed_offset
+    return found
+
+
+def _top_level(response: Any) -> int:
+    code: int = response.error_code
+    return code
+
+
+def _first_commit_error(response: OffsetCommitResponse) -> int:
+    codes = (row.error_code for topic in response.topics for row in topic.partitions)
+    return next((code for code in codes if code != ErrorCode.NONE), ErrorCode.NONE)
+
+
+def _fetch_error(response: OffsetFetchResponse) -> int:
+    return response.groups[0].error_code if response.groups else response.error_code
+
+
+def _grouped(values: Mapping[TopicPartition, int]) -> dict[str, list[tuple[int, int]]]:
+    grouped: dict[str, list[tuple[int, int]]] = {}
+    for partition, value in sorted(values.items()):
+        grouped.setdefault(partition.topic, []).append((partition.partition, value))
+    return grouped

@@ -1,0 +1,161 @@
+"""The conversation with the coordinator of a group whose broker assigns (KIP-848).
+
+What `group_session` does for members of the classic protocol, with one request for everything. Joins and heartbeats
+take turns: each is answered about what the one before has brought about. Whether a cluster has such groups is asked
+before the first join (`has_consumer_groups`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from anabranch.clients.consumer.classic_group_membership import Assigned, HeartbeatOutcome, State
+from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
+from anabranch.clients.consumer.consumer_group_membership import ConsumerGroupMembership
+from anabranch.clients.network import Network
+from anabranch.protocol.apis.consumer_group_describe import ConsumerGroupDescribeRequest
+from anabranch.protocol.apis.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+STALE_COMMITS_MAX: Final = 5
+"""How often a commit is sent again with the epoch of the next heartbeat."""
+HEARTBEAT_PATIENCE_S: Final = 1.0
+LEAVE_TIMEOUT_S: Final = 2.0
+
+
+async def has_consumer_groups(network: Network, group_id: str) -> bool:
+    """Whether the coordinator of a group has such groups."""
+    request = ConsumerGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
+    try:
+        response = await network.call_coordinator(group_id, request, lambda answer: answer.groups[0].error_code)
+    except KafkaError as error:
+        if error.code is ErrorCode.UNSUPPORTED_VERSION:
+            return False
+        raise
+    return ErrorCode(response.groups[0].error_code) is not ErrorCode.UNSUPPORTED_VERSION
+
+
+class ConsumerGroupSession(ClassicGroupSession):
+    """One member's connection to its coordinator."""
+
+    membership: ConsumerGroupMembership
+
+    def __init__(self, network: Network, membership: ConsumerGroupMembership, **more: Any) -> None:
+        super().__init__(network, membership, **more)
+        self._turn = asyncio.Lock()
+
+    async def _join_once(self) -> Assigned | None:
+        """Say everything, and hear what to have. None when this member is out, or has to ask again."""
+        membership = self.membership
+        await self._bury()
+        async with self._turn:
+            asked_at_s = self._clock_s()
+            response = await self._ask(membership.full_request(self._ids()))
+            if membership.answered(response) is not HeartbeatOutcome.PROCEED:
+                return None
+            membership.renew_lease(response, asked_at_s)
+        partitions = await self._named(response)
+        log.info("%s: %d partitions", membership.describe(), len(partitions))
+        return Assigned(partitions, group_generation=membership.generation)
+
+    async def _bury(self) -> None:
+        """Tell the coordinator that a fenced life of this member is over, or others would wait for its session."""
+        former_id, self.membership.former_id = self.membership.former_id, ""
+        if former_id:
+            with contextlib.suppress(KafkaError):
+                await self._ask(self.membership.consumer_leave_request(member_id=former_id))
+
+    def _ids(self) -> dict[str, bytes]:
+        topics = self._network.metadata.topics
+        return {name: topics[name].topic_id for name in self.membership.topics if name in topics}
+
+    async def _named(self, response: ConsumerGroupHeartbeatResponse) -> tuple[TopicPartition, ...]:
+        """The assignment by the names of its topics; what metadata does not know yet comes with a later join."""
+        rows = [] if response.assignment is None else response.assignment.topic_partitions
+        names = {topic_id: name for name, topic_id in self._ids().items()}
+        if any(row.topic_id not in names for row in rows):
+            await self._network.refresh()
+            names = {topic_id: name for name, topic_id in self._ids().items()}
+            if any(row.topic_id not in names for row in rows):
+                self.membership.expire()
+        return tuple(
+            TopicPartition(names[row.topic_id], index)
+            for row in rows
+            if row.topic_id in names
+            for index in row.partitions
+        )
+
+    async def _beat_once(self) -> None:
+        """Say that this member lives, and hear whether it is to have something else."""
+        membership = self.membership
+        async with self._turn:
+            if membership.state is State.JOINING or membership.is_outside:
+                return
+            asked_as, asked_at_s, settled = self._identity(), self._clock_s(), membership.stable
+            response = await self._ask(membership.consumer_heartbeat_request())
+            code = ErrorCode(response.error_code)
+            if code is ErrorCode.NONE and asked_as == self._identity():
+                was_unsure = self.unsure
+                membership.renew_lease(response, asked_at_s, rebalancing=not settled)
+                membership.at_epoch(response.member_epoch)
+                if response.assignment is not None:
+                    membership.expire()
+                if response.assignment is not None or (was_unsure and not self.unsure):
+                    self._news.set()
+        self._heard(code, asked_as)
+
+    def _heard(self, code: ErrorCode, asked_as: tuple[str, int]) -> HeartbeatOutcome:
+        if code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND) and asked_as == self._identity():
+            self.membership.lease.end()
+        return super()._heard(code, asked_as)
+
+    async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets (the next ones to read). KafkaError if the group has moved on, or refuses."""
+        for _ in range(STALE_COMMITS_MAX):
+            try:
+                await super().commit(offsets)
+            except KafkaError as error:
+                if error.code is not ErrorCode.STALE_MEMBER_EPOCH:
+                    raise
+            else:
+                return
+            self._beaten.clear()
+            self.ask_now()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(HEARTBEAT_PATIENCE_S):
+                    await self._beaten.wait()
+        raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the member's epoch moves on faster than it commits")
+
+    async def _go(self) -> None:
+        """Be a member no longer, and say so; a static member says that it comes back (KIP-345)."""
+        membership = self.membership
+        request = (
+            None
+            if membership.is_outside
+            else membership.consumer_leave_request(away=membership.instance_id is not None)
+        )
+        membership.expire(forget_identity=True)  # from here on, not from when the coordinator has heard it
+        self._news.set()
+        if request is None:
+            return
+        try:
+            async with asyncio.timeout(LEAVE_TIMEOUT_S):
+                await self._ask(request)
+        except (ConnectionError, TimeoutError, KafkaError) as error:
+            log.info("%s could not leave the group: %s", request.member_id, error)
+
+    async def _ask(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
+        response: ConsumerGroupHeartbeatResponse = await self._call(request, lambda answer: int(answer.error_code))
+        if response.error_code == ErrorCode.NONE and response.heartbeat_interval_ms > 0:
+            self._heartbeat_interval_s = response.heartbeat_interval_ms / 1000
+        return response

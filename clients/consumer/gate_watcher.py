@@ -1,0 +1,177 @@
+"""Finds out what the gates need to know: where segments end, and how far the group has committed.
+
+Ends are asked of the partitions' leaders, at least as new as the cut (rule R7): a leader that has not adopted the cut
+refuses, and is asked again. Committed offsets are awaited at the coordinator by long polls for all closed gates
+(`progress_watch`), so that a hand-off takes as long as the commit that opens it (K616). Neither decides anything:
+answers are noted in the `Gates`, and the consumer is told that there is news.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
+from anabranch.clients.consumer.log_start_watch import LogStartWatch
+from anabranch.clients.consumer.progress_watch import ProgressWatch
+from anabranch.clients.consumer.topic_gates import Gates
+from anabranch.clients.network import GROUP, Network
+from anabranch.protocol.apis.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.lineage import Segment
+from anabranch.protocol.order_gates import UNKNOWN
+from anabranch.protocol.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+ENDS_TIMEOUT_MS: Final = 5000
+RETRY_BACKOFF_S: Final = 0.05
+
+
+class GateWatcher:
+    """Finds out what the gates of one consumer have left open."""
+
+    def __init__(
+        self,
+        network: Network,
+        gates: Gates,
+        session: ClassicGroupSession | None,
+        news: asyncio.Event,
+        log_starts: LogStartWatch | None = None,
+    ) -> None:
+        self._network = network
+        self._gates = gates
+        self._news = news
+        self._ends_news = asyncio.Event()
+        self._asking: asyncio.Task[None] | None = None
+        self._watch = None if session is None else ProgressWatch(session, self._awaited, self._progressed)
+        self._log_starts = log_starts
+        self._failure: BaseException | None = None
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why nothing is asked any more, if that should ever happen."""
+        return self._failure or (None if self._watch is None else self._watch.failure)
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._asking = asyncio.create_task(self._keep_asking(), name="gates: ends")
+        self._asking.add_done_callback(self._ended)
+
+    async def close(self) -> None:
+        """Stop asking."""
+        if self._watch is not None:
+            await self._watch.close()
+        if self._log_starts is not None:
+            await self._log_starts.close()
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+
+    def refresh(self) -> None:
+        """See to what the gates ask for since this was last called."""
+        if self._gates.outdated:
+            self._gates.outdated = False
+            self._network.request_refresh()
+        if self._gates.closed and self._log_starts is not None:
+            self._log_starts.look()
+        if self._gates.asks:
+            self._gates.asks = False
+            if self._gates.ends_wanted:
+                self._ends_news.set()
+            self.watch()
+
+    def watch(self) -> None:
+        """The membership stands: watch the group, for as long as it does."""
+        if self._watch is not None:
+            self._watch.refresh()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            self._failure = task.exception()
+            self._news.set()
+
+    async def _keep_asking(self) -> None:
+        while True:
+            await self._ends_news.wait()
+            self._ends_news.clear()
+            again = await self._ask_ends()
+            self._news.set()
+            if again:
+                await asyncio.sleep(RETRY_BACKOFF_S)
+                self._ends_news.set()
+
+    async def _ask_ends(self) -> bool:
+        """Ask the leaders for the ends wanted; whether to try again a little later.
+
+        An answer names its partition, not the epoch that was asked for: each request has one question per partition.
+        """
+        metadata = self._network.metadata
+        rounds: Counter[TopicPartition] = Counter()
+        requests: dict[tuple[int, int], dict[str, list[tuple[Segment, OffsetForLeaderPartition]]]] = {}
+        for topic, segment in sorted(self._gates.ends_wanted):
+            gate = self._gates.gate(topic)
+            cut = gate.cut(segment) if gate is not None else None
+            partition = metadata.partition(topic, segment.partition)
+            if partition is None:
+                self._gates.drop_end(topic, segment)
+                continue
+            if cut is None or partition.leader_epoch < cut or partition.leader not in metadata.nodes:
+                self._network.request_refresh()
+                continue
+            question = OffsetForLeaderPartition(
+                partition=segment.partition, current_leader_epoch=partition.leader_epoch, leader_epoch=cut - 1
+            )
+            place = TopicPartition(topic, segment.partition)
+            requests.setdefault((partition.leader, rounds[place]), {}).setdefault(topic, []).append((segment, question))
+            rounds[place] += 1
+        # All at once: a leader that does not answer must not hold up the others.
+        await asyncio.gather(*(self._ask_leader(leader, questions) for (leader, _), questions in requests.items()))
+        return bool(self._gates.ends_wanted)
+
+    async def _ask_leader(
+        self, leader: int, questions: Mapping[str, list[tuple[Segment, OffsetForLeaderPartition]]]
+    ) -> None:
+        request = OffsetForLeaderEpochRequest(
+            replica_id=-1,
+            topics=[
+                OffsetForLeaderTopic(topic=topic, partitions=[question for _, question in rows])
+                for topic, rows in questions.items()
+            ],
+        )
+        try:
+            response: OffsetForLeaderEpochResponse = await self._network.call(
+                leader, request, channel=GROUP, timeout_ms=ENDS_TIMEOUT_MS
+            )
+        except (ConnectionError, TimeoutError, KafkaError) as error:
+            log.debug("ends of segments, from node %d: %s", leader, error)
+            self._network.request_refresh()
+            return
+        answers = {(topic.topic, row.partition): row for topic in response.topics for row in topic.partitions}
+        for topic, segment, question in (
+            (topic, segment, question) for topic, rows in questions.items() for segment, question in rows
+        ):
+            row = answers.get((topic, question.partition))
+            if row is None or row.error_code != ErrorCode.NONE or row.end_offset == UNKNOWN:
+                self._network.request_refresh()
+                continue
+            epoch = question.current_leader_epoch
+            if self._gates.note_end(topic, segment, row.end_offset, leader_epoch=epoch):
+                log.info("%s-%s ends at %d", topic, segment, row.end_offset)
+                self.watch()
+
+    def _awaited(self) -> dict[TopicPartition, int] | None:
+        """What closed gates wait for; None in a group whose topics have no gates."""
+        return self._gates.awaited() if self._gates else None
+
+    def _progressed(self, positions: Mapping[TopicPartition, int]) -> None:
+        self._gates.note_committed(positions)
+        self._news.set()

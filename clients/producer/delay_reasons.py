@@ -1,0 +1,40 @@
+"""Why a record was not stored in time, in words: what its delivery was waiting for when its time was up.
+
+Pure. What only the connections and the metadata know comes as a text from outside (`Accumulator.obstacle`); since when
+it has stood in the way is noted in the queue (`blocked_since`).
+"""
+
+from __future__ import annotations
+
+from anabranch.clients.producer.queues import Batch, PartitionQueue, TopicQueues
+
+
+def delay_reason(queue: PartitionQueue, batch: Batch, now: float, *, obstacle: str, identified: bool) -> str:
+    """What a batch waited for. `obstacle`: what keeps its leader from being asked; empty if nothing does."""
+    reasons: list[str] = []
+    if queue.blocked_since is not None:
+        blocked = obstacle or "its leader took no further requests"
+        reasons.append(f"{blocked} (for {now - queue.blocked_since:.1f} s)")
+    elif obstacle:
+        reasons.append(obstacle)
+    if not identified:
+        reasons.append("no broker has given out a producer id")
+    if batch.on_wire:
+        reasons.append("its leader was asked and has not answered")
+    if batch.last_error is not None:
+        reasons.append(f"the last answer was {batch.last_error.name}")
+    if batch.attempts == 0 and queue.unresolved:
+        reasons.append("older records of its partition are not stored yet")
+    if batch.attempts == 0 and not reasons:
+        reasons.append(held_back_reason(queue.topic))
+    return ", ".join(reasons) or "no answer came"
+
+
+def held_back_reason(topic: TopicQueues) -> str:
+    """What records wait for that are in no partition, or in one that takes nothing now: a resize is under way."""
+    fenced = sorted(queue.index for queue in topic.queues.values() if queue.fenced)
+    if fenced:
+        return f"partition {fenced[0]} was resized, and no metadata shows to what"
+    if topic.closed:
+        return "older records of its keys, from before a resize, are not stored yet"
+    return "its turn has not come"

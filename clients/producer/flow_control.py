@@ -1,0 +1,65 @@
+"""Application tasks that wait for a producer's buffer: for room in it, or until what is in it has been settled.
+
+`Entrance` is where a `send` waits while the buffer is full: first come, first served, one at a time, so that records
+are accepted in the order of the calls. `Flush` ends with the last of the records that were accepted before it began.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from anabranch.clients.producer.accumulator import Accumulator
+from anabranch.clients.producer.queues import Record
+
+
+class SendQueue:
+    """`let_in` is to be called whenever there may be room again; `wake` makes the sender look for some."""
+
+    def __init__(self, accumulator: Accumulator, wake: Callable[[], None]) -> None:
+        self.waiting: deque[asyncio.Future[None]] = deque()
+        self._accumulator = accumulator
+        self._wake = wake
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for room, behind the calls that wait already.
+
+        A call that has the turn keeps it until its record is accepted, so no other call overtakes it.
+        """
+        place: asyncio.Future[None] | None = None
+        try:
+            if self._accumulator.full or self.waiting:
+                place = asyncio.get_running_loop().create_future()
+                self.waiting.append(place)
+                self._wake()
+                await place
+            yield
+        finally:
+            if place is not None:
+                self.waiting.remove(place)
+            self.admit()
+
+    def admit(self) -> None:
+        """Give the turn to the first of those who wait."""
+        if self.waiting and not self._accumulator.full and not self.waiting[0].done():
+            self.waiting[0].set_result(None)
+
+
+class Flush:
+    """Counts down the records that a flush waits for: those accepted before it."""
+
+    __slots__ = ("_limit", "_remaining", "finished")
+
+    def __init__(self, limit: int, remaining: int, finished: asyncio.Future[None]) -> None:
+        self._limit = limit
+        self._remaining = remaining
+        self.finished = finished
+
+    def settled(self, records: Sequence[Record]) -> None:
+        """Note records that are stored or have failed."""
+        self._remaining -= sum(record.order < self._limit for record in records)
+        if self._remaining <= 0 and not self.finished.done():
+            self.finished.set_result(None)

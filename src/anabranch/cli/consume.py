@@ -1,0 +1,215 @@
+"""`anabranch consume`: writes records as lines."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from anabranch.cli.remote import bootstrap, refusals, security
+
+if TYPE_CHECKING:
+    from anabranch import Consumer, ConsumerRecord, TopicPartition
+
+    Ends = Mapping[TopicPartition, int]
+
+EARLIEST, LATEST = "earliest", "latest"
+AGO: Final = re.compile(r"(\d+)(s|m|h|d)")
+AGO_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+LOOK_MS: Final = 200
+"""How long one request for records waits: then the command looks whether it is through."""
+
+Start = int | datetime | None
+"""An offset, a time, or where the group or the log begins."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  anabranch consume flights                              from the beginning, and then what comes
+  anabranch consume flights --from latest --count 10     the next ten
+  anabranch consume flights --from 15m --until-end       what came in the last quarter of an hour
+  anabranch consume flights --from 2026-11-23T10:00 --partition 2
+  anabranch consume flights --group audit --json         as a member of a group, which commits what it has shown
+  anabranch consume flights --values --until-end > values.txt
+"""
+)
+@click.argument("topics", nargs=-1, required=True)
+@click.option("--group", help="Read as a member of this group, from where it is, and commit what was shown.")
+@click.option(
+    "--from",
+    "start",
+    default=EARLIEST,
+    show_default=True,
+    metavar="earliest|latest|OFFSET|TIME",
+    help="TIME is 2026-11-23T10:00 (UTC unless it says otherwise), or 15m, 2h, 1d ago. A group goes on where it is.",
+)
+@click.option(
+    "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; may be repeated."
+)
+@click.option("--count", type=click.IntRange(1), help="End after so many records.")
+@click.option("--until-end", is_flag=True, help="End with the last record that is there now.")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(0), help="End when nothing came for so many seconds.")
+@click.option("--committed", is_flag=True, help="Leave out what belongs to open or aborted transactions.")
+@click.option("--json", "style", flag_value="json", help="One object a line, as `anabranch produce --json` reads them.")
+@click.option("--values", "style", flag_value="values", help="The values alone, byte for byte, each with a line's end.")
+@bootstrap
+def command(
+    topics: tuple[str, ...],
+    group: str | None,
+    start: str,
+    partitions: tuple[int, ...],
+    count: int | None,
+    until_end: bool,
+    timeout_s: float | None,
+    committed: bool,
+    style: str | None,
+    bootstrap: str,
+) -> None:
+    """Write the records of TOPICS, as they come, until Ctrl-C.
+
+    Each key comes in its order, across splits and merges too. Single partitions, an offset or a time have no order
+    across resizes: what comes first of a key may be elsewhere.
+    """
+    begin = parse_start(start, now=datetime.now(UTC))
+    chosen = bool(partitions) or begin is not None
+    if group is not None and chosen:
+        raise click.UsageError("a group reads all partitions from where it is: `anabranch groups reset` moves it")
+
+    async def main() -> None:
+        from anabranch import Consumer
+
+        consumer = Consumer(
+            *topics,
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            auto_offset_reset=LATEST if start == LATEST else EARLIEST,
+            isolation_level="read_committed" if committed else "read_uncommitted",
+            ordered_delivery=not chosen,
+            **security(),
+        )
+        async with consumer:
+            for topic in topics:
+                if not consumer.partitions_of(topic):
+                    if until_end:
+                        raise click.ClickException(
+                            f"there is no topic {topic}: `anabranch topics list` shows what there is"
+                        )
+                    click.echo(f"there is no topic {topic} yet; waiting for it", err=True)
+            if chosen:
+                await place(consumer, begin, partitions)
+            ends = _ends(consumer, partitions) if until_end else None
+            await show(consumer, WRITERS[style], count=count, ends=ends, timeout_s=timeout_s)
+
+    with refusals(bootstrap):
+        try:
+            asyncio.run(main())
+        except KeyboardInterrupt:
+            pass
+        except BrokenPipeError:
+            sys.stderr.close()  # whoever read has gone; so would Python's last words
+
+
+def parse_start(text: str, *, now: datetime) -> Start:
+    """What `--from` says; None for the two ends. Raises UsageError."""
+    if text in (EARLIEST, LATEST):
+        return None
+    if text.isdecimal():
+        return int(text)
+    if ago := AGO.fullmatch(text):
+        return datetime.fromtimestamp(now.timestamp() - int(ago[1]) * AGO_S[ago[2]], UTC)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.UsageError(
+            f"--from takes earliest, latest, an offset, a time such as 2026-11-23T10:00, or 15m, 2h, 1d; not {text!r}"
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+async def place(consumer: Consumer, start: Start, partitions: tuple[int, ...]) -> None:
+    """Begin at an offset or a time, in some partitions only. Raises UsageError for one that is not there."""
+    there = consumer.assignment()
+    if missing := set(partitions) - {one.partition for one in there}:
+        raise click.UsageError(f"there is no partition {min(missing)}: there are {len(there)}")
+    left = [one for one in there if partitions and one.partition not in partitions]
+    consumer.pause(*left)
+    read = there.difference(left)
+    if isinstance(start, datetime):
+        wanted = max(int(start.timestamp() * 1000), 0)
+        found = await consumer.offsets_for_times(dict.fromkeys(read, wanted))
+        ends = await consumer.end_offsets(read)
+        for one in read:
+            at = found[one]
+            consumer.seek(one, ends[one] if at is None else at.offset)
+    elif start is not None:
+        for one in read:
+            consumer.seek(one, start)
+
+
+async def show(
+    consumer: Consumer,
+    write: Callable[[ConsumerRecord], None],
+    *,
+    count: int | None,
+    ends: Awaitable[Ends] | None,
+    timeout_s: float | None,
+) -> None:
+    """Write records until there were `count`, the `ends` are reached, or nothing came for a time."""
+    loop = asyncio.get_running_loop()
+    left, last_s = count, loop.time()
+    goal: Ends | None = None
+    while left != 0:
+        if ends is not None and consumer.assignment():  # a member of a group has to ask for records to get partitions
+            goal, ends = await ends, None
+        if goal is not None and _passed(consumer, goal):
+            return
+        found = await consumer.getmany(timeout_ms=LOOK_MS, max_records=left if ends is None else 0)
+        for record in (record for records in found.values() for record in records):
+            write(record)
+        if found:
+            sys.stdout.flush()
+            last_s = loop.time()
+            left = None if left is None else left - sum(map(len, found.values()))
+        elif timeout_s is not None and loop.time() - last_s >= timeout_s:
+            return
+
+
+async def _ends(consumer: Consumer, partitions: tuple[int, ...]) -> Ends:
+    """Where the log ends now, in each partition with something to read."""
+    read = [one for one in consumer.assignment() if not partitions or one.partition in partitions]
+    starts, ends = await consumer.beginning_offsets(read), await consumer.end_offsets(read)
+    return {one: end for one, end in ends.items() if end > starts[one]}
+
+
+def _passed(consumer: Consumer, ends: Ends) -> bool:
+    there = consumer.assignment()
+    return all(one not in there or consumer.position(one) >= end for one, end in ends.items())
+
+
+def _write_text(record: ConsumerRecord) -> None:
+    from anabranch.inspect.record_text import to_text
+
+    click.echo(to_text(record))
+
+
+def _write_json(record: ConsumerRecord) -> None:
+    from anabranch.inspect.record_text import to_json
+
+    click.echo(to_json(record))
+
+
+def _write_value(record: ConsumerRecord) -> None:
+    sys.stdout.buffer.write((record.value or b"") + b"\n")
+
+
+WRITERS: Final[Mapping[str | None, Callable[[ConsumerRecord], None]]] = {
+    None: _write_text,
+    "json": _write_json,
+    "values": _write_value,
+}

@@ -1,0 +1,166 @@
+"""`anabranch faults`: rules that fail, hold, delay or damage what a cluster of `up --control` answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, get_args, get_origin
+
+import click
+
+from anabranch.cli.control import connected, token, url
+from anabranch.faults.rule import FIELDS, HINTS, rule_text
+
+EDIT = "edit"
+
+
+@click.group(
+    name="faults",
+    epilog="""\b
+Examples:
+  anabranch up --control 127.0.0.1:9190                   in another terminal
+  anabranch faults add --api Produce --topic orders --error NOT_LEADER_OR_FOLLOWER --times 2
+  anabranch faults add --name slow --api Fetch --delay-ms 200 --delay-ms 500
+  anabranch faults list                                   what each has hit
+  anabranch faults wait slow --hits 3
+  anabranch faults remove slow
+""",
+)
+def command() -> None:
+    """Fail, hold, delay or damage what brokers answer."""
+
+
+def rule_options(function: Callable[..., None]) -> Callable[..., None]:
+    """An option for each field of a rule."""
+    for field in reversed(FIELDS):
+        hint, help = HINTS[field.name], field.metadata["help"]
+        kind = get_args(hint)[0] if get_origin(hint) is tuple else str if field.name == EDIT else hint
+        words: dict[str, Any] = {"is_flag": True} if kind is bool else {"type": kind}
+        if field.metadata["one_of"]:
+            words["type"] = click.Choice(field.metadata["one_of"])
+        if get_origin(hint) is tuple:
+            words["multiple"], help = True, f"{help}; may be repeated"
+        if field.name == EDIT:
+            words |= {"multiple": True, "metavar": "PATH=VALUE"}
+        name = "--" + field.name.replace("_", "-")
+        function = click.option(name, field.name, default=None, help=help[:1].upper() + help[1:] + ".", **words)(
+            function
+        )
+    return function
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch faults add --api Produce --topic orders --partition 1 --error NOT_LEADER_OR_FOLLOWER --times 2
+  anabranch faults add --api OffsetCommit --error REQUEST_TIMED_OUT --after-work
+  anabranch faults add --api Metadata --edit 'topics[*].partitions[*].leader_id=7'
+  anabranch faults add --name gate --api EndTxn --hold
+"""
+)
+@rule_options
+@url
+@token
+def add(url: str, token: str, **said: Any) -> None:
+    """Follow a rule from now on, and write its name."""
+    rule = {name: content for name, content in said.items() if content not in (None, (), False)}
+    if EDIT in rule:
+        rule[EDIT] = dict(_edit(one) for one in rule[EDIT])
+    with connected(url, token) as control:
+        click.echo(control.ask("POST", "/v1/faults", rule)["name"])
+
+
+def _edit(said: str) -> tuple[str, Any]:
+    path, found, content = said.rpartition("=")
+    if not found:
+        raise click.UsageError(f"--edit takes PATH=VALUE, such as controller_id=7, not {said!r}")
+    try:
+        return path, json.loads(content)
+    except ValueError:
+        return path, content
+
+
+@command.command(
+    name="list",
+    epilog="""\b
+Examples:
+  anabranch faults list
+  anabranch faults list --json | jq '.[] | select(.hits == 0)'
+""",
+)
+@click.option("--json", "as_json", is_flag=True, help="All that is known, as one JSON list.")
+@url
+@token
+def list_(as_json: bool, url: str, token: str) -> None:
+    """Every rule, and what it has hit."""
+    from anabranch.faults.rule_json import from_json
+
+    with connected(url, token) as control:
+        rows = control.faults.rows()
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    for row in rows:
+        held = f", holds {row['held']}" if row["held"] else ""
+        click.echo(f"{row['name']:<16} {row['hits']} of {row['met']} hit{held}: {rule_text(from_json(row['rule']))}")
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch faults wait rule-1 --hits 2 --timeout 60
+"""
+)
+@click.argument("name")
+@click.option("--hits", default=1, show_default=True, type=click.IntRange(1), help="How often it is to have hit.")
+@click.option("--timeout", "timeout_s", default=30.0, show_default=True, help="Seconds; then the exit code is 1.")
+@url
+@token
+def wait(name: str, hits: int, timeout_s: float, url: str, token: str) -> None:
+    """Wait until a rule has hit."""
+    from anabranch.control.fault_client import RuleClient
+
+    with connected(url, token) as control:
+        RuleClient(control.ask, name).wait_hit(hits, timeout_s)
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch faults release gate
+"""
+)
+@click.argument("name")
+@url
+@token
+def release(name: str, url: str, token: str) -> None:
+    """Let go what a rule holds."""
+    from anabranch.control.fault_client import RuleClient
+
+    with connected(url, token) as control:
+        RuleClient(control.ask, name).release()
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch faults remove rule-1
+  anabranch faults remove --all
+"""
+)
+@click.argument("name", required=False)
+@click.option("--all", "everything", is_flag=True, help="Remove every rule.")
+@url
+@token
+def remove(name: str | None, everything: bool, url: str, token: str) -> None:
+    """Follow a rule no more."""
+    from anabranch.control.fault_client import RuleClient
+
+    if (name is None) is not everything:
+        raise click.UsageError("name one rule, or write --all")
+    with connected(url, token) as control:
+        if name is None:
+            control.faults.clear()
+        else:
+            row = RuleClient(control.ask, name).remove()
+            click.echo(f"{name} has hit {row['hits']} of {row['met']} requests")

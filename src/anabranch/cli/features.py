@@ -1,0 +1,106 @@
+"""`anabranch features`: shows what every broker must support, and finalizes features after an upgrade (KIP-584)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from anabranch.cli.remote import as_json, bootstrap, run, tell
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from anabranch.clients.admin import Admin
+
+UPGRADE, SAFE_DOWNGRADE = 1, 2
+
+
+@click.group(
+    name="features",
+    epilog="""\b
+Examples:
+  anabranch features describe
+  anabranch features upgrade reshard.version        topics may be resized in order from now on
+  anabranch features downgrade reshard.version      only while no topic has been resized
+""",
+)
+def command() -> None:
+    """Features that are finalized: no broker without them may join any more."""
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch features describe
+""",
+)
+@as_json
+@bootstrap
+def describe(as_json: bool, bootstrap: str) -> None:
+    """Show what is supported and what finalized.
+
+    Supported by the broker that answers, finalized for the cluster.
+    """
+
+    async def act(admin: Admin) -> None:
+        from anabranch.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+        request = ApiVersionsRequest(client_software_name="anabranch", client_software_version="1")
+        answer: ApiVersionsResponse = await admin.network.retry(lambda: admin.network.call_any(request))
+        finalized = {one.name: one.max_version_level for one in answer.finalized_features}
+        for one in answer.supported_features:
+            level = finalized.get(one.name, 0)
+            row = {"name": one.name, "min": one.min_version, "max": one.max_version, "finalized": level or None}
+            state = f"finalized at {level}" if level else "not finalized"
+            tell(as_json, row, [f"{one.name:<20} supported {one.min_version} to {one.max_version}, {state}"])
+
+    run(bootstrap, act)
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch features upgrade reshard.version        topics may be resized in order from now on
+""",
+)
+@click.argument("name")
+@click.option("--level", default=1, show_default=True, type=click.IntRange(1), help="Every broker must support it.")
+@bootstrap
+def upgrade(name: str, level: int, bootstrap: str) -> None:
+    """Finalize a level.
+
+    Refused, with their ids, while some brokers do not support it.
+    """
+    run(bootstrap, lambda admin: update(admin, name, level, UPGRADE))
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch features downgrade reshard.version      only while no topic has been resized
+""",
+)
+@click.argument("name")
+@bootstrap
+def downgrade(name: str, bootstrap: str) -> None:
+    """Withdraw a feature.
+
+    Refused once something depends on it.
+    """
+    run(bootstrap, lambda admin: update(admin, name, 0, SAFE_DOWNGRADE))
+
+
+async def update(admin: Admin, name: str, level: int, kind: int) -> None:
+    """Ask the controller for the changes, and print the outcome."""
+    from anabranch.protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
+
+    row = FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)
+    request = UpdateFeaturesRequest(feature_updates=[row])
+    response: UpdateFeaturesResponse = await admin.network.call_controller(request, lambda answer: answer.error_code)
+    for code, message in [
+        (response.error_code, response.error_message),
+        *((one.error_code, one.error_message) for one in response.results),
+    ]:
+        if code != ErrorCode.NONE:
+            raise KafkaError(ErrorCode(code), message or name)
+    click.echo(f"{name} is {f'finalized at level {level}' if level else 'not finalized any more'}")

@@ -1,0 +1,318 @@
+"""`anabranch groups`: shows a group's members, offsets and closed gates, and resets its offsets.
+
+Listed, described and deleted are groups of all kinds; gates and offsets to reset are of groups that commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from anabranch.cli.remote import as_json, bootstrap, run, tell
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from anabranch.clients.admin import Admin
+    from anabranch.clients.group_admin import Group
+    from anabranch.clients.group_gates import ClosedGate
+
+EARLIEST, LATEST = "earliest", "latest"
+MEMBERS_NAMED_MAX: Final = 10
+KINDS: Final = ("classic", "consumer", "share", "streams")
+
+
+@click.group(
+    name="groups",
+    epilog="""\b
+Examples:
+  anabranch groups list
+  anabranch groups list --type share
+  anabranch groups describe audit
+  anabranch groups gates audit                  which partitions wait for which, and for whom
+  anabranch groups reset audit flights --partition 0 --to 1200 --reset-lineage
+  anabranch groups delete audit
+""",
+)
+def command() -> None:
+    """Groups of consumers: members, offsets, and the gates that keep keys in order across resizes."""
+
+
+@command.command(
+    name="list",
+    epilog="""\b
+Examples:
+  anabranch groups list
+  anabranch groups list --type share
+""",
+)
+@click.option("--type", "kind", type=click.Choice(KINDS), help="Only groups of this type. Default: all.")
+@as_json
+@bootstrap
+def list_all(kind: str | None, as_json: bool, bootstrap: str) -> None:
+    """List all groups with their types and states.
+
+    classic: its members assign. consumer: its broker does (KIP-848). share: its members share partitions (KIP-932).
+    streams: its broker deals the tasks of an application of Kafka Streams (KIP-1071).
+    """
+
+    async def act(admin: Admin) -> None:
+        from anabranch.clients.group_admin import list_all_groups
+
+        for one in await list_all_groups(admin.network):
+            if kind in (None, one.kind):
+                row = {"group": one.group_id, "type": one.kind, "protocol": one.protocol_type, "state": one.state}
+                tell(as_json, row, [f"{one.group_id:<32} {one.kind:<9} {one.state}"])
+
+    run(bootstrap, act)
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch groups describe audit
+  anabranch groups describe audit --watch      every second, until Ctrl-C: is it catching up?
+""",
+)
+@click.argument("group")
+@click.option("--watch", is_flag=True, help="Show it again every second.")
+@as_json
+@bootstrap
+def describe(group: str, watch: bool, as_json: bool, bootstrap: str) -> None:
+    """Show members, partitions, committed offsets and lag.
+
+    The lag of a partition is how many offsets lie between what the group has committed and the end of the log. Where it
+    has committed nothing, all that is there counts. A share group commits nothing: it has a start, before which all is
+    done, and its lag is what is not done from there on.
+    """
+
+    async def act(admin: Admin) -> None:
+        import asyncio
+
+        from anabranch.inspect.group_lag import standing
+
+        while True:
+            known = await standing(admin, group)
+            tell(as_json, known.row(), known.lines())
+            if not watch:
+                return
+            if not as_json:
+                click.echo("")
+            await asyncio.sleep(1)
+
+    run(bootstrap, act, hints={ErrorCode.GROUP_ID_NOT_FOUND: "`anabranch groups list` shows what there is"})
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch groups gates audit
+  anabranch groups gates audit --topic flights --watch    until the last one has opened
+""",
+)
+@click.argument("group")
+@click.option("--topic", "only", multiple=True, help="Only this topic; may be repeated. Default: all that it reads.")
+@click.option("--watch", is_flag=True, help="Show them again every second, until no gate is closed.")
+@as_json
+@bootstrap
+def gates(group: str, only: tuple[str, ...], watch: bool, as_json: bool, bootstrap: str) -> None:
+    """Show closed gates and what would open them.
+
+    A gate keeps a split or merged partition back until the group has committed what came before its records. Shown is
+    what waits, for which partition and owner, and since when. For members of other makes, which hold no gates, the
+    coordinator does: it assigns such a partition to none of them, and says why.
+    """
+
+    async def act(admin: Admin) -> None:
+        import asyncio
+
+        from anabranch.clients.clock import follow_loop_ms
+        from anabranch.clients.group_admin import SHARE, STREAMS
+        from anabranch.clients.group_kinds import describe_any_group
+        from anabranch.inspect.closed_gates import closed_gates_of
+        from anabranch.inspect.group_lag import withheld_lines, withheld_rows
+
+        clock_ms = follow_loop_ms()
+        while True:
+            known = await describe_any_group(admin.network, group)
+            if known.kind in (SHARE, STREAMS):
+                tell(as_json, {"group": group, "type": known.kind}, [f"{group}: a {known.kind} group has no gates"])
+                return
+            closed = await closed_gates_of(admin, group, only)
+            now_ms = clock_ms()
+            for gate in closed:
+                tell(as_json, gate_row(gate), gate_lines(gate, now_ms=now_ms))
+            if known.withheld:
+                tell(as_json, {"group": group, "withheld": withheld_rows(known)}, withheld_lines(known))
+            if not (closed or known.withheld or as_json):
+                click.echo(f"{group}: every gate is open")
+            if not ((closed or known.withheld) and watch):
+                return
+            if not as_json:
+                click.echo("")
+            await asyncio.sleep(1)
+
+    run(bootstrap, act, hints={ErrorCode.GROUP_ID_NOT_FOUND: "`anabranch groups list` shows what there is"})
+
+
+def gate_lines(gate: ClosedGate, *, now_ms: int) -> list[str]:
+    """The lines that tell a person about a closed gate: the waiting partition, then what would open it."""
+    since = "nothing behind it yet"
+    if gate.waiting_since_ms >= 0:
+        since = f"records behind it for {max(now_ms - gate.waiting_since_ms, 0) / 1000:,.1f} s"
+    owner = gate.owner or "no member"
+    head = f"{gate.partition} (generation {gate.generation}, {owner}) stops at {gate.offset:,}: {since}"
+    lines = [head]
+    for one in gate.blockers:
+        reader = f"{one.owner} has to" if one.owner else "NO MEMBER reads it; one has to"
+        todo = f"read and commit {one.remaining:,} more" if one.remaining else "commit its position"
+        lines.append(f"    opens when {one.partition} reaches {one.end:,}: {reader} {todo}")
+    return lines
+
+
+def gate_row(gate: ClosedGate) -> Mapping[str, Any]:
+    """The same for a program."""
+    return {
+        "topic": gate.partition.topic,
+        "partition": gate.partition.partition,
+        "generation": gate.generation,
+        "offset": gate.offset,
+        "waiting_since": gate.waiting_since_ms,
+        "owner": None if gate.owner is None else str(gate.owner),
+        "blockers": [
+            {
+                "topic": one.partition.topic,
+                "partition": one.partition.partition,
+                "end": one.end,
+                "remaining": one.remaining,
+                "owner": None if one.owner is None else str(one.owner),
+            }
+            for one in gate.blockers
+        ],
+    }
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch groups reset audit flights --to earliest
+  anabranch groups reset audit flights --partition 0 --to 1200 --reset-lineage --dry-run
+  anabranch groups reset audit flights --partition 0 --to 1200 --only-named    old records may come after newer ones
+  anabranch groups reset fresh flights --to latest --create                    a group that is to begin there
+""",
+)
+@click.argument("group")
+@click.argument("topic")
+@click.option("--partition", type=click.IntRange(0), help="Only this partition. Default: all of the topic.")
+@click.option("--to", "to", required=True, metavar="earliest|latest|OFFSET", help="Where the group is to go on.")
+@click.option(
+    "--reset-lineage/--only-named",
+    "reset_lineage",
+    default=None,
+    help="Also reset partitions that hold later records of the same keys. Without them, old records follow newer ones.",
+)
+@click.option("--create", is_flag=True, help="Also for a group that does not exist yet.")
+@click.option("--dry-run", is_flag=True, help="Show what would be committed; change nothing.")
+@bootstrap
+def reset(
+    group: str,
+    topic: str,
+    partition: int | None,
+    to: str,
+    reset_lineage: bool | None,
+    create: bool,
+    dry_run: bool,
+    bootstrap: str,
+) -> None:
+    """Change where a group goes on reading. It must have no members.
+
+    Going back behind a resize in some partitions alone brings old records after newer ones of the same key. That is
+    refused, unless --reset-lineage rewinds the partitions that took over the keys as well, or --only-named says that
+    it is wanted.
+    """
+    if to not in (EARLIEST, LATEST) and not to.isdecimal():
+        raise click.UsageError(f"--to takes earliest, latest or an offset, not {to!r}")
+
+    async def act(admin: Admin) -> None:
+        from anabranch.clients.group_admin import SHARE, commit_each
+        from anabranch.inspect.offset_reset import new_offsets
+
+        known = await find_group(admin, group)
+        if known is None and not create:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group)
+        if known is not None and known.kind == SHARE:
+            raise click.UsageError(f"{group} is a share group: kafka-share-groups.sh --reset-offsets moves its start")
+        if not dry_run:
+            refuse_members(known)
+        offsets = await new_offsets(admin, group, topic, partition, to, with_lineage=reset_lineage is not False)
+        if reset_lineage is None:
+            named = await new_offsets(admin, group, topic, partition, to, with_lineage=False)
+            refuse_to_leave([one for one in sorted(offsets) if offsets[one] != named.get(one)])
+        outcomes = {}
+        if not dry_run:
+            outcomes = await commit_each(admin.network, group, {one: after for one, (_, after) in offsets.items()})
+        for one, (before, after) in sorted(offsets.items()):
+            code, old = outcomes.get(one, ErrorCode.NONE), "-" if before is None else f"{before:,}"
+            click.echo(f"{one}: {old} -> {after:,}" if code is ErrorCode.NONE else f"{one}: still {old}, {code.name}")
+        if failed := [code for code in outcomes.values() if code is not ErrorCode.NONE]:
+            if len(failed) == len(outcomes):
+                refuse_members(await find_group(admin, group))
+            raise KafkaError(failed[0], f"{len(failed)} of {len(outcomes)} partitions of {group} were not reset")
+        click.echo("nothing was changed" if dry_run else f"{group} goes on from there")
+
+    run(bootstrap, act, hints={ErrorCode.GROUP_ID_NOT_FOUND: "`anabranch groups list` shows them; --create makes one"})
+
+
+async def find_group(admin: Admin, group_id: str) -> Group | None:
+    """Describe a group of any kind; None if there is none."""
+    from anabranch.clients.group_kinds import describe_any_group
+
+    try:
+        return await describe_any_group(admin.network, group_id)
+    except KafkaError as error:
+        if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return None
+
+
+def refuse_members(group: Group | None) -> None:
+    """ClickException that names the members of a group, if it has any: its offsets are theirs."""
+    if group is not None and group.members:
+        named = ", ".join(f"{one} ({one.member_id})" for one in group.members[:MEMBERS_NAMED_MAX])
+        more = len(group.members) - MEMBERS_NAMED_MAX
+        raise click.ClickException(
+            f"nothing was reset: {group.group_id} has members, which must stop first: "
+            f"{named}{f' and {more} more' if more > 0 else ''}"
+        )
+
+
+def refuse_to_leave(later: Sequence[TopicPartition]) -> None:
+    """UsageError for a reset that would leave partitions with later records of the same keys where they are."""
+    if later:
+        raise click.UsageError(
+            f"later records of the same keys are in {', '.join(map(str, later))}: write --reset-lineage to read those "
+            "again too, behind the older ones, or --only-named to get older records after newer ones"
+        )
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch groups delete audit        with its offsets
+""",
+)
+@click.argument("groups", nargs=-1, required=True)
+@bootstrap
+def delete(groups: tuple[str, ...], bootstrap: str) -> None:
+    """Delete groups and their committed offsets. They must have no members."""
+
+    async def act(admin: Admin) -> None:
+        from anabranch.clients.group_admin import delete_group
+
+        for group in groups:
+            await delete_group(admin.network, group)
+            click.echo(f"deleted {group}")
+
+    run(bootstrap, act)

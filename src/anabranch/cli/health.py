@@ -1,0 +1,63 @@
+"""`anabranch health`: whether something is in service, for health checks of containers and for scripts."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from anabranch.cli.node import address
+
+TIMEOUT_MS = 3000
+
+
+@click.command(
+    name="health",
+    epilog="""\b
+Examples:
+  anabranch health 127.0.0.1:9092                 a broker: serves, and a controller leads the cluster
+  anabranch health --role controller 127.0.0.1:9099
+  anabranch health --role zookeeper 127.0.0.1:2181
+""",
+)
+@click.argument("server", metavar="HOST:PORT")
+@click.option("--role", default="broker", show_default=True, type=click.Choice(["broker", "controller", "zookeeper"]))
+def command(server: str, role: str) -> None:
+    """Exit with 0 if the server is in service, with 1 and the reason if it is not."""
+    host, port = address(server, "the server")
+    reason = asyncio.run(zookeeper_trouble(host, port) if role == "zookeeper" else node_trouble(host, port, role))
+    if reason:
+        raise click.ClickException(f"{server}: {reason}")
+    click.echo(f"{server} is in service")
+
+
+async def zookeeper_trouble(host: str, port: int) -> str:
+    """Why the ZooKeeper at this address is not in service, in words; empty if it is."""
+    from anabranch.cluster.zookeeper import answers
+
+    return "" if await answers(host, port) else "no ZooKeeper answers"
+
+
+async def node_trouble(host: str, port: int, role: str) -> str:
+    """Why the node at this address is not in service, in words; empty if it is.
+
+    A broker is in service when it is among the brokers that it names to clients.
+    """
+    from anabranch.clients.connection import Connection
+    from anabranch.protocol.apis.metadata import MetadataRequest
+
+    try:
+        connection = await Connection.open(
+            host, port, client_id="anabranch-health", request_timeout_ms=TIMEOUT_MS, connect_timeout_ms=TIMEOUT_MS
+        )
+        try:
+            if role == "controller":
+                return ""  # it has answered ApiVersions
+            answer = await connection.call(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+        finally:
+            await connection.close()
+    except (ConnectionError, TimeoutError, OSError) as error:
+        return f"no answer ({error or 'timeout'})"
+    if answer.controller_id < 0:
+        return "no controller leads the cluster"
+    return "" if any(broker.port == port for broker in answer.brokers) else "it is not registered as a broker"

@@ -1,0 +1,88 @@
+"""`anabranch journal`: what clients asked a cluster of `up --control-journal`, and what they got."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from anabranch.cli.control import connected, token, url
+
+
+@click.command(
+    name="journal",
+    epilog="""\b
+Examples:
+  anabranch up --control 127.0.0.1:9190 --control-journal 1000      in another terminal
+  anabranch journal --follow                                       one line for each exchange
+  anabranch journal topic=orders error=NOT_LEADER_OR_FOLLOWER
+  anabranch journal explain 41                                     why that one was refused
+  anabranch journal topic=orders --capture orders.pcapng           for Wireshark; needs up --control-frames
+  anabranch journal api=OffsetCommit group=billing --json | jq .request
+""",
+)
+@click.argument("where", nargs=-1)
+@click.option("--follow", is_flag=True, help="Go on with what comes.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line, with request and answer.")
+@click.option("--bytes", "with_bytes", is_flag=True, help="With --json: their bytes, too, for `anabranch replay`.")
+@click.option(
+    "--capture",
+    type=click.Path(dir_okay=False, writable=True),
+    metavar="FILE",
+    help="Write them to a capture for Wireshark (pcapng), in place of showing them.",
+)
+@url
+@token
+def command(
+    where: tuple[str, ...], follow: bool, as_json: bool, with_bytes: bool, capture: str | None, url: str, token: str
+) -> None:
+    """Show the last exchanges, the oldest first.
+
+    WHERE is made of NAME=VALUE, as in a rule of `anabranch faults`: api, versions, brokers, client_id, topic,
+    partition, group, transactional_id, producer_id; between_brokers=true; and error, rule, outcome, after, limit.
+    """
+    if with_bytes and (not as_json or follow):
+        raise click.UsageError("--bytes goes with --json, and not with --follow")
+    number = _to_explain(where)
+    words: dict[str, Any] = {}
+    for one in where if number is None else ():
+        name, found, value = one.partition("=")
+        if not found:
+            raise click.UsageError(f"exchanges are chosen by NAME=VALUE, such as topic=orders, not {one!r}")
+        words[name] = value
+    with connected(url, token) as control:
+        if number is not None:
+            click.echo("\n".join(control.journal.explain(number)))
+            return
+        if capture is not None:
+            control.journal.save(capture, **words)
+            return
+        if with_bytes:
+            words["bytes"] = "true"
+        for row in control.journal.follow(**words) if follow else control.journal.entries(**words):
+            click.echo(json.dumps(row) if as_json else line(row))
+
+
+def _to_explain(where: tuple[str, ...]) -> int | None:
+    """The number behind `explain`. UsageError if there is none."""
+    if where[:1] != ("explain",):
+        return None
+    if len(where) != 2 or not where[1].isdecimal():
+        raise click.UsageError("explain takes the number of one exchange: anabranch journal explain 41")
+    return int(where[1])
+
+
+def line(row: dict[str, Any]) -> str:
+    """One exchange for a person."""
+    took = "" if row["ms"] is None else f"{row['ms']:.1f} ms"
+    outcome = ",".join(row["errors"]) or ("" if row["outcome"] == "answered" else row["outcome"])
+    heard = [one for one in row["rules"] if one not in row["overruled"]]
+    rules = f"by {', '.join(heard)}" if heard else ""
+    if row["overruled"]:
+        rules += f", over {', '.join(row['overruled'])}"
+    api = f"{row['api']} v{row['version']}"
+    told = (
+        f"{row['number']:>6}  {row['at']:12.3f}  node {row['node']}  {row['client_id'] or '-':<20} {api:<24} {took:>10}"
+    )
+    return "  ".join(one for one in (told, outcome, rules) if one)

@@ -1,0 +1,106 @@
+"""The command line `anabranch`: finds the subcommand, runs it, and turns a user's mistakes into one line.
+
+Each subcommand lives in `anabranch.cli` and is imported when it is called, so `anabranch up` does not import the
+others. A wrong setting, address or id ends in one line on the standard error output that says what to write instead,
+and in exit code 2.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Final
+
+import click
+
+COMMANDS: Final = {
+    "up": ("anabranch.cli.up", "A whole cluster on this machine, ready in a moment."),
+    "nodes": ("anabranch.cli.nodes", "The nodes of `up --processes`: who runs, and start one again."),
+    "control": ("anabranch.cli.control", "Kill, stop and start brokers of `up --control`; wait; follow events."),
+    "faults": ("anabranch.cli.faults", "Fail, hold, delay or damage what brokers of `up --control` answer."),
+    "clock": ("anabranch.cli.clock", "The time in a cluster of `up --control`: move it on, stop it."),
+    "state": ("anabranch.cli.state", "What a cluster of `up --control` holds: reset it, keep it, go back to it."),
+    "journal": ("anabranch.cli.journal", "What clients asked a cluster of `up --control-journal`, and got."),
+    "telemetry": (
+        "anabranch.cli.telemetry",
+        "Whether clients push metrics, and which; what they are asked for.",
+    ),
+    "replay": (
+        "anabranch.cli.replay",
+        "Send what clients have sent to another cluster; what it answers otherwise.",
+    ),
+    "proxy": ("anabranch.cli.proxy", "Rules and the journal in front of any Kafka-compatible cluster."),
+    "tour": ("anabranch.cli.tour", "Be shown a cluster: six stories, each driving a live one."),
+    "node": ("anabranch.cli.node", "One node of a cluster that lives in ZooKeeper."),
+    "zookeeper": ("anabranch.cli.zookeeper", "A real ZooKeeper server, from the jars of PySpark."),
+    "health": ("anabranch.cli.health", "Whether a node or a ZooKeeper is in service, as an exit status."),
+    "cluster": ("anabranch.cli.cluster", "Brokers: what they hold and lead; elections, and moves."),
+    "topics": ("anabranch.cli.topics", "Create, list, describe, resize and delete topics."),
+    "produce": ("anabranch.cli.produce", "Send lines of text or JSON as records."),
+    "consume": ("anabranch.cli.consume", "Show the records of topics, each key in its order."),
+    "groups": ("anabranch.cli.groups", "Consumer groups: members, gates, offsets."),
+    "users": ("anabranch.cli.users", "Who may log in with SCRAM, and their passwords."),
+    "acls": ("anabranch.cli.acls", "Who may do what with topics, groups and ids."),
+    "tokens": ("anabranch.cli.tokens", "Delegation tokens, to log in with in place of a password."),
+    "certs": ("anabranch.cli.certs", "Certificates for a local cluster."),
+    "features": ("anabranch.cli.features", "What all brokers can rely on, such as ordered resizing."),
+    "streams": ("anabranch.cli.streams", "Run an instance of a streams application."),
+    "audit": ("anabranch.cli.audit", "Check with Spark that keys kept their order."),
+    "demo": ("anabranch.cli.demo", "A year of flights through a topic resized under fire, audited by Spark."),
+    "dump": ("anabranch.cli.dump", "Explain the bytes of a Kafka message."),
+}
+
+HELP: Final = """A Kafka-protocol cluster whose topics split and merge while every key keeps its order.
+
+\b
+  anabranch up                                     three brokers in this process, on 9092, 9093 and 9094
+  anabranch topics create flights --partitions 4   a topic
+  anabranch topics alter flights --partitions 8    split it; every key keeps its order
+  anabranch topics alter flights --partitions 5    merge it again
+"""
+
+
+class LazyCommands(click.Group):
+    """Lists subcommands without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of the subcommands, in the order in which a newcomer needs them; click calls it."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a subcommand."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the subcommand; for an unknown name, suggest the nearest one."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
+            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(COMMANDS)}"
+            raise click.UsageError(f"no such command '{args[0]}'; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of subcommands, without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.command(cls=LazyCommands, help=HELP, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="anabranch")
+def cli() -> None:
+    """See HELP."""
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Entry point of the `anabranch` command."""
+    return cli(args=arguments, prog_name="anabranch")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""`anabranch node`: one node of a cluster whose state lives in a real ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from anabranch.broker.config.broker_settings import BrokerSettings, ConfigError
+from anabranch.broker.config.profile_choice import versions_of
+from anabranch.broker.config.properties_file import properties_of
+from anabranch.broker.node.start_settings import (
+    IDS,
+    check_reachable,
+    refuse_twice,
+    start_settings,
+    warn_of_open_doors,
+    zookeeper_login,
+)
+from anabranch.cli.metrics import metrics_endpoint
+from anabranch.cli.start_errors import cannot_start
+from anabranch.runtime.runner import LOG_LEVELS, StopSignal, freeze_memory, run
+
+if TYPE_CHECKING:
+    from anabranch.broker.node.app import Node
+
+READY_TIMEOUT_MS = 60000
+OPTIONS = {
+    **dict.fromkeys(IDS, "--id"),
+    "listeners": "--listener",
+    "advertised.listeners": "--advertised-listener",
+    "broker.rack": "--rack",
+}
+"""Properties that options of this command set instead."""
+
+
+@click.command(
+    name="node",
+    epilog="""\b
+Examples:
+  anabranch node --id 1 --zookeeper 127.0.0.1:2181 --listen 127.0.0.1:9092 --data-dir ./data/1
+  anabranch node --id 9 --roles controller --zookeeper 127.0.0.1:2181 --listen 127.0.0.1:9099
+      a spare controller: holds no data, and can be killed without killing any
+  anabranch node --id 1 --zookeeper 127.0.0.1:2181 --kafka 4.1
+      a node that looks like Kafka 4.1
+  anabranch node --id 1 --zookeeper 127.0.0.1:2181 --metrics-port 9464
+      metrics at http://127.0.0.1:9464/metrics
+""",
+)
+@click.option("--id", "node_id", required=True, type=click.IntRange(0), help="Unique in the cluster.")
+@click.option("--roles", default="broker,controller", show_default=True, help="broker, controller, or both.")
+@click.option("--zookeeper", required=True, metavar="HOST:PORT[,...][/CHROOT]", help="The ZooKeeper ensemble to join.")
+@click.option("--listen", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT", help="Where to listen.")
+@click.option("--advertise", metavar="HOST[:PORT]", help="What clients are told to connect to, if it differs.")
+@click.option(
+    "--listener",
+    "listeners",
+    multiple=True,
+    metavar="NAME://HOST:PORT",
+    help="Where to listen, in place of --listen; may be repeated: SSL://0.0.0.0:9093.",
+)
+@click.option(
+    "--advertised-listener",
+    "advertised",
+    multiple=True,
+    metavar="NAME://HOST:PORT",
+    help="What clients of that listener are told to connect to; may be repeated.",
+)
+@click.option(
+    "--data-dir", type=click.Path(file_okay=False), help="For logs; a broker without one keeps them in memory."
+)
+@click.option("--kafka", metavar="VERSION", default="", help="Which Kafka clients see: 2.8 to 4.2; 3.9 if left out.")
+@click.option("--rack", default="", help="The rack that the node stands in; replicas are spread over racks.")
+@click.option("--config", "config", multiple=True, metavar="NAME=VALUE", help="A broker property; may be repeated.")
+@click.option(
+    "--config-file",
+    type=click.Path(dir_okay=False),
+    help="Broker properties from a file, as server.properties has them; for passwords, which --config shows to all.",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="Serve Prometheus metrics at http://HOST:PORT/metrics, on the host of --listen. 0: a free port.",
+)
+@click.option(
+    "--log-level", default="info", show_default=True, type=click.Choice(LOG_LEVELS), help="What is logged to stderr."
+)
+def command(
+    node_id: int,
+    roles: str,
+    zookeeper: str,
+    listen: str,
+    advertise: str | None,
+    listeners: tuple[str, ...],
+    advertised: tuple[str, ...],
+    data_dir: str | None,
+    kafka: str,
+    rack: str,
+    config: tuple[str, ...],
+    config_file: str | None,
+    metrics_port: int | None,
+    log_level: str,
+) -> None:
+    """Run one node until SIGINT or SIGTERM; leaderships move away before it stops."""
+    from anabranch.controller.zk.session import ZkError
+
+    host, port = address(listen)
+    advertised_host, advertised_port = place(advertise or "")
+    named = tuple(part.strip() for part in roles.split(",") if part.strip())
+    if not named or set(named) - {"broker", "controller"}:
+        raise click.UsageError(f"--roles {roles!r}: write broker, controller, or broker,controller")
+    try:
+        properties = properties_of(config_file, config)
+        refuse_twice(
+            properties, {**OPTIONS, **dict.fromkeys(("log.dir", "log.dirs") if data_dir else (), "--data-dir")}
+        )
+        several = {"listeners": listeners, "advertised.listeners": advertised}
+        settings = dataclasses.replace(
+            start_settings(
+                BrokerSettings(host=host, port=port, advertised_host=advertised_host, advertised_port=advertised_port),
+                {**properties, **{name: ",".join(urls) for name, urls in several.items() if urls}},
+            ),
+            node_id=node_id,
+            roles=named,
+            rack=rack,
+            data_dir=data_dir or "",
+        )
+        settings = dataclasses.replace(
+            settings, kafka_version=versions_of(kafka, [node_id], settings.kafka_version)[node_id]
+        )
+        check_reachable(settings)
+        warn_of_open_doors(settings)
+        run(lambda: serve(settings, zookeeper, metrics_port), log_level=log_level)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+    except (ZkError, OSError, TimeoutError) as error:
+        raise click.ClickException(cannot_start(error)) from None
+
+
+def address(text: str, option: str = "--listen") -> tuple[str, int]:
+    """The two parts of HOST:PORT. Raises UsageError, whose message names `option`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise click.UsageError(f"{option} {text!r}: write HOST:PORT, for example 127.0.0.1:9092")
+    return host.strip("[]"), int(port)
+
+
+def place(text: str) -> tuple[str, int]:
+    """The two parts of HOST or HOST:PORT; 0 for no port. A bare IPv6 address is a host."""
+    if text.count(":") == 1 or text.rpartition(":")[0].endswith("]"):
+        return address(text, "--advertise")
+    return text.strip("[]"), 0
+
+
+async def serve(settings: BrokerSettings, zookeeper: str, metrics_port: int | None = None) -> None:
+    """Run the node until a signal."""
+    from anabranch.broker.membership.registration import DuplicateBroker
+    from anabranch.broker.node.app import Node
+    from anabranch.broker.storage.os_files import files_of
+    from anabranch.clients.clock import follow_loop_ms
+    from anabranch.controller.zk.kazoo_session import open_kazoo
+
+    hosts, _, chroot = zookeeper.partition("/")
+    login = zookeeper_login(settings)
+    node = Node(
+        settings,
+        connect=lambda: open_kazoo(
+            hosts,
+            session_timeout_ms=settings.zookeeper_session_timeout_ms,
+            chroot=chroot,
+            login=login,
+            secured=settings.zookeeper_set_acl,
+        ),
+        files=files_of(settings.directories),
+        rng=random.Random(),
+        clock_ms=follow_loop_ms(),
+    )
+    async with metrics_endpoint(settings.host, metrics_port) as metrics:
+        try:
+            await node.start()
+        except DuplicateBroker as error:
+            raise ConfigError(str(error)) from None
+        metrics.show(node)
+        stop = StopSignal()  # not before: a start that waits for ZooKeeper can be given up
+        announcement = asyncio.ensure_future(announce(node, metrics.ready))
+        try:
+            await stop.wait(node.failed)
+        finally:
+            announcement.cancel()
+            await node.stop()
+
+
+async def announce(node: Node, more: str = "") -> None:
+    """Print the ready line once the node can serve: a broker when a controller knows it, a controller at once."""
+    settings = node.settings
+    if settings.is_broker and not await node.ready(READY_TIMEOUT_MS):
+        sys.stderr.write(f"no controller has accepted broker {settings.node_id} yet; still waiting\n")
+        await node.ready(None)
+    freeze_memory()
+    sys.stdout.write(
+        f"ready node={settings.node_id} listen={settings.first_listener.reachable_host}:{node.port}{more}\n"
+    )
+    sys.stdout.flush()

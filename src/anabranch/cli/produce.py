@@ -1,0 +1,230 @@
+"""`anabranch produce`: sends lines as records."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from anabranch.cli.remote import bootstrap, refusals, security
+from anabranch.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from anabranch import Producer
+    from anabranch.clients.producer.queues import RecordMetadata
+    from anabranch.inspect.record_text import LineRecord
+
+    Parser = Callable[[bytes], LineRecord]
+
+READ_BYTES: Final = 1 << 16
+SKIPPED_NAMED_MAX: Final = 10
+"""How many lines that were left out are named."""
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  anabranch produce flights --key LH400 'delayed by 12 minutes'
+  anabranch produce flights --separator : < flights.txt           LH400:delayed, one record a line
+  anabranch produce flights --json < flights.jsonl                {"key": "LH400", "value": {"delay": 12}}
+  anabranch consume flights --until-end --json | anabranch produce copies --json
+  anabranch produce flights --key LH400 --null                    a tombstone: compaction forgets the key
+"""
+)
+@click.argument("topic")
+@click.argument("values", nargs=-1)
+@click.option("--key", help="The key of every record that has none of its own.")
+@click.option(
+    "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header of every record; may be repeated."
+)
+@click.option("--partition", type=click.IntRange(0), help="This partition. Default: the one that has the key.")
+@click.option("--null", is_flag=True, help="One record without a value.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Each line is an object: key, value, headers, partition, timestamp."
+)
+@click.option("--separator", metavar="TEXT", help="What stands between key and value in each line.")
+@click.option("--skip-bad", is_flag=True, help="Leave out lines that are no records, and name them.")
+@click.option(
+    "--from-line", type=click.IntRange(1), default=1, metavar="N", help="Begin with line N: go on after a wrong line."
+)
+@click.option(
+    "--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True, help="Who has to have it."
+)
+@click.option("--compression", type=click.Choice(CODECS), default="none", show_default=True, help="Of each batch.")
+@bootstrap
+def command(
+    topic: str,
+    values: tuple[str, ...],
+    key: str | None,
+    headers: tuple[str, ...],
+    partition: int | None,
+    null: bool,
+    as_json: bool,
+    separator: str | None,
+    skip_bad: bool,
+    from_line: int,
+    acks: str,
+    compression: str,
+    bootstrap: str,
+) -> None:
+    """Send the VALUES, or else each line of the standard input, as a record.
+
+    Records with a key keep their order, however often the topic is resized meanwhile. The command ends when all are
+    stored, and says where. A line that is no record, as an empty one, ends it too: the lines before are stored, and
+    --from-line sends the others once it is mended. Lines end with LF or CRLF.
+    """
+    from anabranch.inspect.record_text import LineRecord, parse_json, split_line
+
+    if as_json and separator:
+        raise click.UsageError("--json has the key in each line: leave --separator away")
+    if null and values:
+        raise click.UsageError("--null is a record without a value: leave the values away")
+    shared = tuple(_header(one) for one in headers)
+
+    def complete(one: LineRecord) -> LineRecord:
+        return one._replace(
+            key=one.key if one.key is not None or key is None else key.encode(),
+            headers=(*shared, *one.headers),
+            partition=partition if one.partition is None else one.partition,
+        )
+
+    def parse(line: bytes) -> LineRecord:
+        return complete(parse_json(line) if as_json else split_line(line, separator.encode() if separator else None))
+
+    async def main() -> Stored:
+        from anabranch import Producer
+
+        wanted = acks if acks == "all" else int(acks)
+        codec = None if compression == "none" else compression
+        async with Producer(bootstrap, acks=wanted, compression_type=codec, **security()) as producer:
+            stored = Stored(topic, skip_bad=skip_bad)
+            if null:
+                await stored.send(producer, complete(LineRecord(None)))
+            else:
+                await stored.send_all(producer, _values(values) if values else _lines(), parse, from_line)
+            await producer.flush()
+            return stored
+
+    with refusals(bootstrap):
+        stored = asyncio.run(main())
+    for line in stored.lines():
+        click.echo(line)
+    stored.judge()
+
+
+class Stored:
+    """What has become of the records."""
+
+    def __init__(self, topic: str, *, skip_bad: bool = False) -> None:
+        self._topic = topic
+        self._skip_bad = skip_bad
+        self._skipped = 0
+        self._accepted = 0
+        self._ends: dict[int, tuple[int, int]] = {}
+        self._failed: dict[str, int] = {}
+        self._wrong_line = ""
+
+    async def send(self, producer: Producer, record: LineRecord) -> None:
+        """Hand a record to the producer. Raises KafkaError when it takes none."""
+        future = await producer.send(
+            self._topic,
+            record.value,
+            record.key,
+            partition=record.partition,
+            timestamp_ms=record.timestamp_ms,
+            headers=record.headers,
+        )
+        self._accepted += 1
+        future.add_done_callback(self._settled)
+
+    async def send_all(
+        self, producer: Producer, lines: AsyncIterator[bytes], parse: Callable[[bytes], LineRecord], from_line: int = 1
+    ) -> None:
+        """Hand over one record a line, up to the first line that is none, or without those that are none."""
+        number = 0
+        async for line in lines:
+            number += 1
+            if number < from_line:
+                continue
+            try:
+                record = parse(line)
+            except ValueError as error:
+                if self._skip_bad:
+                    self._skip(number, error)
+                    continue
+                self._stop(number, from_line, error, "leave such lines out with --skip-bad, or mend it and ")
+                return
+            try:
+                await self.send(producer, record)
+            except (ValueError, KafkaError) as error:
+                self._stop(number, from_line, error, "")
+                return
+
+    def _skip(self, number: int, error: ValueError) -> None:
+        self._skipped += 1
+        if self._skipped <= SKIPPED_NAMED_MAX:
+            click.echo(f"left out line {number}: {error}", err=True)
+
+    def _stop(self, number: int, from_line: int, error: Exception, other_way: str) -> None:
+        self._wrong_line = f"line {number}: {error}"
+        if number > from_line:
+            before = f"line {from_line} is" if number == from_line + 1 else f"lines {from_line} to {number - 1} are"
+            self._wrong_line += f"; {before} sent: {other_way}go on with --from-line {number}"
+
+    def lines(self) -> Iterator[str]:
+        """Where the records are."""
+        stored = sum(count for count, _ in self._ends.values())
+        yield f"{stored:,} record{'' if stored == 1 else 's'} stored in {self._topic}"
+        for partition, (count, last) in sorted(self._ends.items()):
+            where = f"up to offset {last:,}" if last >= 0 else "unacknowledged"
+            yield f"  partition {partition:>4}: {count:,}, {where}"
+        if self._skipped:
+            yield f"{self._skipped:,} line{'' if self._skipped == 1 else 's'} left out"
+
+    def judge(self) -> None:
+        """Raises what is to be said, in one line, about records that were not stored, and lines that were none."""
+        if self._failed:
+            reason, count = max(self._failed.items(), key=lambda one: one[1])
+            raise click.ClickException(f"{sum(self._failed.values()):,} records were not stored: {reason} ({count:,})")
+        if self._wrong_line:
+            raise click.UsageError(self._wrong_line)
+
+    def _settled(self, future: asyncio.Future[RecordMetadata]) -> None:
+        error = future.exception()
+        if error is not None:
+            self._failed[str(error)] = self._failed.get(str(error), 0) + 1
+            return
+        place = future.result()
+        count, last = self._ends.get(place.partition, (0, -1))
+        self._ends[place.partition] = (count + 1, max(last, place.offset))
+
+
+def _header(text: str) -> tuple[str, bytes]:
+    name, found, value = text.partition("=")
+    if not found or not name:
+        raise click.UsageError(f"--header takes NAME=VALUE, not {text!r}")
+    return name, value.encode()
+
+
+async def _values(values: Iterable[str]) -> AsyncIterator[bytes]:
+    for value in values:
+        yield value.encode()
+
+
+async def _lines() -> AsyncIterator[bytes]:
+    """The lines of the standard input, each as soon as it is there, without the LF or CRLF that ends it."""
+    begun: list[bytes] = []
+    read = functools.partial(sys.stdin.buffer.read1, READ_BYTES)  # type: ignore[union-attr]
+    while chunk := await asyncio.to_thread(read):  # noqa: TID251  # a file cannot be polled, a terminal takes its time
+        first, *others = chunk.split(b"\n")
+        begun.append(first)
+        for other in others:
+            yield b"".join(begun).removesuffix(b"\r")
+            begun = [other]
+    if last := b"".join(begun):
+        yield last

@@ -1,0 +1,183 @@
+"""`anabranch proxy`: rules and the journal in front of any cluster that speaks Kafka's protocol."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from anabranch.cli.start_errors import cannot_start
+from anabranch.runtime.runner import LOG_LEVELS, StopSignal, run
+
+if TYPE_CHECKING:
+    import ssl
+
+    from anabranch.broker.authentication.tls_handshakes import ReportingContext
+    from anabranch.control.endpoint import ControlEndpoint
+    from anabranch.proxy.proxy import Proxy
+    from anabranch.proxy.settings import ProxySettings
+
+
+@click.command(
+    name="proxy",
+    epilog="""\b
+Examples:
+  anabranch proxy --upstream kafka:9092 --control 127.0.0.1:9190
+                                                clients of 127.0.0.1:19092 get what the cluster answers, and
+  anabranch faults add --api Produce --topic orders --error NOT_LEADER_OR_FOLLOWER --times 2
+                                                two of their Produce requests are refused
+  anabranch proxy --upstream kafka:9092 --control 127.0.0.1:9190 --control-journal 1000
+  anabranch journal --follow                    what clients ask, and what they get
+  anabranch proxy --upstream kafka:9093 --upstream-config client.properties --config-file server.properties
+                                                TLS on both sides: a CA to trust there, a certificate to show here
+""",
+)
+@click.option(
+    "--upstream", required=True, metavar="HOST:PORT[,...]", help="Brokers of the cluster; the others are learned."
+)
+@click.option(
+    "--port",
+    default=19092,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="The first port; brokers get those that follow. 0: free.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--advertise", metavar="HOST", help="The host that clients are told, if not the one at which they came.")
+@click.option(
+    "--upstream-config",
+    type=click.Path(dir_okay=False),
+    help="How the cluster is reached: a file of Kafka's client properties, as security.protocol. Logins are those "
+    "of the clients, and pass.",
+)
+@click.option("--config", "config", multiple=True, metavar="NAME=VALUE", help="A property of the ports here: ssl.*.")
+@click.option(
+    "--config-file",
+    type=click.Path(dir_okay=False),
+    help="The same from a file, as server.properties has them: with ssl.keystore.location clients come by TLS.",
+)
+@click.option(
+    "--control", metavar="HOST:PORT", help="Serve the control plane there: rules, journal. Port 0: a free one."
+)
+@click.option(
+    "--control-token",
+    envvar="ANABRANCH_CONTROL_TOKEN",
+    show_envvar=True,
+    metavar="TOKEN",
+    help="What has to be shown to the control plane; needed elsewhere than on loopback.",
+)
+@click.option(
+    "--control-journal", default=0, type=click.IntRange(0), metavar="N", help="Keep the last N exchanges of clients."
+)
+@click.option("--control-frames", is_flag=True, help="Keep their bytes, too; but none that may hold secrets.")
+@click.option("--rules", type=click.Path(dir_okay=False), help="Follow the rules of this file from the start.")
+@click.option(
+    "--log-level", default="warning", show_default=True, type=click.Choice(LOG_LEVELS), help="What is logged to stderr."
+)
+def command(
+    upstream: str,
+    port: int,
+    host: str,
+    advertise: str | None,
+    upstream_config: str | None,
+    config: tuple[str, ...],
+    config_file: str | None,
+    control: str | None,
+    control_token: str | None,
+    control_journal: int,
+    control_frames: bool,
+    rules: str | None,
+    log_level: str,
+) -> None:
+    """Stand in front of a cluster: print one `ready` line, run until SIGINT or SIGTERM.
+
+    Each broker of the cluster gets a port here, and answers name these ports in place of their own. All else passes as
+    it is, but for what a rule of `anabranch faults` means.
+    """
+    from anabranch.broker.config.broker_settings import ConfigError
+    from anabranch.clients.config import parse_servers
+    from anabranch.control.endpoint import make_control_endpoint
+    from anabranch.proxy.settings import ProxySettings
+
+    try:
+        settings = ProxySettings(
+            upstream=parse_servers(upstream),
+            host=host,
+            port=port,
+            advertised_host=advertise or "",
+            tls=_own_tls(config_file, config),
+            upstream_tls=_upstream_tls(upstream_config),
+            journal_size=control_journal,
+            frames=control_frames,
+        )
+        door = make_control_endpoint(control, control_token, control_journal, frames=control_frames)
+        run(lambda: serve(settings, door, rules), log_level=log_level)
+    except (ConfigError, ValueError) as error:
+        raise click.UsageError(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(cannot_start(error)) from None
+
+
+def _upstream_tls(path: str | None) -> ssl.SSLContext | None:
+    """How the cluster is reached. UsageError if a file says something else, or nothing that can be used."""
+    if path is None:
+        return None
+    from anabranch.broker.config.properties_file import properties_in
+    from anabranch.clients.security_config import security_of
+
+    try:
+        properties = properties_in(Path(path).read_text())
+        protocol = properties.get("security.protocol", "PLAINTEXT").upper()
+        if protocol.startswith("SASL_"):  # who logs in is the client
+            properties["security.protocol"] = "SSL" if protocol == "SASL_SSL" else "PLAINTEXT"
+        return security_of(properties).tls
+    except (ValueError, OSError) as error:
+        raise click.UsageError(f"--upstream-config {path}: {error}") from None
+
+
+def _own_tls(path: str | None, pairs: tuple[str, ...]) -> ReportingContext | None:
+    """How clients come, if that is by TLS. Raises ConfigError, ValueError, OSError."""
+    from anabranch.broker.authentication.listener_properties import ListenerProperties
+    from anabranch.broker.authentication.tls_handshakes import ReportingContext
+    from anabranch.broker.config.listeners import Listener
+    from anabranch.broker.config.properties_file import properties_of
+    from anabranch.clients.tls import TlsSettings, server_context
+
+    given = properties_of(path, pairs)
+    if not any(name.startswith("ssl.keystore.") for name in given):
+        if given:
+            raise click.UsageError(f"{', '.join(given)}: a proxy takes what TLS needs, ssl.keystore.location at least")
+        return None
+    properties = ListenerProperties(Listener("SSL", "SSL", "", 0), given)
+    return server_context(TlsSettings.read(properties.get), properties.client_auth, ReportingContext)
+
+
+async def serve(settings: ProxySettings, door: ControlEndpoint | None, rules: str | None) -> None:
+    """Run a proxy until a signal."""
+    from anabranch.proxy.control import PROXY_ROUTES, ControlledProxy
+    from anabranch.proxy.proxy import Proxy
+
+    stop = StopSignal()
+    async with Proxy(settings) as proxy:
+        if rules:
+            _follow(proxy, rules)
+        controlled = "" if door is None else f" control={door.url}"
+        sys.stdout.write(f"ready bootstrap={proxy.bootstrap_servers}{controlled}\n")
+        sys.stdout.flush()
+        async with contextlib.nullcontext() if door is None else door.opened(ControlledProxy(proxy), PROXY_ROUTES):
+            await stop.wait()
+
+
+def _follow(proxy: Proxy, path: str) -> None:
+    """Follow the rules of a file. UsageError if one of them can hit nothing."""
+    from anabranch.faults.rule_file import read_rules
+    from anabranch.faults.rule_json import InvalidRule
+
+    try:
+        for rule in read_rules(path):
+            proxy.faults.add(rule)
+    except (InvalidRule, OSError) as error:
+        raise click.UsageError(f"--rules {path}: {error}") from None

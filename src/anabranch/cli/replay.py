@@ -1,0 +1,98 @@
+"""`anabranch replay`: send what clients have sent to another cluster, and tell which answers differ."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from anabranch.cli.remote import as_json, refusals, security
+
+if TYPE_CHECKING:
+    from anabranch.journal.recording import RecordedExchange
+    from anabranch.journal.replay import ReplayedExchange
+
+
+@click.command(
+    name="replay",
+    epilog="""\b
+Examples:
+  anabranch up --control 127.0.0.1:9190 --control-journal 10000 --control-frames
+  anabranch journal --capture said.pcapng          what clients have said to it, or to a cluster behind anabranch proxy
+  anabranch replay said.pcapng --to kafka:9092     the same to another one, and what that answers otherwise
+  anabranch replay said.pcapng --to kafka:9092 --pace 1x
+  anabranch journal group=billing --json --bytes > billing.jsonl
+  anabranch replay billing.jsonl --to kafka:9092 --json | jq .differences
+""",
+)
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.option("--to", "servers", required=True, metavar="HOST:PORT", help="A broker of the cluster to send it to.")
+@click.option("--pace", metavar="1x|10x", help="Not faster than it was, or than ten times as fast. Left out: at once.")
+@click.option(
+    "--command-config",
+    type=click.Path(dir_okay=False),
+    envvar="ANABRANCH_COMMAND_CONFIG",
+    help="How to be let in: a file of Kafka's client properties. Recorded logins are not repeated.",
+)
+@as_json
+def command(file: str, servers: str, pace: str | None, command_config: str | None, as_json: bool) -> None:
+    """Send what clients have sent to another cluster, in its order, and tell which answers differ.
+
+    FILE is a capture or lines of JSON of `anabranch journal`. Answers are compared field by field, without what may
+    differ between clusters: addresses, times, texts; ids have to be the same at the same places. Ends with 1 if any
+    answer differs.
+    """
+    from anabranch.cli.remote import SECURITY
+    from anabranch.journal.recording import InvalidRecording, read_recording
+
+    click.get_current_context().meta[SECURITY] = command_config
+    try:
+        recorded = read_recording(Path(file).read_bytes())
+        speed = _pace(pace)
+    except (InvalidRecording, OSError, ValueError) as error:
+        raise click.UsageError(f"{file}: {error}" if not isinstance(error, OSError) else str(error)) from None
+    with refusals(servers):
+        differ = asyncio.run(_play(recorded, servers, speed, as_json))
+    sys.exit(1 if differ else 0)
+
+
+def _pace(said: str | None) -> float | None:
+    if said is None:
+        return None
+    from anabranch.clock.spans import parse_pace
+
+    found = parse_pace(said)
+    if not found:
+        raise ValueError(f"--pace {said}: nothing would ever be sent; write 1x")
+    return found
+
+
+async def _play(recorded: list[RecordedExchange], servers: str, pace: float | None, as_json: bool) -> int:
+    """How many answers differ."""
+    from anabranch.journal.replay import Replay, row
+
+    sent = differ = left_out = 0
+    async for one in Replay(recorded, servers, security().get("security")).play(pace):
+        if as_json:
+            click.echo(json.dumps(row(one), default=str))
+        elif one.left_out or one.differences:
+            click.echo("\n".join(lines(one)))
+        sent += not one.left_out
+        left_out += bool(one.left_out)
+        differ += bool(one.differences)
+    if not as_json:
+        left = f"; {left_out} left out" if left_out else ""
+        click.echo(f"{sent} requests sent{left}: {sent - differ} answers alike, {differ} different")
+    return differ
+
+
+def lines(one: ReplayedExchange) -> list[str]:
+    """A request whose answer differs, or that was left out, for a person."""
+    head = f"{one.recorded.number:>6}  {one.api} v{one.version} of {one.client_id or '-'}"
+    if one.left_out:
+        return [f"{head}: not sent: {one.left_out}"]
+    return [f"{head}: {told.path or 'answer'} was {told.then!r}, is {told.now!r}" for told in one.differences]

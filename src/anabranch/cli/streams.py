@@ -1,0 +1,158 @@
+"""`anabranch streams`: run an instance of a streams application whose topology stands in a Python file."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from anabranch.cli.remote import bootstrap, security
+
+if TYPE_CHECKING:
+    from anabranch.clients.streams.streams import Streams
+    from anabranch.clients.streams.topology import Topology
+
+SAY_EVERY_S: Final = 0.25
+
+
+@click.command(
+    name="streams",
+    epilog="""\b
+Examples:
+  anabranch streams examples/flights.py:topology --application-id flights --state-dir /tmp/one
+  anabranch streams my.module:topology --application-id app --state-dir /var/app --set num_standby_replicas=1
+  anabranch streams app.py:topology --application-id app --state-dir one --set processing_guarantee=at_least_once
+""",
+)
+@click.argument("topology")
+@bootstrap
+@click.option("--application-id", required=True, help="The group's id, and the prefix of the application's own topics.")
+@click.option(
+    "--state-dir", required=True, type=click.Path(file_okay=False, path_type=Path), help="For this instance alone."
+)
+@click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Any setting of anabranch.clients.streams.config."
+)
+@click.option("--log-level", default="warning", show_default=True, help="debug, info, warning or error.")
+def command(
+    topology: str, bootstrap: str, application_id: str, state_dir: Path, settings: tuple[str, ...], log_level: str
+) -> None:
+    """Run one instance of TOPOLOGY (FILE.py:NAME or MODULE:NAME); start more of them to share the work.
+
+    Says what it does in JSON lines: its tasks, how far they are restored, how much it has processed.
+    """
+    from anabranch.clients.directory_lock import DirectoryInUse
+    from anabranch.clients.streams.config import StreamsConfig
+    from anabranch.clients.streams.failures import RecordFailed
+    from anabranch.clients.streams.streams_errors import StreamsError
+    from anabranch.runtime.runner import run
+
+    if importlib.util.find_spec("lmdb") is None:
+        raise click.ClickException("stores need LMDB: pip install 'anabranch[streams]'")
+    try:
+        config = StreamsConfig(
+            application_id=application_id,
+            bootstrap_servers=bootstrap,
+            state_dir=state_dir,
+            security=security(),
+            **_parsed(settings),
+        )
+        found = load_topology(topology)
+        found.build(application_id)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    try:
+        run(lambda: _work(found, config), log_level=log_level)
+    except (RecordFailed, StreamsError) as error:
+        raise click.ClickException(str(error)) from error.__cause__
+    except DirectoryInUse as error:
+        raise click.ClickException(f"{error}; give each instance a --state-dir of its own") from None
+
+
+def load_topology(where: str) -> Topology:
+    """The topology FILE.py:NAME or MODULE:NAME, or the one that a function of that name returns. Raises ValueError."""
+    from anabranch.clients.streams.topology import Topology
+
+    place, _, name = where.rpartition(":")
+    if place.endswith(".py"):
+        spec = importlib.util.spec_from_file_location(Path(place).stem, place)
+        if spec is None or spec.loader is None or not Path(place).exists():
+            raise ValueError(f"there is no file {place}")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    elif place:
+        try:
+            module = importlib.import_module(place)
+        except ModuleNotFoundError as error:
+            raise ValueError(f"no topology in {where!r}: {error}") from None
+    else:
+        raise ValueError(f"a topology is named FILE.py:NAME or MODULE:NAME, not {where!r}")
+    found = getattr(module, name, None)
+    made = found() if callable(found) else found
+    if not isinstance(made, Topology):
+        raise ValueError(f"{name} in {place} is no topology")
+    return made
+
+
+def _parsed(settings: tuple[str, ...]) -> dict[str, Any]:
+    """Words of the form NAME=VALUE as keyword arguments of the right types. Raises ValueError."""
+    from anabranch.clients.streams.config import StreamsConfig
+
+    types = {field.name: str(field.type) for field in dataclasses.fields(StreamsConfig)}
+    parsed: dict[str, Any] = {}
+    for setting in settings:
+        name, separator, value = setting.partition("=")
+        if not separator or types.get(name) not in ("int", "str", "str | None"):
+            raise ValueError(f"--set takes NAME=VALUE with a setting of StreamsConfig, not {setting!r}")
+        parsed[name] = int(value) if types[name] == "int" else value
+    return parsed
+
+
+async def _work(topology: Topology, config: Any) -> None:
+    import asyncio
+
+    from anabranch.clients.streams.streams import Streams
+    from anabranch.runtime.runner import StopSignal
+
+    stop = StopSignal()
+    async with Streams(topology, config) as streams:
+        _say("started", process=streams.process_id.hex())
+        talking = asyncio.create_task(_talk(streams))
+        try:
+            await stop.wait(streams.failed())
+        finally:
+            talking.cancel()
+            await asyncio.gather(talking, return_exceptions=True)
+    _say("stopped")
+
+
+async def _talk(streams: Streams) -> None:
+    """Print a line whenever the instance's tasks have changed."""
+    import asyncio
+
+    before: dict[str, Any] = {}
+    while True:
+        facts = {
+            "tasks": {str(one.task): [one.state.value, one.position, one.end] for one in streams.progress()},
+            "processed": streams.processed,
+            "dropped": streams.dropped,
+            "restored": streams.restored,
+            "moves": dataclasses.asdict(streams.moves),
+        }
+        if facts != before:
+            _say("status", **facts)
+            before = facts
+        await asyncio.sleep(SAY_EVERY_S)
+
+
+def _say(event: str, **facts: Any) -> None:
+    from anabranch.clients.clock import wall_clock_ms
+
+    sys.stdout.write(json.dumps({"event": event, "t": wall_clock_ms(), **facts}) + "\n")
+    sys.stdout.flush()

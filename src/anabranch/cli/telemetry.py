@@ -1,0 +1,237 @@
+"""`anabranch telemetry`: what clients push of their own metrics (KIP-714), and which of them they are asked for."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from anabranch.cli.control import connected, token, url
+from anabranch.cli.remote import as_json, bootstrap, run, tell
+from anabranch.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from anabranch.clients.admin import Admin
+
+SETTINGS: Final[tuple[str, ...]] = ("interval.ms", "match", "metrics")
+OTHER_KAFKA: Final = "only a Kafka without ZooKeeper has subscriptions: anabranch up --kafka 4.1"
+HINTS: Final = {ErrorCode.INVALID_REQUEST: OTHER_KAFKA, ErrorCode.UNSUPPORTED_VERSION: OTHER_KAFKA}
+
+
+@click.group(
+    name="telemetry",
+    epilog="""\b
+Examples:
+  anabranch up --kafka 4.1 --config client.telemetry.enable=true --control 127.0.0.1:9190      in another terminal
+  anabranch telemetry subscribe all --interval-ms 1000      every metric of every client, each second
+  anabranch telemetry clients                               who was asked, who pushes, who was refused
+  anabranch telemetry show shop                             what the client shop has pushed last
+  anabranch telemetry wait shop --pushes 2                  until it has pushed twice
+  anabranch telemetry unsubscribe all
+""",
+)
+def command() -> None:
+    """Whether clients push metrics of theirs, and which; what they are asked for."""
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch telemetry clients
+  anabranch telemetry clients --json | jq 'select(.pushes == 0)'
+"""
+)
+@as_json
+@url
+@token
+def clients(as_json: bool, url: str, token: str) -> None:
+    """Show who has asked what to push, and who pushes."""
+    with connected(url, token) as control:
+        rows = control.telemetry.clients()
+    for row in rows:
+        tell(as_json, row, [client_line(row)])
+    if not rows:
+        click.echo(
+            "no client has asked: none is connected, it knows no KIP-714, or has it off (enable.metrics.push)", err=True
+        )
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch telemetry show shop
+  anabranch telemetry show shop --json | jq .name
+  anabranch telemetry show shop --save shop.otlp       what OpenTelemetry's collectors take
+"""
+)
+@click.argument("client")
+@click.option(
+    "--save", type=click.Path(dir_okay=False, writable=True), metavar="FILE", help="Write what came to a file: OTLP."
+)
+@as_json
+@url
+@token
+def show(client: str, save: str | None, as_json: bool, url: str, token: str) -> None:
+    """Show what came last of a CLIENT.
+
+    CLIENT is a client id, or a client instance id.
+    """
+    with connected(url, token) as control:
+        if save is not None:
+            control.telemetry.save(client, save)
+            return
+        for row in control.telemetry.read(client):
+            if as_json:
+                for point in row["metrics"] or ():
+                    click.echo(json.dumps(point))
+            else:
+                click.echo(client_line(row))
+                for point in row["metrics"] or ():
+                    click.echo(point_line(point))
+            if row["last"] is not None and row["metrics"] == []:
+                click.echo("in its last push are no metrics", err=True)
+            if row["unread"]:
+                click.echo(f"its metrics are not shown: {row['unread']}", err=True)
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch telemetry wait shop
+  anabranch telemetry wait shop --terminated        it was closed, and has pushed for the last time
+"""
+)
+@click.argument("client")
+@click.option("--pushes", default=1, show_default=True, type=click.IntRange(1), help="How often it has to have pushed.")
+@click.option("--terminated", is_flag=True, help="And for the last time.")
+@click.option("--timeout", "timeout_s", default=30.0, show_default=True, help="Seconds; then the exit code is 1.")
+@url
+@token
+def wait(client: str, pushes: int, terminated: bool, timeout_s: float, url: str, token: str) -> None:
+    """Wait until a CLIENT has pushed.
+
+    What was missing in the end is said.
+    """
+    with connected(url, token) as control:
+        for row in control.telemetry.wait_for(client, pushes, terminated=terminated, timeout_s=timeout_s):
+            click.echo(client_line(row))
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch telemetry subscribe all --interval-ms 1000
+  anabranch telemetry subscribe producers --metrics org.apache.kafka.producer. --match client_software_name=rdkafka
+"""
+)
+@click.argument("name")
+@click.option(
+    "--metrics",
+    default="*",
+    show_default=True,
+    metavar="PREFIX,...",
+    help="What their names begin with; * is every metric.",
+)
+@click.option(
+    "--interval-ms",
+    default=1000,
+    show_default=True,
+    type=click.IntRange(100, 3_600_000),
+    help="How often a client pushes.",
+)
+@click.option(
+    "--match",
+    multiple=True,
+    metavar="NAME=EXPRESSION",
+    help="Only clients of which this matches: client_id, client_instance_id, client_software_name, "
+    "client_software_version, client_source_address, client_source_port. May be repeated.",
+)
+@bootstrap
+def subscribe(name: str, metrics: str, interval_ms: int, match: tuple[str, ...], bootstrap: str) -> None:
+    """Ask clients for metrics.
+
+    NAME is a subscription's; what it was before is gone. Any Kafka without ZooKeeper takes it. A client that is
+    connected hears of it when it comes next: after the interval that it was told before, five minutes if nothing was
+    wanted of it.
+    """
+    wanted = {"metrics": metrics, "interval.ms": str(interval_ms)} | ({"match": ",".join(match)} if match else {})
+
+    async def act(admin: Admin) -> None:
+        unset = [one for one in SETTINGS if one not in wanted]
+        await admin.alter_configs(client_metrics=name, changes=wanted, unset=unset)
+        click.echo(f"clients are asked by {name} for {metrics} every {interval_ms} ms")
+
+    run(bootstrap, act, hints=HINTS)
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch telemetry unsubscribe all
+"""
+)
+@click.argument("name")
+@bootstrap
+def unsubscribe(name: str, bootstrap: str) -> None:
+    """Take a subscription away."""
+
+    async def act(admin: Admin) -> None:
+        await admin.alter_configs(client_metrics=name, unset=SETTINGS)
+        click.echo(f"{name} asks clients for nothing any more")
+
+    run(bootstrap, act, hints=HINTS)
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch telemetry subscriptions
+"""
+)
+@as_json
+@bootstrap
+def subscriptions(as_json: bool, bootstrap: str) -> None:
+    """List what is wanted of which clients, and how often."""
+
+    async def act(admin: Admin) -> None:
+        for name in await admin.list_client_metrics():
+            entries = await admin.describe_configs(client_metrics=name)
+            settings = {one: entries[one].value or "" for one in SETTINGS if one in entries}
+            tell(as_json, {"name": name, **settings}, [subscription_line(name, settings)])
+
+    run(bootstrap, act, hints=HINTS)
+
+
+def subscription_line(name: str, settings: dict[str, str]) -> str:
+    """One subscription for a person."""
+    match = settings["match"]
+    return (
+        f"{name:<20} {settings['metrics'] or 'nothing'} every {settings['interval.ms']} ms"
+        f" of {f'clients with {match}' if match else 'all clients'}"
+    )
+
+
+def client_line(row: dict[str, Any]) -> str:
+    """One client for a person."""
+    last = row["last"]
+    who = f"node {row['node']}  {row['client'] or '-':<20} {row['software']} {row['software_version']:<10}"
+    if last is not None:
+        times = f"{row['pushes']} push{'' if row['pushes'] == 1 else 'es'}"
+        ended = ", and will push no more" if row["terminated"] else ""
+        done = f"{times}, the last at {last['at']:.3f} of {last['bytes']} bytes ({last['compression']}){ended}"
+    elif row["wanted"]:
+        done = f"has not pushed yet; is asked for {','.join(row['wanted'])} every {row['interval_ms']} ms"
+    else:
+        done = "nothing is wanted of it: anabranch telemetry subscribe NAME"
+    refused = f"; refused with {row['refused']}" if row["refused"] else ""
+    return f"{who}  {done}{refused}"
+
+
+def point_line(point: dict[str, Any]) -> str:
+    """One data point for a person."""
+    value = point["value"] if "count" not in point else f"{point['sum']:g} in {point['count']}"
+    shown = f"{value:g}" if isinstance(value, float) else str(value)
+    kind = ", ".join(filter(None, (point["kind"], point["temporality"])))
+    said = "  ".join(f"{name}={value}" for name, value in point["attributes"].items())
+    return f"  {point['name']:<60} {shown:>14} {point['unit']:<3} {kind:<16} {said}".rstrip()

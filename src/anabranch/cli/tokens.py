@@ -1,0 +1,175 @@
+"""`anabranch tokens`: delegation tokens, to log in with in place of a password."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from anabranch.cli.remote import as_json, bootstrap, client_properties, run, tell
+
+if TYPE_CHECKING:
+    from anabranch.clients.admin import Admin
+    from anabranch.clients.token_admin import DelegationToken
+
+HOUR_MS = 3_600_000
+TRUST = ("ssl.truststore.type", "ssl.truststore.location", "ssl.endpoint.identification.algorithm")
+PROPERTIES = """\
+security.protocol={protocol}
+sasl.mechanism={mechanism}
+sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username="{id}" password="{secret}" \
+tokenauth="true";
+"""
+
+
+@click.group(
+    name="tokens",
+    epilog="""\b
+Examples:
+  anabranch tokens create alice.properties --hours 8      a file to log in with, also for Kafka's tools
+  anabranch tokens list
+  anabranch tokens renew tokenid
+  anabranch tokens expire tokenid
+""",
+)
+def command() -> None:
+    """Make, list, renew and end tokens, while brokers run.
+
+    They need delegation.token.secret.key, the same on all brokers, and a listener with SCRAM.
+    """
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch tokens create alice.properties --command-config alice-with-password.properties
+  anabranch tokens create bob.properties --owner User:bob --renewer User:carol --hours 8
+"""
+)
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--owner", metavar="User:NAME", help="For whom; this takes the right CreateTokens. Default: oneself.")
+@click.option("--renewer", "renewers", multiple=True, metavar="User:NAME", help="Who may renew and end it, too.")
+@click.option(
+    "--hours", type=click.FloatRange(min=0, min_open=True), help="How long it may live. Default: the brokers'."
+)
+@click.option(
+    "--protocol",
+    type=click.Choice(["SASL_SSL", "SASL_PLAINTEXT"]),
+    help="Of the listener to log in at. Default: that of --command-config, else SASL_SSL.",
+)
+@bootstrap
+def create(
+    file: Path, owner: str | None, renewers: tuple[str, ...], hours: float | None, protocol: str | None, bootstrap: str
+) -> None:
+    """Have a token made, and write it to FILE.
+
+    The file has Kafka's client properties, and can be read by its owner only. Whom to trust in TLS it has from the file
+    of this command.
+    """
+    if file.exists():
+        raise click.ClickException(f"{file} exists; name another file, or remove it")
+
+    async def act(admin: Admin) -> None:
+        lifetime_ms = -1 if hours is None else round(hours * HOUR_MS)
+        token = await admin.create_token(owner=owner, renewers=renewers, max_lifetime_ms=lifetime_ms)
+        made.append(token)
+
+    made: list[DelegationToken] = []
+    run(bootstrap, act)
+    (token,) = made
+    file.touch(mode=0o600)
+    given = client_properties()
+    told = given.get("security.protocol", "")
+    chosen = protocol or (told if told.startswith("SASL_") else "SASL_SSL")
+    mechanism = given.get("sasl.mechanism", "")
+    scram = mechanism if mechanism.startswith("SCRAM") else "SCRAM-SHA-256"
+    trust = "".join(f"{name}={given[name]}\n" for name in TRUST if name in given and chosen == "SASL_SSL")
+    file.write_text(trust + PROPERTIES.format(protocol=chosen, mechanism=scram, id=token.token_id, secret=token.secret))
+    click.echo(f"token {token.token_id} of {token.owner}, good until {_time(token.expires_ms)}: {file}")
+
+
+@command.command(
+    name="list",
+    epilog="""\b
+Examples:
+  anabranch tokens list
+  anabranch tokens list --owner User:alice --json
+""",
+)
+@click.option("--owner", "owners", multiple=True, metavar="User:NAME", help="Only theirs.")
+@as_json
+@bootstrap
+def list_tokens(owners: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
+    """List the tokens that you may see, without their secrets."""
+
+    async def act(admin: Admin) -> None:
+        for token in await admin.describe_tokens(owners or None):
+            row = {
+                "token": token.token_id,
+                "owner": token.owner,
+                "requester": token.requester,
+                "renewers": list(token.renewers),
+                "expires": _time(token.expires_ms),
+                "may_be_renewed_until": _time(token.max_ms),
+            }
+            until = f"good until {row['expires']}, or {row['may_be_renewed_until']} if it is renewed"
+            tell(as_json, row, [f"{token.token_id} of {token.owner}, {until}"])
+
+    run(bootstrap, act)
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch tokens renew tokenid
+  anabranch tokens renew tokenid --hours 8
+"""
+)
+@click.argument("token_id")
+@click.option("--hours", type=click.FloatRange(min=0), help="How long from now on. Default: the brokers'.")
+@bootstrap
+def renew(token_id: str, hours: float | None, bootstrap: str) -> None:
+    """Let the token TOKEN_ID live longer."""
+
+    async def act(admin: Admin) -> None:
+        token = await _found(admin, token_id)
+        ends_ms = await admin.renew_token(token.secret, -1 if hours is None else round(hours * HOUR_MS))
+        click.echo(f"token {token_id} is good until {_time(ends_ms)}")
+
+    run(bootstrap, act)
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch tokens expire tokenid
+  anabranch tokens expire tokenid --hours 1
+"""
+)
+@click.argument("token_id")
+@click.option("--hours", type=click.FloatRange(min=0), help="How long from now on. Default: it ends at once.")
+@bootstrap
+def expire(token_id: str, hours: float | None, bootstrap: str) -> None:
+    """Let the token TOKEN_ID end, soon or at once."""
+
+    async def act(admin: Admin) -> None:
+        token = await _found(admin, token_id)
+        ends_ms = await admin.expire_token(token.secret, -1 if hours is None else round(hours * HOUR_MS))
+        click.echo(f"token {token_id} has ended" if hours is None else f"token {token_id} ends at {_time(ends_ms)}")
+
+    run(bootstrap, act)
+
+
+async def _found(admin: Admin, token_id: str) -> DelegationToken:
+    for token in await admin.describe_tokens():
+        if token.token_id == token_id:
+            return token
+    raise click.ClickException(
+        f"there is no token {token_id}, or you may not see it; `anabranch tokens list` shows yours"
+    )
+
+
+def _time(at_ms: int) -> str:
+    return datetime.datetime.fromtimestamp(at_ms / 1000, datetime.UTC).isoformat(timespec="seconds")

@@ -1,0 +1,117 @@
+"""`anabranch tour`: stories that drive a live cluster step by step, and check what they claim."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from anabranch.cli.control import connected, token, url
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from anabranch.control.client import ControlClient
+
+OWN_CLUSTER: Final = ("-m", "anabranch.cli.main", "up", "--port", "0", "--control", "127.0.0.1:0")
+STOP_S: Final = 20
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  anabranch tour                               the stories there are
+  anabranch tour leader                        on a cluster of its own, which ends with it
+  anabranch tour order --control http://127.0.0.1:9190       on that one: watch its dashboard meanwhile
+  anabranch tour --all --no-wait               all of them, as a check
+"""
+)
+@click.argument("story", required=False)
+@click.option("--all", "every", is_flag=True, help="Every story, one after the other.")
+@click.option("--wait/--no-wait", default=True, help="Wait for Enter between steps.")
+@url
+@token
+def command(story: str | None, every: bool, wait: bool, url: str, token: str) -> None:
+    """Be shown a cluster: a leader dies, a controller comes back as a zombie, a topic splits and merges in order.
+
+    Each story does what it tells to a real cluster: to one that was started with `up --control`, if it is named, else
+    to one of its own.
+    """
+    named = click.get_current_context().get_parameter_source("url") is not click.core.ParameterSource.DEFAULT
+    with _there(url, token) if named else _own() as control:
+        stories = {one["story"]: one for one in control.tour.stories}
+        if story is None and not every:
+            _list(stories)
+            return
+        if story is not None and story not in stories:
+            raise click.UsageError(f"there is no story {story}; there are {', '.join(stories)}")
+        from rich.console import Console
+
+        console = Console()
+        held = [_tell(console, control, stories[one], wait=wait) for one in (stories if every else [str(story)])]
+    if not all(held):
+        raise click.ClickException("something that was claimed was not so")
+
+
+@contextlib.contextmanager
+def _there(url: str, token: str) -> Iterator[ControlClient]:
+    with connected(url, token) as control:
+        yield control
+
+
+@contextlib.contextmanager
+def _own() -> Iterator[ControlClient]:
+    """A cluster of three brokers, as long as the block runs."""
+    with subprocess.Popen([sys.executable, *OWN_CLUSTER], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            ready = process.stdout.readline()
+            if " control=" not in ready:
+                raise click.ClickException("a cluster for the tour could not be started")
+            with connected(ready.split(" control=")[1].strip(), "") as control:
+                yield control
+        finally:
+            process.terminate()
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _list(stories: dict[str, dict[str, Any]]) -> None:
+    width = max(map(len, stories))
+    for name, one in stories.items():
+        click.echo(f"{name:<{width}}  {one['title']}: {one['summary']}")
+    click.echo("\nanabranch tour STORY tells one.")
+
+
+def _tell(console: Console, control: ControlClient, story: dict[str, Any], *, wait: bool) -> bool:
+    """Tell a story; returns whether all held that it claims."""
+    from rich.rule import Rule
+
+    console.print(Rule(f"[bold]{story['title']}[/bold]"))
+    held = True
+    for step in control.tour.play(story["story"]):
+        _show(console, step)
+        held = held and all(claim["holds"] for claim in step["claims"])
+        if wait:
+            console.input("[dim]Enter goes on [/dim]")
+    return held
+
+
+def _show(console: Console, step: dict[str, Any]) -> None:
+    from rich.markup import escape
+    from rich.padding import Padding
+
+    console.print(f"\n[bold cyan]{step['number']}/{step['steps']}[/bold cyan]  [bold]{escape(step['title'])}[/bold]")
+    console.print(Padding(escape(step["text"]), (0, 0, 0, 5)), highlight=False, width=min(console.width, 104))
+    for deed in step["deeds"]:
+        console.print(f"     [dim]$[/dim] [green]{escape(deed['python'])}[/green]", highlight=False)
+    for claim in step["claims"]:
+        mark = "[green]✓[/green]" if claim["holds"] else "[bold red]✗[/bold red]"
+        console.print(f"     {mark} {escape(claim['text'])}", highlight=False)
+    console.print(f"     [dim]the dashboard shows it at #/{escape(step['look'])}[/dim]", highlight=False)

@@ -1,0 +1,355 @@
+"""`anabranch up`: a whole cluster on this machine.
+
+By default one process holds all brokers, with ZooKeeper and the logs in memory: no Java, no disk, ready in a
+fraction of a second. With --processes every broker is a process of its own and ZooKeeper a real one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from anabranch.cli.metrics import metrics_endpoint
+from anabranch.cli.options_file import options_file
+from anabranch.cli.start_errors import cannot_start
+from anabranch.runtime.runner import LOG_LEVELS, StopSignal, freeze_memory, postpone_collection, resume_collection, run
+
+if TYPE_CHECKING:
+    from anabranch.clock.cluster_clock import ClusterClock
+    from anabranch.cluster.in_process import Cluster
+    from anabranch.control.endpoint import ControlEndpoint
+    from anabranch.state.snapshot import Snapshot
+
+INSTEAD: Final = {
+    "advertise": "; write --host with --processes",
+    "racks": "; else write `anabranch node --rack` for each",
+}
+"""What a cluster of processes takes in place of an option."""
+
+
+@click.command(
+    name="up",
+    epilog="""\b
+Examples:
+  anabranch up                                  three brokers on 127.0.0.1:9092, 9093 and 9094
+  anabranch up --brokers 1 --port 0             one broker on a free port; the ready line tells which
+  anabranch up --data-dir ./data                logs that outlive the process
+  anabranch up --config num.partitions=4        any broker property; broker.id=0 counts the brokers from 0
+  anabranch up --kafka 4.1                      clients see a Kafka 4.1; --kafka 1=3.9,2=4.1 one in an upgrade
+  anabranch up --racks a,b --config replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector
+  anabranch up --options anabranch.toml         these options from a file: brokers = 3, [config] "num.partitions" = 4
+  anabranch up --metrics-port 9464              metrics at http://127.0.0.1:9464/metrics
+  anabranch up --control 127.0.0.1:9190         a dashboard there; nodes are killed, looked at, over HTTP
+  anabranch up --from seeded.zip                what `anabranch state save` has written
+  anabranch up --clock 10x                      ten seconds of the cluster in one
+  anabranch up --rules faults.json              follow rules of faults from the start
+  anabranch up --processes --zookeeper local    one process per broker, and a real ZooKeeper (needs Java)
+""",
+)
+@click.option(
+    "--options",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    is_eager=True,
+    expose_value=False,
+    callback=options_file,
+    help="Any of these options from a TOML file, such as anabranch.toml; what is written here wins.",
+)
+@click.option(
+    "--brokers", type=click.IntRange(1, 64), help="How many brokers; 3, or as many as --from has, if left out."
+)
+@click.option("--port", default=9092, show_default=True, help="The first broker's; the others follow. 0: free ports.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--listener",
+    "listeners",
+    multiple=True,
+    metavar="NAME://HOST:PORT",
+    help="Where the first broker listens, in place of --host and --port; may be repeated: SSL://127.0.0.1:9093.",
+)
+@click.option("--advertise", metavar="HOST", help="The host that clients are told to connect to, if it differs.")
+@click.option("--data-dir", type=click.Path(file_okay=False), help="Keep logs here instead of in memory.")
+@click.option("--processes", is_flag=True, help="One process per broker; needs --zookeeper.")
+@click.option("--zookeeper", metavar="local|HOST:PORT", help="With --processes: start one here, or use this one.")
+@click.option("--racks", metavar="NAME,...", help="The brokers' racks, by turns; consumers may then read nearby.")
+@click.option("--config", "config", multiple=True, metavar="NAME=VALUE", help="A broker property; may be repeated.")
+@click.option(
+    "--config-file",
+    type=click.Path(dir_okay=False),
+    help="Broker properties from a file, as server.properties has them; for passwords, which --config shows to all.",
+)
+@click.option(
+    "--kafka",
+    metavar="VERSION|ID=VERSION,...",
+    default="",
+    help="Which Kafka clients see: 2.8, 3.5, 3.9 (the default), 4.0, 4.1 or 4.2; 1=3.9,2=4.1 in an upgrade.",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="Serve Prometheus metrics at http://HOST:PORT/metrics; with --processes, the first broker's. 0: a free port.",
+)
+@click.option(
+    "--control",
+    metavar="HOST:PORT",
+    help="Serve the control plane there: kill nodes, look at the state, wait for it. Port 0: a free one.",
+)
+@click.option(
+    "--control-token",
+    envvar="ANABRANCH_CONTROL_TOKEN",
+    show_envvar=True,
+    metavar="TOKEN",
+    help="What has to be shown to the control plane; needed elsewhere than on loopback.",
+)
+@click.option(
+    "--control-journal",
+    default=0,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Keep the last N exchanges of clients, and as many of brokers, to be asked for at --control.",
+)
+@click.option(
+    "--control-frames",
+    is_flag=True,
+    help="Keep the bytes of exchanges, too, for `anabranch journal --capture`; but none that may hold secrets.",
+)
+@click.option(
+    "--from",
+    "snapshot",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Begin with what a snapshot holds, in memory; its brokers' ids are those of --config broker.id and on.",
+)
+@click.option(
+    "--clock",
+    metavar="steps|10x",
+    help="The cluster's time: it stands still unless `anabranch clock` moves it on, or goes ten times as fast.",
+)
+@click.option(
+    "--rules",
+    type=click.Path(dir_okay=False),
+    help="Follow the rules of this file from the start: a JSON list, or [[rules]] in TOML.",
+)
+@click.option(
+    "--log-level", default="warning", show_default=True, type=click.Choice(LOG_LEVELS), help="What is logged to stderr."
+)
+def command(
+    brokers: int | None,
+    port: int,
+    host: str,
+    listeners: tuple[str, ...],
+    advertise: str | None,
+    data_dir: str | None,
+    processes: bool,
+    zookeeper: str | None,
+    racks: str | None,
+    config: tuple[str, ...],
+    config_file: str | None,
+    kafka: str,
+    metrics_port: int | None,
+    control: str | None,
+    control_token: str | None,
+    control_journal: int,
+    control_frames: bool,
+    snapshot: str | None,
+    clock: str | None,
+    rules: str | None,
+    log_level: str,
+) -> None:
+    """Start a cluster, print one `ready` line, run until SIGINT or SIGTERM.
+
+    With --processes a node that dies is reported in one line, and `anabranch nodes start ID` starts it again.
+    """
+    held = read_snapshot(snapshot, data_dir) if snapshot else None
+    brokers = brokers or (3 if held is None else len(held.node_ids))
+    refuse_too_high_ports(port, brokers)
+    if processes:
+        refuse_with_processes(
+            zookeeper,
+            metrics_port,
+            advertise=advertise,
+            racks=racks,
+            control=control,
+            clock=clock,
+            **{"from": snapshot},
+            rules=rules,
+        )
+    elif zookeeper:
+        raise click.UsageError("--zookeeper goes with --processes; without them ZooKeeper lives in this process")
+    wishes: dict[str, Any] = {"host": host, "port": port, "listeners": listeners, "data_dir": data_dir, "kafka": kafka}
+    with failures_explained():
+        from anabranch.broker.config.properties_file import properties_of
+
+        wishes["properties"] = properties_of(config_file, config)
+        if processes:
+            run_processes(
+                brokers=brokers, zookeeper=zookeeper, metrics_port=metrics_port, log_level=log_level, **wishes
+            )
+            return
+        pace = clock_pace(clock, control)
+        cluster = new_cluster(
+            brokers, advertised_host=advertise or "", racks=(racks or "").split(","), snapshot=held, **wishes
+        )
+        if rules:
+            follow(cluster, rules)
+        door = control_door(control, control_token, control_journal, frames=control_frames)
+        loop = None if door is None and pace is None else clock_loop()
+        run(lambda: serve(cluster, host, metrics_port, door, pace), log_level=log_level, loop_factory=loop)
+
+
+@contextlib.contextmanager
+def failures_explained() -> Iterator[None]:
+    """What keeps a cluster from starting is one line, and says what to do next."""
+    from anabranch.broker.config.broker_settings import ConfigError
+    from anabranch.clients.directory_lock import DirectoryInUse
+
+    try:
+        yield
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+    except DirectoryInUse as error:
+        raise click.ClickException(f"cannot start: {error}; stop it, or use another --data-dir") from None
+    except OSError as error:
+        raise click.ClickException(cannot_start(error)) from None
+    finally:
+        resume_collection()
+
+
+def new_cluster(brokers: int, **wishes: Any) -> Cluster:
+    """A cluster in this process; `wishes` are those of `Cluster`."""
+    postpone_collection()
+    from anabranch.cluster.in_process import Cluster
+
+    return Cluster(brokers, **wishes)
+
+
+def refuse_too_high_ports(port: int, brokers: int) -> None:
+    """UsageError if some of the brokers would listen on ports that there are not."""
+    if port and not 0 < port <= 65536 - brokers:
+        raise click.UsageError(
+            f"--port {port} leaves no room for {brokers} brokers; write a port up to {65536 - brokers}"
+        )
+
+
+def refuse_with_processes(zookeeper: str | None, metrics_port: int | None, **options: object) -> None:
+    """UsageError for what a cluster of processes lacks, or does not take."""
+    if not zookeeper:
+        raise click.UsageError("--processes needs --zookeeper local (starts one, needs Java) or --zookeeper HOST:PORT")
+    if metrics_port == 0:
+        raise click.UsageError("--metrics-port with --processes is the port of the first broker; write one")
+    for name, given in options.items():
+        if given:
+            raise click.UsageError(f"--{name} is for a cluster in one process{INSTEAD.get(name, '')}")
+
+
+def read_snapshot(path: str, data_dir: str | None) -> Snapshot:
+    """What a file holds. UsageError if that is no snapshot."""
+    from anabranch.state.snapshot import InvalidSnapshot, Snapshot
+
+    if data_dir:
+        raise click.UsageError(f"--from keeps what it holds in memory; for --data-dir, unzip {path} there")
+    try:
+        return Snapshot.from_bytes(Path(path).read_bytes())
+    except (InvalidSnapshot, OSError) as error:
+        raise click.UsageError(f"--from {path}: {error}") from None
+
+
+def follow(cluster: Cluster, path: str) -> None:
+    """Have a cluster follow the rules of a file. UsageError if one of them can hit nothing."""
+    from anabranch.faults.rule_file import read_rules
+    from anabranch.faults.rule_json import InvalidRule
+
+    try:
+        for rule in read_rules(path):
+            cluster.faults.add(rule)
+    except (InvalidRule, OSError) as error:
+        raise click.UsageError(f"--rules {path}: {error}") from None
+
+
+def control_door(
+    control: str | None, token: str | None, journal_size: int, *, frames: bool = False
+) -> ControlEndpoint | None:
+    """Where the control plane is asked for, if it is. UsageError when the options do not fit together."""
+    if not control and not token and not journal_size and not frames:
+        return None
+    from anabranch.control.endpoint import make_control_endpoint
+
+    return make_control_endpoint(control, token, journal_size, frames=frames)
+
+
+def clock_pace(clock: str | None, control: str | None) -> float | None:
+    """How fast the cluster's time goes, if it is said. UsageError if it is no pace, or nobody could move it on."""
+    if clock is None:
+        return None
+    from anabranch.clock.spans import parse_pace
+
+    try:
+        found = parse_pace(clock)
+    except ValueError as error:
+        raise click.UsageError(f"--clock {clock}: {error}") from None
+    if not found and not control:
+        raise click.UsageError("--clock steps goes with --control, by which `anabranch clock advance` moves it on")
+    return found
+
+
+def clock_loop() -> type[asyncio.AbstractEventLoop]:
+    """The loop on which a cluster has a time of its own."""
+    from anabranch.clock.loop import ClockLoop
+
+    return ClockLoop
+
+
+def run_processes(*, log_level: str, **wishes: Any) -> None:
+    """Run a cluster of processes; `wishes` are those of `serve_processes`."""
+    from anabranch.cli.process_clusters import serve_processes
+    from anabranch.cluster.processes import NodeFailed
+    from anabranch.cluster.zookeeper import ZooKeeperUnavailable
+
+    try:
+        run(lambda: serve_processes(log_level=log_level, **wishes), log_level=log_level)
+    except (NodeFailed, ZooKeeperUnavailable) as error:
+        raise click.ClickException(str(error)) from None
+
+
+def own_clock() -> ClusterClock | None:
+    """A clock for the cluster, on a loop that has such."""
+    from anabranch.clock.cluster_clock import ClusterClock
+
+    return ClusterClock.new()
+
+
+async def serve(
+    cluster: Cluster,
+    host: str,
+    metrics_port: int | None,
+    door: ControlEndpoint | None = None,
+    pace: float | None = None,
+) -> None:
+    """Run a single-process cluster until a signal; from the ready line on its time goes at this pace."""
+    from anabranch.state.data_directory import node_command_options
+
+    stop = StopSignal()
+    clock = own_clock() if door is not None or pace is not None else None
+    living = cluster if clock is None else clock.running(cluster)
+    async with metrics_endpoint(host, metrics_port) as metrics, living:
+        cluster.on_node(metrics.show)
+        node = next(iter(cluster.nodes.values()))
+        between = node.settings.between_brokers
+        if missing := await node_command_options(between.host, node.server.ports[between.name], node.settings.security):
+            click.echo(f"warning: {missing}", err=True)
+        freeze_memory()
+        controlled = "" if door is None else f" control={door.url}"
+        if clock is not None and pace is not None:
+            clock.run_at(pace)
+        sys.stdout.write(f"ready bootstrap={cluster.bootstrap_servers}{metrics.ready}{controlled}\n")
+        sys.stdout.flush()
+        if door is not None:
+            click.echo(f"the dashboard is at {door.url}/", err=True)
+        async with contextlib.nullcontext() if door is None else door.open(cluster, clock):
+            await stop.wait(cluster.failed())

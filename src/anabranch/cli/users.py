@@ -1,0 +1,120 @@
+"""`anabranch users`: who may log in with SCRAM, and their passwords."""
+
+from __future__ import annotations
+
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from anabranch.cli.remote import as_json, bootstrap, run, tell
+
+if TYPE_CHECKING:
+    from anabranch.clients.admin import Admin
+
+MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+mechanism = click.option(
+    "--mechanism",
+    "mechanisms",
+    multiple=True,
+    type=click.Choice(MECHANISMS),
+    help="For which mechanism; may be repeated. Default: both.",
+)
+
+
+@click.group(
+    name="users",
+    epilog="""\b
+Examples:
+  anabranch users set alice                           asks for the password
+  anabranch users set alice --password-file secret    for scripts: the file's first line; - reads it from a pipe
+  anabranch users list
+  anabranch users delete alice --mechanism SCRAM-SHA-256
+""",
+)
+def command() -> None:
+    """Create, list and delete users that log in with SCRAM, while brokers run."""
+
+
+@command.command(
+    name="set",
+    epilog="""\b
+Examples:
+  anabranch users set alice
+  anabranch users set alice --mechanism SCRAM-SHA-512 --iterations 8192
+  anabranch users set alice --password-file secret
+""",
+)
+@click.argument("user")
+@mechanism
+@click.option(
+    "--iterations", default=4096, show_default=True, type=click.IntRange(4096, 16384), help="Rounds of hashing."
+)
+@click.option(
+    "--password-file",
+    type=click.File(),
+    help="Where the password is, on the first line; - for a pipe. It is no option, as all users see those.",
+)
+@bootstrap
+def set_password(
+    user: str, mechanisms: tuple[str, ...], iterations: int, password_file: IO[str] | None, bootstrap: str
+) -> None:
+    """Create USER, or change its password.
+
+    Brokers take it up at once.
+    """
+    if password_file is None:
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=True)
+    else:
+        password = password_file.readline().rstrip("\r\n")
+    if not password:
+        raise click.UsageError("a password is not empty")
+
+    async def act(admin: Admin) -> None:
+        await admin.set_password(user, password, mechanisms=mechanisms or MECHANISMS, iterations=iterations)
+        click.echo(f"user {user} logs in with {' and '.join(mechanisms or MECHANISMS)}")
+
+    run(bootstrap, act)
+
+
+@command.command(
+    name="list",
+    epilog="""\b
+Examples:
+  anabranch users list
+  anabranch users list --json
+""",
+)
+@as_json
+@bootstrap
+def list_users(as_json: bool, bootstrap: str) -> None:
+    """List users, and how their passwords are kept."""
+
+    async def act(admin: Admin) -> None:
+        for user, credentials in sorted((await admin.describe_users()).items()):
+            shown = ", ".join(f"{name} ({rounds} iterations)" for name, rounds in credentials.items())
+            tell(as_json, {"user": user, "credentials": credentials}, [f"{user}: {shown}"])
+
+    run(bootstrap, act)
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  anabranch users delete alice
+  anabranch users delete alice --mechanism SCRAM-SHA-256
+""",
+)
+@click.argument("user")
+@mechanism
+@bootstrap
+def delete(user: str, mechanisms: tuple[str, ...], bootstrap: str) -> None:
+    """Take the passwords of USER away.
+
+    Connections that are open stay until their session ends.
+    """
+
+    async def act(admin: Admin) -> None:
+        await admin.delete_user(user, mechanisms=mechanisms or None)
+        click.echo(f"user {user} is deleted" if not mechanisms else f"user {user}: {', '.join(mechanisms)} is deleted")
+
+    run(bootstrap, act)

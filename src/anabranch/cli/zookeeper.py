@@ -1,0 +1,106 @@
+"""`anabranch zookeeper`: a real ZooKeeper server in the foreground, alone or one of an ensemble on several machines."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from anabranch.cli.node import address
+from anabranch.runtime.runner import StopSignal, run
+
+if TYPE_CHECKING:
+    from anabranch.cluster.zookeeper import LocalZooKeeper
+
+PEER_PORTS: Final = "2888:3888"
+"""For followers and for elections, as ZooKeeper's own examples have them."""
+SERVER: Final = re.compile(r"(?P<number>\d+)=(?P<host>[^:\s]+)(:(?P<ports>\d+:\d+))?")
+
+
+@click.command(
+    name="zookeeper",
+    epilog="""\b
+Examples:
+  anabranch zookeeper --data-dir ./data/zookeeper    on 127.0.0.1:2181
+  anabranch zookeeper --listen 127.0.0.1:0           on a free port, forgotten at the end
+  anabranch zookeeper --listen 10.0.0.1:2181 --data-dir ./zk \\
+      --id 1 --server 1=10.0.0.1 --server 2=10.0.0.2 --server 3=10.0.0.3
+                                                     one of three; the same on the others, with --id 2 and 3
+""",
+)
+@click.option("--listen", default="127.0.0.1:2181", show_default=True, metavar="HOST:PORT", help="Where to listen.")
+@click.option(
+    "--data-dir", type=click.Path(file_okay=False), help="Keep its data here; without it, they are temporary."
+)
+@click.option("--id", "server_id", type=click.IntRange(1, 255), help="Which of the ensemble's servers this is.")
+@click.option(
+    "--server",
+    "servers",
+    multiple=True,
+    metavar="ID=HOST[:PORT:PORT]",
+    help=f"A server of the ensemble, with the ports where the others reach it: {PEER_PORTS}. Repeat for each.",
+)
+@click.option(
+    "--jaas", type=click.Path(exists=True, dir_okay=False), help="A file with users, as ZooKeeper has it in Java."
+)
+def command(listen: str, data_dir: str | None, server_id: int | None, servers: Sequence[str], jaas: str | None) -> None:
+    """Run one ZooKeeper server until SIGINT or SIGTERM. Needs the extra `audit`, and Java 17 or the extra `java`."""
+    from anabranch.cluster.zookeeper import START_TIMEOUT_S, LocalZooKeeper, ZooKeeperUnavailable, java_version
+
+    host, port = address(listen)
+    quorum = quorum_of(servers, server_id, data_dir)
+    server = LocalZooKeeper(
+        host=host,
+        port=port,
+        data_dir=data_dir,
+        server_id=server_id or 0,
+        quorum=quorum,
+        start_timeout_s=None if quorum else START_TIMEOUT_S,
+        jaas=jaas,
+    )
+    try:
+        click.echo(f"on {java_version()[0]}", err=True)
+        run(lambda: serve(server, len(quorum)))
+    except (ZooKeeperUnavailable, OSError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+def quorum_of(servers: Sequence[str], server_id: int | None, data_dir: str | None) -> Mapping[int, str]:
+    """The servers of an ensemble, each with both of its ports; none for a server alone. Raises UsageError."""
+    quorum: dict[int, str] = {}
+    for text in servers:
+        said = SERVER.fullmatch(text)
+        if said is None:
+            raise click.UsageError(f"--server {text!r}: write ID=HOST or ID=HOST:PORT:PORT, for example 1=10.0.0.1")
+        number = int(said["number"])
+        if number in quorum:
+            raise click.UsageError(f"--server {text!r}: there is a server {number} already")
+        quorum[number] = f"{said['host']}:{said['ports'] or PEER_PORTS}"
+    if (server_id is not None) != bool(quorum) or (quorum and server_id not in quorum):
+        raise click.UsageError(
+            "an ensemble needs --server for each of its servers, and --id, which says which one this is"
+        )
+    if quorum and data_dir is None:
+        raise click.UsageError("a server of an ensemble needs --data-dir: it must not forget what it has voted for")
+    return quorum
+
+
+async def serve(server: LocalZooKeeper, size: int) -> None:
+    """Run the server, of an ensemble of so many, until a signal, or until it ends."""
+    stop = StopSignal()
+    if size:
+        click.echo(f"in service once {size // 2 + 1} of the {size} servers run", err=True)
+    try:
+        await stop.wait(_start(server))
+    finally:
+        await server.stop()
+
+
+async def _start(server: LocalZooKeeper) -> None:
+    await server.start()
+    sys.stdout.write(f"ready zookeeper={server.hosts}\n")
+    sys.stdout.flush()
+    await server.ended()

@@ -1,0 +1,76 @@
+"""Several real ZooKeeper servers that form one ensemble on this machine, to rehearse which failures a quorum survives.
+
+Each server is a `LocalZooKeeper` that knows the others' ports; it can be killed and started again by itself, with its
+port and its data. Three of them stay in service as long as two run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+from anabranch.cluster.processes import free_ports
+from anabranch.cluster.zookeeper import LocalZooKeeper, ZooKeeperUnavailable
+from anabranch.runtime.startable import Startable
+
+HOST: Final = "127.0.0.1"
+START_TRIES: Final = 3
+
+
+class LocalEnsemble(Startable):
+    """`size` servers, numbered from 1; `async with` starts and stops them."""
+
+    def __init__(self, directory: str | Path, size: int = 3, *, tick_ms: int = 500) -> None:
+        self.servers: dict[int, LocalZooKeeper] = {}
+        self._directory = Path(directory)
+        self._size = size
+        self._tick_ms = tick_ms
+
+    @property
+    def hosts(self) -> str:
+        """The connect string of all servers: "HOST:PORT,HOST:PORT"."""
+        return ",".join(server.hosts for server in self.servers.values())
+
+    async def start(self) -> None:
+        """Start all servers and wait until each is in service. Ports that were taken meanwhile are chosen anew."""
+        for last_try in (*[False] * (START_TRIES - 1), True):
+            self._place()
+            try:
+                for server in self.servers.values():
+                    server.launch()
+                await asyncio.gather(*(server.wait_ready() for server in self.servers.values()))
+            except ZooKeeperUnavailable:
+                await self.stop()
+                if last_try:
+                    raise
+            else:
+                return
+
+    def _place(self) -> None:
+        numbers = range(1, self._size + 1)
+        ports = free_ports(HOST, 3 * self._size)
+        quorum = {number: f"{HOST}:{ports[3 * number - 2]}:{ports[3 * number - 1]}" for number in numbers}
+        self.servers = {
+            number: LocalZooKeeper(
+                host=HOST,
+                port=ports[3 * number - 3],
+                data_dir=self._directory / f"zookeeper-{number}",
+                tick_ms=self._tick_ms,
+                server_id=number,
+                quorum=quorum,
+            )
+            for number in numbers
+        }
+
+    async def kill(self, number: int) -> None:
+        """SIGKILL one server."""
+        await self.servers[number].kill()
+
+    async def restart(self, number: int) -> None:
+        """Start a server that was killed; returns when it has joined the others."""
+        await self.servers[number].start()
+
+    async def stop(self) -> None:
+        """Kill all servers."""
+        await asyncio.gather(*(server.kill() for server in self.servers.values()))

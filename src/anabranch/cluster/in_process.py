@@ -1,0 +1,507 @@
+"""A whole cluster in one process and one event loop: for tests, demonstrations and `anabranch up`.
+
+Nodes are real nodes that talk over TCP. ZooKeeper and the disks are in memory, unless a data directory lets both
+outlive the process. A broker can be stopped in order, so that its leaderships move first, or crashed, so that the
+others learn of it only when its ZooKeeper session ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import itertools
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.config.broker_settings import BrokerSettings
+from anabranch.broker.config.effective_config import with_properties
+from anabranch.broker.config.profile_choice import oldest, versions_of
+from anabranch.broker.node.app import Node
+from anabranch.broker.node.start_settings import check_reachable, refuse_twice, start_settings, warn_of_open_doors
+from anabranch.broker.storage.os_files import files_of
+from anabranch.clients.clock import follow_loop_ms
+from anabranch.clock.process import Process
+from anabranch.controller.zk.journal import JournaledZooKeeper
+from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
+from anabranch.runtime.startable import Startable
+from anabranch.state.data_directory import JOURNAL, refuse_other_form
+
+if TYPE_CHECKING:
+    from anabranch.broker.metadata.metadata_cache import ClusterImage
+    from anabranch.broker.storage.files import Files
+    from anabranch.clients.security import Security
+    from anabranch.faults.fault_actions import FaultActions
+    from anabranch.faults.faults import Faults
+    from anabranch.state.snapshot import Snapshot
+
+READY_TIMEOUT_MS: Final = 60000
+OPTIONS: Final[Mapping[str, str]] = {
+    "listeners": "--listener, or --host and --port",
+    "advertised.listeners": "--advertise",
+    "broker.rack": "--racks",
+    "log.dir": "--data-dir",
+    "log.dirs": "--data-dir",
+}
+"""Properties that differ between the brokers of one process: options of the command set them instead."""
+OFFSETS_PARTITIONS: Final = 8
+"""Of each internal topic: enough for a small cluster, and a sixth of the logs that Kafka's 50 would mean."""
+
+
+def small_broker_settings(brokers: int) -> BrokerSettings:
+    """Defaults that suit a few brokers on one machine: everything replicated, groups that start without delay."""
+    return BrokerSettings(
+        default_replication_factor=min(3, brokers),
+        offsets_topic_replication_factor=min(3, brokers),
+        offsets_topic_num_partitions=OFFSETS_PARTITIONS,
+        transaction_state_log_replication_factor=min(3, brokers),
+        transaction_state_log_min_isr=min(2, brokers),
+        share_coordinator_state_topic_num_partitions=OFFSETS_PARTITIONS,
+        share_coordinator_state_topic_replication_factor=min(3, brokers),
+        share_coordinator_state_topic_min_isr=min(2, brokers),
+        transaction_state_log_num_partitions=OFFSETS_PARTITIONS,
+        group_initial_rebalance_delay_ms=0,
+        controlled_shutdown_retry_backoff_ms=500,
+    )
+
+
+class Cluster(Startable):
+    """A cluster in this process; an async context manager.
+
+        async with Cluster(brokers=3) as cluster:
+            producer = Producer(cluster.bootstrap_servers)
+            await cluster.crash_broker(2)
+            await cluster.start_broker(2)
+
+    Args:
+        brokers: How many brokers, numbered from 1 on, or from the property `broker.id` on.
+        host: The address that they listen on.
+        advertised_host: The host that clients are told, if it is another, such as a container's name.
+        port: The first broker's port; the others follow. 0 lets the system choose each.
+        listeners: Several in place of `host` and `port`, as the first broker has them: `["SSL://127.0.0.1:9093"]`.
+            Users are told of the first. What a protocol needs, such as certificates, are `properties`.
+        data_dir: Where logs and ZooKeeper's data are kept, for the next start; None keeps them in memory.
+        properties: Broker properties by their Kafka names, for all brokers.
+        racks: The racks that the brokers stand in, by turns.
+        seed: Makes random choices, such as ids of topics, the same in each run; None for the system's.
+        snapshot: What it holds when it starts, as another cluster held it.
+        kafka: Which Kafka clients see: "4.1", or {1: "3.9", 2: "4.1"} in the middle of an upgrade; 3.9 if not said.
+
+    Raises:
+        ConfigError: A property does not exist, has an impossible value, or is set by an argument here.
+        DirectoryInUse: Another process works in `data_dir`.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        host: str = "127.0.0.1",
+        advertised_host: str = "",
+        port: int = 0,
+        listeners: Sequence[str] = (),
+        data_dir: str | Path | None = None,
+        properties: Mapping[str, str] | None = None,
+        racks: Sequence[str] = ("",),
+        seed: int | None = None,
+        snapshot: Snapshot | None = None,
+        kafka: str | Mapping[int, str] = "",
+    ) -> None:
+        refuse_twice(properties or {}, OPTIONS)
+        named = {"listeners": ",".join(listeners)} if listeners else {}
+        settings = start_settings(
+            dataclasses.replace(small_broker_settings(brokers), host=host, port=port, advertised_host=advertised_host),
+            {**(properties or {}), **named},
+        )
+        check_reachable(settings)
+        warn_of_open_doors(settings)
+        first = settings.node_id
+        if data_dir is not None:
+            refuse_other_form(data_dir, processes=False)
+        self.zookeeper = self._open_zookeeper(data_dir)
+        self.nodes: dict[int, Node] = {}
+        """The running nodes by id."""
+        self._on_node: list[Callable[[Node], None]] = []
+        self._on_anew: list[Callable[[], None]] = []
+        self._faults: Faults | None = None
+        self._strikes: FaultActions | None = None
+        self._processes: dict[int, Process] = {}
+        """What each running broker runs in, on a loop that can freeze it."""
+        self._failure: asyncio.Future[None] | None = None
+        self._seed = seed
+        versions = versions_of(kafka, range(first, first + brokers), settings.kafka_version)
+        self._rng = random.Random(seed)
+        self._given = {
+            node_id: dataclasses.replace(
+                settings.bound({one.name: one.port + node_id - first if one.port else 0 for one in settings.listening}),
+                node_id=node_id,
+                rack=rack,
+                kafka_version=versions[node_id],
+                kafka_release=oldest(versions.values()),
+                data_dir=str(Path(data_dir) / f"broker-{node_id}") if data_dir else "",
+            )
+            for node_id, rack in zip(range(first, first + brokers), itertools.cycle(racks), strict=False)
+        }
+        self._settings = dict(self._given)
+        self._files: dict[int, Files | Mapping[str, Files]] = {}
+        self._down: frozenset[int] = frozenset()
+        """The brokers that do not start with the cluster."""
+        if snapshot is not None:
+            self._hold(snapshot, every_broker=True)
+
+    @staticmethod
+    def _open_zookeeper(data_dir: str | Path | None) -> MemoryZooKeeper:
+        return MemoryZooKeeper() if data_dir is None else JournaledZooKeeper(Path(data_dir) / JOURNAL)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of all brokers, running or not, as "HOST:PORT,HOST:PORT": what clients are given."""
+        return ",".join(f"{host}:{port}" for host, port in map(self.address, self._settings))
+
+    def bootstrap_servers_of(self, listener: str) -> str:
+        """The same, for clients of the listener of this name. KeyError if there is none.
+
+        Args:
+            listener: The listener's name: of several, `bootstrap_servers` are those of the first.
+        """
+        addresses = [
+            f"{one.reachable_host}:{one.reachable_port(one.port)}"
+            for settings in self._settings.values()
+            for one in settings.listening
+            if one.name == listener
+        ]
+        if not addresses:
+            raise KeyError(listener)
+        return ",".join(addresses)
+
+    @property
+    def listeners(self) -> dict[str, str]:
+        """The same by the name of each listener."""
+        listening = next(iter(self._settings.values())).listening
+        return {one.name: self.bootstrap_servers_of(one.name) for one in listening}
+
+    @property
+    def inter_broker_security(self) -> tuple[str, Security | None]:
+        """Where the brokers reach one another, as `bootstrap_servers` has it, and how those that run are let in."""
+        settings = next(iter(self._settings.values()))
+        running = next(iter(self.nodes.values()), None)
+        servers = self.bootstrap_servers_of(settings.between_brokers.name)
+        return servers, None if running is None else running.settings.security
+
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        """The ids of all brokers, running or not."""
+        return tuple(self._settings)
+
+    def address(self, node_id: int) -> tuple[str, int]:
+        """Host and port of a broker, running or not, as clients are told them. KeyError if there is none of this id."""
+        first = self._settings[node_id].first_listener
+        return first.reachable_host, first.reachable_port(first.port)
+
+    def on_node(self, listener: Callable[[Node], None]) -> None:
+        """Call `listener(node)` for every node that runs, and for each that is started from now on."""
+        self._on_node.append(listener)
+        for node in self.nodes.values():
+            listener(node)
+
+    def on_replaced(self, listener: Callable[[], None]) -> None:
+        """Call `listener()` each time that the cluster begins anew, with epochs that may have been there already."""
+        self._on_anew.append(listener)
+
+    @property
+    def faults(self) -> Faults:
+        """Rules that fail, hold, delay or damage what the brokers answer; without any, nothing of it is loaded."""
+        if self._faults is None:
+            from anabranch.faults.fault_actions import FaultActions
+            from anabranch.faults.faults import Faults
+
+            self._strikes = FaultActions(self)
+            self._faults = Faults(self.node_ids, self._strikes, tuple(self.listeners))
+            self.on_node(self._faults.watch)
+        return self._faults
+
+    def _reached(self, node_id: int, step: str) -> None:
+        """A broker's controller, or its coordinator of transactions, has taken a step that outlives it."""
+        if self._faults:
+            self._faults.reached(node_id, step)
+
+    def _awaits_steps(self, node_id: int) -> bool:
+        """Whether a rule waits for a step of this broker."""
+        return self._faults is not None and self._faults.await_steps(node_id)
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether there is any."""
+        return bool(self._faults)
+
+    async def failed(self) -> None:
+        """Wait until a node ends by a bug, whose exception is raised: of those that run, and those that will."""
+        self._failure = asyncio.get_running_loop().create_future()
+        for node in self.nodes.values():
+            node.failed.add_done_callback(self._node_failed)
+        await self._failure
+
+    def _node_failed(self, failed: asyncio.Future[None]) -> None:
+        if all(node.failed is not failed for node in self.nodes.values()):
+            return  # it was killed, and what of it fails behind that is no bug
+        error = None if failed.cancelled() else failed.exception()
+        if error is not None and self._failure is not None and not self._failure.done():
+            self._failure.set_exception(error)
+
+    async def start(self) -> None:
+        """Start every broker, and wait until each knows all others. `async with` calls it.
+
+        Raises:
+            TimeoutError: A broker did not hear of the others within a minute.
+            OSError: A port is taken, or the data directory cannot be written.
+        """
+        starting = [node_id for node_id in self._settings if node_id not in self._down]
+        for node_id in starting:
+            await self._start(node_id)
+        await self._all_have_metadata(len(starting))
+
+    async def stop(self) -> None:
+        """Stop every broker at once, without moving leaderships: no broker is left to take them. Rules end, too."""
+        await self._stop_nodes()
+        if self._faults is not None:
+            self._faults.clear()
+        if isinstance(self.zookeeper, JournaledZooKeeper):
+            self.zookeeper.close()
+
+    async def _stop_nodes(self) -> None:
+        if self._strikes is not None:
+            await self._strikes.settled()
+        for node_id in self.nodes:
+            self.thaw_broker(node_id)
+        await asyncio.gather(*(node.stop(controlled=False) for node in self.nodes.values()))
+        self.nodes.clear()
+        self._processes.clear()
+
+    def snapshot(self, lead_ms: int = 0) -> Snapshot:
+        """What the cluster holds now: what `restore`, and another cluster, can begin with.
+
+        Args:
+            lead_ms: How far its time of day is ahead of everybody's.
+
+        Raises:
+            NotInMemory: It keeps its data in a directory.
+        """
+        from anabranch.state.snapshot import take_snapshot
+
+        self._check_in_memory()
+        return take_snapshot(self.zookeeper.tree, self._files, frozenset(self.nodes), lead_ms)
+
+    async def restore(self, snapshot: Snapshot) -> None:
+        """Hold what a snapshot holds, and nothing else, on the same ports; to clients every broker was killed.
+
+        Raises:
+            NotInMemory: The cluster keeps its data in a directory.
+            InvalidSnapshot: The snapshot is of other brokers.
+        """
+        self._check_in_memory()
+        self._check(snapshot)
+        await self._stop_nodes()
+        self._hold(snapshot)
+        await self._start_again()
+
+    async def reset(self) -> None:
+        """Be as after the start, on the same ports, without rules; to clients every broker was killed, and all is gone.
+
+        Raises:
+            NotInMemory: The cluster keeps its data in a directory.
+        """
+        from anabranch.state.snapshot import new_tree
+
+        self._check_in_memory()
+        if self._faults is not None:
+            self._faults.clear()
+        await self._stop_nodes()
+        self.zookeeper = MemoryZooKeeper(new_tree(self.zookeeper.tree))
+        self._files.clear()
+        self._down = frozenset()
+        self._rng = random.Random(self._seed)
+        self._settings = {
+            node_id: self._given[node_id].bound({one.name: one.port for one in settings.listening})
+            for node_id, settings in self._settings.items()
+        }
+        await self._start_again()
+
+    async def _start_again(self) -> None:
+        for listener in self._on_anew:
+            listener()
+        await self.start()
+
+    def fork(self, snapshot: Snapshot) -> Cluster:
+        """Another cluster, not started yet, that holds what a snapshot of this one holds, on free ports."""
+        twin = Cluster(len(self._given))
+        twin._given = {
+            node_id: settings.bound(dict.fromkeys((one.name for one in settings.listening), 0))
+            for node_id, settings in self._given.items()
+        }
+        twin._settings = dict(twin._given)
+        twin._hold(snapshot, every_broker=True)
+        return twin
+
+    def _check_in_memory(self) -> None:
+        if isinstance(self.zookeeper, JournaledZooKeeper):
+            from anabranch.state.snapshot import NotInMemory
+
+            raise NotInMemory("this cluster keeps its data in a directory: stop it, and work on copies of that")
+
+    def _check(self, snapshot: Snapshot) -> None:
+        if snapshot.node_ids != self.node_ids:
+            from anabranch.state.snapshot import InvalidSnapshot
+
+            raise InvalidSnapshot(f"a snapshot of the brokers {snapshot.node_ids}; this cluster has {self.node_ids}")
+
+    def _hold(self, snapshot: Snapshot, *, every_broker: bool = False) -> None:
+        self._check(snapshot)
+        self.zookeeper = MemoryZooKeeper(snapshot.tree())
+        self._files = {node_id: snapshot.files_of(node_id) for node_id in snapshot.node_ids}
+        self._down = frozenset() if every_broker else frozenset(snapshot.node_ids) - snapshot.running
+
+    async def start_broker(self, node_id: int, properties: Mapping[str, str] | None = None) -> None:
+        """Start a stopped broker again, on its old port and with its old data, and wait until all brokers know it.
+
+        Args:
+            node_id: The broker's id.
+            properties: Broker properties that change for this broker from now on.
+
+        Raises:
+            ConfigError: A property does not exist, or has an impossible value.
+            KeyError: The cluster has no broker of this id.
+            TimeoutError: A broker did not hear of it within a minute.
+        """
+        if properties:
+            self._settings[node_id] = with_properties(self._settings[node_id], properties)
+        await self._start(node_id)
+        await self._all_have_metadata(len(self.nodes))
+
+    async def stop_broker(self, node_id: int) -> None:
+        """Stop a broker in order: its leaderships move to other brokers first.
+
+        Args:
+            node_id: The broker's id.
+
+        Raises:
+            KeyError: No such broker is running.
+        """
+        node = self.nodes[node_id]
+        self.thaw_broker(node_id)
+        del self.nodes[node_id]
+        self._processes.pop(node_id, None)
+        await node.stop()
+
+    async def crash_broker(self, node_id: int) -> None:
+        """Stop a broker without notice: the others learn of it when its ZooKeeper session ends.
+
+        Args:
+            node_id: The broker's id.
+
+        Raises:
+            KeyError: No such broker is running.
+        """
+        node, process = self.nodes.pop(node_id), self._processes.pop(node_id, None)
+        session = node.services.session
+        if process is not None:
+            process.freeze()  # from here on nothing of it reaches anybody
+            process.drop_sockets()
+        if isinstance(session, MemorySession) and self.zookeeper.holds(session):
+            self.zookeeper.expire(session)
+        if process is not None:
+            process.thaw()
+        await node.stop(controlled=False)
+
+    def freeze_broker(self, node_id: int) -> None:
+        """Stop a broker in the middle of what it does, as SIGSTOP does: its connections stay open, and say nothing.
+
+        Its ZooKeeper session expires if that lasts.
+
+        Args:
+            node_id: The broker's id.
+
+        Raises:
+            KeyError: No such broker is running.
+            CannotFreeze: The loop has no means for it.
+        """
+        node = self.nodes[node_id]
+        process = self._processes.get(node_id)
+        if process is None:
+            from anabranch.faults.fault_actions import NO_CLOCK, CannotFreeze
+
+            raise CannotFreeze(NO_CLOCK)
+        process.freeze()
+        if isinstance(session := node.services.session, MemorySession):
+            process.sibling().run(self.zookeeper.freeze, session)
+
+    def thaw_broker(self, node_id: int) -> None:
+        """Let a broker go on; nothing happens if it was not frozen.
+
+        Args:
+            node_id: The broker's id.
+
+        Raises:
+            KeyError: No such broker is running.
+        """
+        node, process = self.nodes[node_id], self._processes.get(node_id)
+        if process is None or not process.frozen:
+            return
+        if isinstance(session := node.services.session, MemorySession):
+            process.sibling().run(self.zookeeper.thaw, session)
+        process.thaw()
+
+    def stop_abruptly(self, node_id: int) -> None:
+        """Let nothing more come of a broker that is about to be crashed, where the loop has means for it."""
+        if node_id in self._processes:
+            self.freeze_broker(node_id)
+
+    @property
+    def can_freeze(self) -> bool:
+        """Whether its brokers can be frozen: it has a clock, or has not started."""
+        return bool(self._processes) or not self.nodes
+
+    def is_frozen(self, node_id: int) -> bool:
+        """Whether a broker runs, and is frozen."""
+        process = self._processes.get(node_id)
+        return process is not None and process.frozen
+
+    async def _start(self, node_id: int) -> None:
+        settings = self._settings[node_id]
+        if node_id not in self._files:
+            self._files[node_id] = files_of(settings.directories)
+        node = Node(
+            settings,
+            connect=lambda: self.zookeeper.connect(settings.zookeeper_session_timeout_ms),
+            files=self._files[node_id],
+            rng=random.Random(self._rng.getrandbits(64)),
+            clock_ms=follow_loop_ms(),
+            failpoint=functools.partial(self._reached, node_id),
+            in_turn=functools.partial(self._awaits_steps, node_id),
+        )
+        process = Process.new()
+        if process is None:
+            await node.start()
+        else:
+            await asyncio.get_running_loop().create_task(node.start(), context=process.context)
+            self._processes[node_id] = process
+        self.nodes[node_id] = node
+        if self._failure is not None:
+            node.failed.add_done_callback(self._node_failed)
+        for listener in self._on_node:
+            listener(node)
+        # A restart comes back on the port it had, as clients expect of a broker.
+        self._settings[node_id] = settings.bound(node.server.ports)
+
+    async def _all_have_metadata(self, count: int) -> None:
+        """Wait until every running broker sees this many live brokers, and all topics."""
+
+        def told(image: ClusterImage) -> bool:
+            return image.complete and len(image.brokers) >= count
+
+        for node in self.nodes.values():
+            known = await node.services.metadata.wait_until(told, READY_TIMEOUT_MS)
+            if not known:
+                seen = sorted(node.services.metadata.image.brokers)
+                raise TimeoutError(f"broker {node.settings.node_id} knows only the brokers {seen}, not {count}")

@@ -1,0 +1,154 @@
+"""The clusters of processes that run on this machine, found by the doors of their launchers, and starting a node again.
+
+A launcher (`anabranch up --processes`, `python -m anabranch.chaos up`) is the process that started the nodes. It alone
+knows their command lines, ports and directories, so `anabranch nodes start` asks it to start one again, through its
+door (`anabranch.cluster.control_socket`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from anabranch.cluster.control_socket import (
+    Answer,
+    ControlSocket,
+    OrderRefused,
+    own_socket_path,
+    send_order,
+    socket_paths,
+)
+from anabranch.cluster.processes import NodeFailed, NodeProcess
+
+
+class Launcher(Protocol):
+    """A cluster of processes, as its door needs it: it has started nodes, and can start them again."""
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the nodes' data and logs."""
+
+    @property
+    def nodes(self) -> Mapping[int, NodeProcess]:
+        """All nodes by id, running or not."""
+
+    @property
+    def zookeeper(self) -> str:
+        """The connect string of the nodes' ZooKeeper."""
+
+
+class LauncherSocket:
+    """The door of a launcher. It also watches the nodes: when one ends by itself, it reports that in one line."""
+
+    def __init__(self, launcher: Launcher, say: Callable[[str], None]) -> None:
+        self._launcher = launcher
+        self._say = say
+        self._door = ControlSocket(self.carry_out)
+        self._watching: dict[int, asyncio.Task[None]] = {}
+
+    async def open(self) -> None:
+        """Take orders, and watch the nodes that run."""
+        await self._door.listen(own_socket_path())
+        for node in self._launcher.nodes.values():
+            self._watch(node)
+
+    async def close(self) -> None:
+        """Take no more orders, and report no more nodes that end: from now on they are stopped on purpose."""
+        await self._door.close()
+        for task in self._watching.values():
+            task.cancel()
+        await asyncio.gather(*self._watching.values(), return_exceptions=True)
+
+    async def carry_out(self, asked: Answer) -> Answer:
+        """Carry out one order."""
+        match asked["do"]:
+            case "nodes":
+                rows = [
+                    {"id": node.node_id, "pid": node.pid, "address": node.address}
+                    for node in self._launcher.nodes.values()
+                ]
+                directory = str(self._launcher.directory.resolve())
+                return {"directory": directory, "zookeeper": self._launcher.zookeeper, "nodes": rows}
+            case "start":
+                return await self._start(int(asked["node"]))
+            case other:
+                raise OrderRefused(f"cannot {other}")
+
+    async def _start(self, node_id: int) -> Answer:
+        node = self._launcher.nodes.get(node_id)
+        if node is None:
+            there = ", ".join(map(str, self._launcher.nodes))
+            raise OrderRefused(f"the cluster in {self._launcher.directory} has no node {node_id}; it has {there}")
+        if node.running:
+            raise OrderRefused(f"node {node_id} is running already (pid {node.pid})")
+        await node.start()
+        try:
+            await node.wait_ready()
+        except NodeFailed as error:
+            raise OrderRefused(str(error)) from None
+        self._watch(node)
+        return {"pid": node.pid}
+
+    def _watch(self, node: NodeProcess) -> None:
+        if node.running:
+            self._watching[node.node_id] = asyncio.ensure_future(self._tell_end(node, node.pid))
+
+    async def _tell_end(self, node: NodeProcess, pid: int) -> None:
+        status = await node.ended()
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        self._say(
+            f"node {node.node_id} (pid {pid}) {how}; `anabranch nodes start {node.node_id}` starts it again, "
+            f"its log is {node.log_path}"
+        )
+
+
+@dataclass(frozen=True)
+class LaunchedCluster:
+    """A running cluster of processes, as its launcher describes it."""
+
+    door: Path
+    directory: str
+    zookeeper: str
+    nodes: tuple[dict[str, Any], ...]
+
+    def is_called(self, cluster: str) -> bool:
+        """Whether `cluster` names this one, by its directory or its ZooKeeper; an empty name means any cluster."""
+        return cluster in ("", self.zookeeper) or str(Path(cluster).resolve()) == self.directory
+
+    @property
+    def node_ids(self) -> list[int]:
+        """The ids of its nodes, running or not."""
+        return [int(row["id"]) for row in self.nodes]
+
+
+async def launched_clusters() -> list[LaunchedCluster]:
+    """All clusters of this user on this machine whose launchers answer."""
+    found = []
+    for door in socket_paths():
+        try:
+            told = await send_order(door, "nodes")
+        except OrderRefused:
+            continue  # it is on its way out
+        found.append(LaunchedCluster(door, told["directory"], told["zookeeper"], tuple(told["nodes"])))
+    return found
+
+
+async def start_node(node_id: int, cluster: str = "") -> str:
+    """Have a node started again by its launcher. Returns what was done, for a person to read.
+
+    Raises Refused when no launcher, or more than one, has such a node, or it is running; the message says what to write
+    instead.
+    """
+    known = await launched_clusters()
+    fitting = [one for one in known if one.is_called(cluster) and node_id in one.node_ids]
+    if len(fitting) == 1:
+        answer = await send_order(fitting[0].door, "start", node=node_id)
+        return f"started node {node_id} (pid {answer['pid']})"
+    there = "".join(f"\n  --cluster {one.directory}: nodes {', '.join(map(str, one.node_ids))}" for one in known)
+    if fitting:
+        raise OrderRefused(f"several running clusters have a node {node_id}; name one of them:{there}")
+    where = f" in {cluster}" if cluster else ""
+    raise OrderRefused(f"no running cluster{where} has a node {node_id}; there are:{there or ' none'}")

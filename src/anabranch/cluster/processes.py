@@ -1,0 +1,407 @@
+"""A cluster of real processes against a real ZooKeeper: `anabranch up --processes`, the demonstration and the fault
+tests.
+
+Every node is `anabranch node` in a process of its own, so killing it is killing it: `kill` is SIGKILL, nothing is
+flushed and no other node is told. A node keeps its port and data directory over restarts; its log goes to a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+import logging
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.authentication.listener_security import between_brokers
+from anabranch.broker.config.broker_settings import BrokerSettings
+from anabranch.broker.config.listeners import Listener
+from anabranch.broker.config.profile_choice import oldest
+from anabranch.broker.config.properties_file import properties_text
+from anabranch.broker.node.start_settings import start_settings
+from anabranch.clients.connection import Connection
+from anabranch.clients.directory_lock import DirectoryLock
+from anabranch.cluster.zookeeper import LocalZooKeeper, die_with_parent
+from anabranch.protocol.apis.metadata import MetadataRequest
+from anabranch.runtime.startable import Startable
+from anabranch.state.data_directory import ZOOKEEPER
+
+if TYPE_CHECKING:
+    from anabranch.clients.security import Security
+
+log: Final = logging.getLogger(__name__)
+_candidates: Final = itertools.count(os.getpid() * 101)
+"""Launchers that run side by side begin at different places."""
+
+READY_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 30.0
+FIRST_CONTROLLER_ID: Final = 100
+LOG_TAIL_BYTES: Final = 2000
+FIRST_PORT: Final = 15000
+PORTS: Final = 17000
+"""Ends below 32768, where Linux begins to hand out ports."""
+SMALL_CLUSTER: Final[Mapping[str, str]] = {
+    "offsets.topic.num.partitions": "8",
+    "transaction.state.log.num.partitions": "8",
+    "share.coordinator.state.topic.num.partitions": "8",
+    "group.initial.rebalance.delay.ms": "0",
+    "zookeeper.session.timeout.ms": "6000",
+    "controlled.shutdown.retry.backoff.ms": "500",
+}
+
+
+class NodeFailed(RuntimeError):
+    """A node process ended, or did not become ready; the message has the last lines it wrote."""
+
+
+@dataclass(slots=True)
+class NodeProcess:
+    """One node: how it is started, and the process while it runs."""
+
+    node_id: int
+    roles: str
+    host: str
+    port: int
+    directory: Path
+    zookeeper: str
+    properties: Mapping[str, str]
+    log_level: str = "info"
+    environment: Mapping[str, str] | None = None
+    module: str = "anabranch.cli.main"
+    metrics_port: int | None = None
+    advertise: str = ""
+    """HOST:PORT that clients and other nodes are told, if it is not `address`: a proxy's, say."""
+    listeners: tuple[Listener, ...] = ()
+    """Where it listens, if not on one plain address; `host` and `port` are the first one's then."""
+    process: asyncio.subprocess.Process | None = field(default=None, init=False)
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def log_path(self) -> Path:
+        """Where the node's log lines go."""
+        return self.directory / f"node-{self.node_id}.log"
+
+    @property
+    def properties_path(self) -> Path:
+        """Where the node's properties stand: passwords are among them, which a command line would show to everybody."""
+        return self.directory / f"node-{self.node_id}.properties"
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self.process is not None and self.process.returncode is None
+
+    @property
+    def pid(self) -> int:
+        """Process id; -1 when it does not run."""
+        return self.process.pid if self.process is not None and self.running else -1
+
+    def command(self) -> list[str]:
+        """The words of the command line that runs the node."""
+        words = [*die_with_parent(), sys.executable, "-m", self.module, "node"]
+        words += ["--id", str(self.node_id), "--roles", self.roles]
+        words += ["--zookeeper", self.zookeeper, "--log-level", self.log_level]
+        if self.listeners:
+            words += [word for one in self.listeners for word in ("--listener", str(one))]
+        else:
+            words += ["--listen", self.address]
+        if "broker" in self.roles:
+            words += ["--data-dir", str(self.directory / f"node-{self.node_id}")]
+        if self.advertise and self.listeners:
+            words += ["--advertised-listener", f"{self.listeners[0].name}://{self.advertise}"]
+        elif self.advertise:
+            words += ["--advertise", self.advertise]
+        if self.metrics_port is not None:
+            words += ["--metrics-port", str(self.metrics_port)]
+        return [*words, "--config-file", str(self.properties_path)]
+
+    async def start(self, *, extra: Mapping[str, str] | None = None) -> None:
+        """Start the process. `extra` are properties for this start alone, which a later start does not have."""
+        assert not self.running, f"node {self.node_id} is running already"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        write_private_file(self.properties_path, properties_text(self.properties))
+        words = self.command()
+        for name, value in (extra or {}).items():
+            words += ["--config", f"{name}={value}"]
+        with self.log_path.open("ab") as log_file:
+            self.process = await asyncio.create_subprocess_exec(
+                *words,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log_file,
+                env=None if self.environment is None else dict(self.environment),
+            )
+
+    async def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Wait for its ready line. Raises NodeFailed when it ends first, or is not ready after `timeout_s` seconds."""
+        assert self.process is not None and self.process.stdout is not None
+        try:
+            async with asyncio.timeout(timeout_s):
+                line = await self.process.stdout.readline()
+        except TimeoutError:
+            raise NodeFailed(f"node {self.node_id} was not ready within {timeout_s:g} s\n{self.log_tail()}") from None
+        if not line.startswith(b"ready"):
+            await self.process.wait()
+            raise NodeFailed(f"node {self.node_id} ended with {self.process.returncode}\n{self.log_tail()}")
+
+    async def ended(self) -> int:
+        """Wait until the process is gone. Returns its exit status."""
+        assert self.process is not None
+        return await self.process.wait()
+
+    async def kill(self) -> None:
+        """SIGKILL, and wait until the process is gone."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+            await self.process.wait()
+
+    async def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """SIGTERM: leaderships move away, logs are closed. SIGKILL when that takes too long."""
+        if self.process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self.process.terminate()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.process.wait()
+        except TimeoutError:
+            log.warning("node %d did not stop within %g s", self.node_id, timeout_s)
+            await self.kill()
+
+    def log_tail(self) -> str:
+        """The last lines of its log."""
+        if not self.log_path.exists():
+            return ""
+        with self.log_path.open("rb") as log_file:
+            log_file.seek(max(0, self.log_path.stat().st_size - LOG_TAIL_BYTES))
+            return log_file.read().decode(errors="replace")
+
+
+class ProcessCluster(Startable):
+    """A cluster of node processes; an async context manager.
+
+    Brokers are numbered from `first_id` on, spare controllers, which hold no data, from 100 on. The spare controllers
+    start first, so one of them is the active controller until it fails.
+
+    Args:
+        brokers: How many brokers.
+        controllers: How many spare controllers.
+        zookeeper: "local" starts a ZooKeeper; HOST:PORT uses an ensemble that is running.
+        host: The address that the nodes listen on.
+        port: The first node's port; the others follow. 0 takes free ports.
+        listeners: Several in place of `host` and `port`, as the first node has them: `["SSL://127.0.0.1:9093"]`.
+        directory: Where data and logs are kept; None for a temporary directory.
+        properties: Broker properties by their Kafka names, for all nodes.
+        first_start: Node id -> properties that a restart does not repeat, such as the step at which it is to crash.
+        log_level: Of the nodes' log files.
+        metrics_port: The first node's port for metrics; None for none.
+        first_id: The first broker's id.
+        kafka: Node id -> which Kafka its clients see; 3.9 for those of which nothing is said.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        controllers: int = 0,
+        zookeeper: str = "local",
+        host: str = "127.0.0.1",
+        port: int = 0,
+        listeners: Sequence[str] = (),
+        directory: str | Path | None = None,
+        properties: Mapping[str, str] | None = None,
+        first_start: Mapping[int, Mapping[str, str]] | None = None,
+        log_level: str = "info",
+        metrics_port: int | None = None,
+        first_id: int = 1,
+        kafka: Mapping[int, str] | None = None,
+    ) -> None:
+        self._first_start = first_start or {}
+        """Node id -> properties for its first start alone: how a planned crash is asked for."""
+        replicas = str(min(3, brokers))
+        self._properties = {
+            **SMALL_CLUSTER,
+            "default.replication.factor": replicas,
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": str(min(2, brokers)),
+            **(properties or {}),
+        }
+        self._kafka = kafka or {}
+        self._temporary = None if directory else tempfile.TemporaryDirectory(prefix="anabranch-")
+        self.directory = Path(self._temporary.name if self._temporary is not None else directory or "")
+        self.nodes: dict[int, NodeProcess] = {}
+        first_spare = max(FIRST_CONTROLLER_ID, first_id + brokers)
+        self._roles = dict.fromkeys(range(first_id, first_id + brokers), "broker,controller")
+        self._roles |= dict.fromkeys(range(first_spare, first_spare + controllers), "controller")
+        self._host = host
+        self._port = port
+        self._listening: tuple[Listener, ...] = ()
+        self._between = ""
+        self.security: Security | None = None
+        """How the launcher is let in where brokers reach each other: as one of them."""
+        if listeners:
+            settings = start_settings(BrokerSettings(), {**self._properties, "listeners": ",".join(listeners)})
+            self._listening, self._between = settings.listening, settings.between_brokers.name
+            self.security = between_brokers(settings)
+        self._log_level = log_level
+        self._metrics_port = metrics_port
+        self._zookeeper = zookeeper
+        self._server: LocalZooKeeper | None = None
+        self._lock: DirectoryLock | None = None
+
+    @property
+    def brokers(self) -> list[NodeProcess]:
+        """The nodes that hold data."""
+        return [node for node in self.nodes.values() if "broker" in node.roles]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of all brokers as "HOST:PORT,HOST:PORT": what clients are given."""
+        return ",".join(node.address for node in self.brokers)
+
+    @property
+    def zookeeper(self) -> str:
+        """The ensemble's connect string."""
+        return self._zookeeper if self._server is None else self._server.hosts
+
+    async def start(self) -> None:
+        """Start ZooKeeper, if it is "local", and all nodes, and wait until every broker knows every other.
+
+        Raises:
+            DirectoryInUse: Another process runs in the directory.
+            NodeFailed: A node ended, or was not ready in time; the message has its last log lines.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._lock = DirectoryLock(self.directory)
+        if self._zookeeper == "local":
+            self._server = LocalZooKeeper(data_dir=None if self._temporary else self.directory / ZOOKEEPER)
+            await self._server.__aenter__()
+        ports = iter(free_ports(self._host, len(self._roles) * max(len(self._listening), 1)))
+        for place, (node_id, roles) in enumerate(self._roles.items()):
+            listeners = tuple(
+                dataclasses.replace(one, port=one.port + place if one.port else next(ports)) for one in self._listening
+            )
+            first = listeners[0] if listeners else None
+            self.nodes[node_id] = NodeProcess(
+                node_id=node_id,
+                roles=roles,
+                host=self._host if first is None else first.host,
+                port=first.port if first is not None else self._port + place if self._port else next(ports),
+                listeners=listeners,
+                directory=self.directory,
+                zookeeper=self.zookeeper,
+                properties=self._properties_of(node_id),
+                log_level=self._log_level,
+                metrics_port=None if self._metrics_port is None else self._metrics_port + place,
+            )
+        # Spare controllers go first: one of them is the active controller, and can be killed without killing data.
+        for spares in (True, False):
+            group = [node for node in self.nodes.values() if ("broker" not in node.roles) == spares]
+            for node in group:
+                await node.start(extra=self._first_start.get(node.node_id))
+            for node in group:
+                await node.wait_ready()
+        await self.wait_brokers(len(self.brokers))
+
+    def _properties_of(self, node_id: int) -> Mapping[str, str]:
+        version = self._kafka.get(node_id)
+        return (
+            self._properties
+            if version is None
+            else {
+                **self._properties,
+                "kafka.version": version,
+                "kafka.release": oldest(self._kafka.values()),
+            }
+        )
+
+    async def zookeeper_ended(self) -> None:
+        """Wait until the ZooKeeper that this cluster started ends by itself, and raise its error; for ever if none."""
+        await (self._server.ended() if self._server is not None else asyncio.get_running_loop().create_future())
+
+    async def stop(self) -> None:
+        """Stop all nodes, then ZooKeeper."""
+        # All at once, and with nothing left to move leaderships to: there is no point in asking for it.
+        await asyncio.gather(*(node.kill() for node in self.nodes.values()))
+        if self._server is not None:
+            server, self._server = self._server, None
+            await server.__aexit__(None, None, None)
+        if self._lock is not None:
+            self._lock.release()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    async def kill(self, node_id: int) -> None:
+        """SIGKILL a node."""
+        await self.nodes[node_id].kill()
+
+    async def restart(self, node_id: int) -> None:
+        """Start a node that was stopped or killed, and wait until it is ready."""
+        node = self.nodes[node_id]
+        await node.start()
+        await node.wait_ready()
+
+    async def wait_brokers(self, count: int, *, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Wait until every running broker's metadata shows `count` live brokers."""
+        async with asyncio.timeout(timeout_s):
+            for node in self.brokers:
+                where = self.inter_broker_address(node)
+                while node.running and await known_brokers(*where, self.security) != count:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)  # other processes set no event here
+
+    def inter_broker_address(self, node: NodeProcess) -> tuple[str, int]:
+        """Where other nodes, and the launcher, reach a node."""
+        return next(
+            ((one.host, one.port) for one in node.listeners if one.name == self._between), (node.host, node.port)
+        )
+
+
+async def known_brokers(host: str, port: int, security: Security | None = None) -> int:
+    """How many live brokers a broker knows; -1 when it does not answer."""
+    try:
+        connection = await Connection.open(host, port, client_id="anabranch-launcher", security=security)
+        try:
+            response = await connection.call(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+        finally:
+            await connection.close()
+    except (ConnectionError, TimeoutError):
+        return -1
+    return len(response.brokers)
+
+
+def write_private_file(path: Path, text: str) -> None:
+    """Write a file that nobody but this user may read."""
+    path.unlink(missing_ok=True)
+    path.touch(0o600, exist_ok=False)
+    path.write_text(text)
+
+
+def free_ports(host: str, count: int) -> list[int]:
+    """`count` ports that no process listens on now, and that no outgoing connection will be given.
+
+    A node that is down must find its port free when it comes back. The system takes the ports of outgoing connections
+    from a range above these.
+    """
+    found: list[int] = []
+    with contextlib.ExitStack() as stack:
+        while len(found) < count:
+            port = FIRST_PORT + next(_candidates) % PORTS
+            one = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                one.bind((host, port))
+                found.append(port)
+    return found

@@ -1,0 +1,336 @@
+"""A real ZooKeeper server on this machine, from the jars that PySpark carries: nothing else has to be installed.
+
+`LocalZooKeeper` is an ordinary server in a child process, alone or one of an ensemble: small heap, no admin server, on
+127.0.0.1 unless told otherwise. Its data lives in a temporary directory unless one is given. It can be killed and
+started again on the same port and data, to rehearse the failure of an ensemble.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from anabranch.clients.directory_lock import DirectoryLock
+from anabranch.runtime.startable import Startable
+from anabranch.spark_jobs import java
+
+MAIN_CLASS: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+JARS: Final = (
+    "zookeeper-*.jar",
+    "netty-buffer-*.jar",
+    "netty-codec-*.jar",
+    "netty-common-*.jar",
+    "netty-handler-*.jar",
+    "netty-resolver-*.jar",
+    "netty-transport-*.jar",
+    "slf4j-api-*.jar",
+    "log4j-api-*.jar",
+    "log4j-core-*.jar",
+    "log4j-slf4j2-impl-*.jar",
+    "metrics-core-*.jar",
+    "snappy-java-*.jar",
+    "commons-cli-*.jar",
+    "commons-io-*.jar",
+)
+JVM_OPTIONS: Final = (
+    "-Xms16m",
+    "-Xmx64m",
+    "-Xss512k",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
+    "-Djava.net.preferIPv4Stack=true",
+    "-Dzookeeper.jmx.log4j.disable=true",
+    "-Dzookeeper.preAllocSize=1024",  # KiB; the default of 64 MiB is for disks that seek
+)
+DIE_WITH: Final = """\
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9)
+if os.getppid() == int(sys.argv[1]): os.execvp(sys.argv[2], sys.argv[2:])
+"""
+LOGGING: Final = """\
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d %p %c{1}: %m%n
+"""
+ANYWHERE: Final = "0.0.0.0"
+INSTEAD: Final = "or name a running ensemble with --zookeeper HOST:PORT"
+START_TIMEOUT_S: Final = 90.0
+ANSWER_TIMEOUT_S: Final = 2.0
+STOP_TIMEOUT_S: Final = 10.0
+POLL_S: Final = 0.02
+POLL_ENDED_S: Final = 0.5
+
+
+class ZooKeeperUnavailable(RuntimeError):
+    """A local ZooKeeper cannot run here; the message says what to do about it."""
+
+
+def class_path() -> str:
+    """ZooKeeper and what it needs, from the jars of PySpark (which is not imported)."""
+    spec = importlib.util.find_spec("pyspark")
+    for place in (spec.submodule_search_locations or []) if spec else []:
+        jars = [str(jar) for pattern in JARS for jar in sorted((Path(place) / "jars").glob(pattern))]
+        if any(Path(jar).name.startswith("zookeeper-") for jar in jars):
+            return os.pathsep.join(jars)
+    raise ZooKeeperUnavailable(
+        f"a local ZooKeeper needs the jars that PySpark carries: pip install 'anabranch[audit]'; {INSTEAD}"
+    )
+
+
+def why_unavailable() -> str | None:
+    """What is missing here, or None if a local ZooKeeper can run."""
+    try:
+        java_version()
+    except ZooKeeperUnavailable as error:
+        return str(error)
+    return None
+
+
+def java_version() -> tuple[java.Java, str]:
+    """The Java and the class path of a local ZooKeeper."""
+    try:
+        return java.find(), class_path()
+    except java.JavaMissing as error:
+        raise ZooKeeperUnavailable(f"a local ZooKeeper cannot run: {error}; {INSTEAD}") from None
+
+
+class LocalZooKeeper(Startable):
+    """One server; `async with` (or plain `with`, outside of a loop) starts and stops it."""
+
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        data_dir: str | Path | None = None,
+        tick_ms: int = 500,
+        server_id: int = 0,
+        quorum: Mapping[int, str] | None = None,
+        start_timeout_s: float | None = START_TIMEOUT_S,
+        jaas: str | Path | None = None,
+    ) -> None:
+        """`quorum`: host and two ports (for followers, for elections) of every server, with which this one forms an
+        ensemble as number `server_id`: {1: "10.0.0.1:2888:3888", ...}. `start_timeout_s`: how long to wait for its
+        first answer; None: until most of the others run. `jaas`: a file with the users that may log in by SASL, in
+        the section Server."""
+        self.port = port
+        self._server_id = server_id
+        self._quorum = quorum or {}
+        self._start_timeout_s = start_timeout_s
+        self._host = host
+        self._jaas = Path(jaas).resolve() if jaas is not None else None
+        self._tick_ms = tick_ms
+        self._given_dir = Path(data_dir) if data_dir is not None else None
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __repr__(self) -> str:
+        state = f"pid {self._process.pid}" if self._process else "not running"
+        return f"<ZooKeeper at {self.hosts}, {state}>"
+
+    @property
+    def hosts(self) -> str:
+        """The server's connect string, "HOST:PORT"."""
+        return f"{'127.0.0.1' if self._host == ANYWHERE else self._host}:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the server's process; None when it is not running."""
+        return self._process.pid if self._process else None
+
+    async def start(self) -> None:
+        """Start and wait until the server answers. A chosen port that was taken in the meantime is chosen anew."""
+        chosen_here = self.port == 0
+        for last_try in (False, False, True) if chosen_here else (True,):
+            if chosen_here:
+                self.port = free_port()
+            if not is_free(self._host, self.port):  # or another server might answer in place of ours
+                raise ZooKeeperUnavailable(f"port {self.port} of {self._host} is in use: choose another for ZooKeeper")
+            self.launch()
+            try:
+                await self.wait_ready()
+            except ZooKeeperUnavailable:
+                await self.stop()
+                if last_try:
+                    raise
+            else:
+                return
+
+    async def stop(self) -> None:
+        """Stop the server and remove its temporary data."""
+        await self._end(signal.SIGTERM)
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
+
+    async def ended(self) -> None:
+        """Wait until the server ends by itself, and raise an error with its last words."""
+        assert self._process is not None
+        process = self._process
+        while process.poll() is None:  # noqa: ASYNC110  # a child process sets no event here
+            await asyncio.sleep(POLL_ENDED_S)
+        if self._process is process:
+            raise ZooKeeperUnavailable(f"ZooKeeper ended with code {process.returncode}; it wrote:\n{self._log_tail()}")
+
+    async def kill(self) -> None:
+        """Kill the server as a crash would; `start` brings it back with its port and data."""
+        await self._end(signal.SIGKILL)
+
+    def __enter__(self) -> LocalZooKeeper:
+        asyncio.run(self.start())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        asyncio.run(self.stop())
+
+    def launch(self) -> None:
+        """Start the process without waiting: a server of a quorum answers only when most of them run."""
+        runtime, jars = java_version()
+        directory = self._directory()
+        lock = DirectoryLock(directory)
+        config, logging, log = (directory / name for name in ("zoo.cfg", "log4j2.properties", "zookeeper.log"))
+        config.write_text(self._config(directory))
+        logging.write_text(LOGGING)
+        durable = [] if self._given_dir else ["-Dzookeeper.forceSync=no"]
+        users = [f"-Djava.security.auth.login.config={self._jaas}"] if self._jaas else []
+        options = [*JVM_OPTIONS, *durable, *users, f"-Dlog4j2.configurationFile={logging}"]
+        command = [*die_with_parent(), runtime.command, *options, "-cp", jars, MAIN_CLASS, str(config)]
+        with log.open("ab") as output:
+            output.write(f"{runtime}\n".encode())
+            output.flush()
+            # A session of its own: Ctrl-C at the terminal is for the nodes, which need ZooKeeper to leave the cluster.
+            # The lock is the server's, which may outlive us.
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=directory,
+                start_new_session=True,
+                pass_fds=(lock.descriptor,),
+            )
+        lock.hand_over(self._process.pid)
+
+    def _directory(self) -> Path:
+        if self._given_dir is not None:
+            self._given_dir.mkdir(parents=True, exist_ok=True)
+            return self._given_dir.resolve()
+        if self._temporary is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="anabranch-zookeeper-", ignore_cleanup_errors=True)
+        return Path(self._temporary.name)
+
+    def _config(self, directory: Path) -> str:
+        settings: dict[str, object] = {
+            "dataDir": directory / "data",
+            "clientPort": self.port,
+            "clientPortAddress": self._host,
+            "tickTime": self._tick_ms,
+            "minSessionTimeout": self._tick_ms,
+            "maxSessionTimeout": 120_000,
+            "maxClientCnxns": 0,
+            "admin.enableServer": "false",
+            "4lw.commands.whitelist": "srvr,ruok",
+        }
+        if self._jaas:
+            settings["authProvider.1"] = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"
+        if self._quorum:
+            settings |= {"initLimit": 20, "syncLimit": 8}
+            settings |= {f"server.{number}": place for number, place in self._quorum.items()}
+            (directory / "data").mkdir(exist_ok=True)
+            (directory / "data" / "myid").write_text(f"{self._server_id}\n")
+        return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+    async def wait_ready(self) -> None:
+        """Wait until the server answers."""
+        assert self._process is not None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._start_timeout_s):
+                while self._process.poll() is None:
+                    if await answers(*self.hosts.split(":")):
+                        return
+                    await asyncio.sleep(POLL_S)
+        code = self._process.poll()
+        what = (
+            f"did not answer within {self._start_timeout_s:g} s" if code is None else f"ended at once with code {code}"
+        )
+        raise ZooKeeperUnavailable(f"ZooKeeper at {self.hosts} {what}; its log ends with:\n{self._log_tail()}")
+
+    def _log_tail(self) -> str:
+        log = self._directory() / "zookeeper.log"
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        return "\n".join(lines[-15:]) or "(nothing)"
+
+    async def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        for _ in range(int(STOP_TIMEOUT_S / POLL_S)):
+            if process.poll() is not None:
+                return
+            await asyncio.sleep(POLL_S)
+        process.kill()
+        process.wait()
+
+
+async def answers(host: str, port: int | str) -> bool:
+    """Whether a ZooKeeper server is in service there."""
+    writer = None
+    try:
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(b"srvr")
+            return b"Mode:" in await reader.read()
+    except OSError:  # TimeoutError is one
+        return False
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def free_port() -> int:
+    """A port on 127.0.0.1 that no process listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def is_free(host: str, port: int) -> bool:
+    """Whether a server could listen there now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def die_with_parent() -> list[str]:
+    """A prefix that lets the kernel kill a child when this process is killed, where it is Linux's.
+
+    The kernel watches the thread that forks, so only the main thread may ask for it.
+    """
+    if threading.current_thread() is not threading.main_thread() or sys.platform != "linux":
+        return []
+    setpriv = shutil.which("setpriv")  # of util-linux, and quicker than a Python of its own
+    return [setpriv, "--pdeathsig", "KILL"] if setpriv else [sys.executable, "-SEc", DIE_WITH, str(os.getpid())]

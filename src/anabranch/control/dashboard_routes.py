@@ -1,0 +1,93 @@
+"""The doors to what the dashboard shows: the state as rows, now and of before, and the tree of ZooKeeper."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from anabranch.control.actions import UnknownNode
+from anabranch.control.controlled_cluster import ControlledCluster
+from anabranch.control.route import ControlRequest, Route
+
+if TYPE_CHECKING:
+    from anabranch.dashboard.feed import Feed
+
+DATA_SHOWN: Final = 16_384
+"""Bytes of a znode's data."""
+
+
+async def get_watch(on: ControlledCluster, asked: ControlRequest) -> Any:
+    """The rows as they are now."""
+    feed = _feed(on)
+    feed.look()
+    return {"at": feed.now_s(), "rows": feed.rows}
+
+
+async def get_history(on: ControlledCluster, asked: ControlRequest) -> Any:
+    """The rows as they were."""
+    said = asked.query.get("at", "")
+    try:
+        at_s = float(said)
+    except ValueError:
+        raise ValueError(f"at is a time as events have it, in seconds, not {said!r}") from None
+    history = _feed(on).history
+    found = history.at(at_s)
+    if found is None:
+        begin_s = history.begin_s
+        raise UnknownNode("nobody has looked yet" if begin_s is None else f"what is known begins at {begin_s:.3f}")
+    since_s, rows = found
+    return {"at": since_s, "rows": rows}
+
+
+async def get_znode(on: ControlledCluster, asked: ControlRequest) -> Any:
+    """One znode, and the names of its children."""
+    path = asked.query.get("path", "/")
+    node = on.cluster.zookeeper.tree.nodes.get(path)
+    if node is None:
+        raise UnknownNode(f"there is no znode {path}")
+    return {
+        "path": path,
+        "data": node.data[:DATA_SHOWN].decode(errors="replace"),
+        "bytes": len(node.data),
+        "version": node.version,
+        "czxid": node.czxid,
+        "mzxid": node.mzxid,
+        "owner": f"{node.owner:#x}" if node.owner else "",
+        "children": [
+            {"name": name, "children": len(on.cluster.zookeeper.tree.nodes[_below(path, name)].children)}
+            for name in node.children
+        ],
+    }
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path.rstrip('/')}/{name}"
+
+
+def _feed(on: ControlledCluster) -> Feed:
+    assert on.feed is not None
+    return on.feed
+
+
+SIGHT_ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        "GET",
+        "/v1/watch",
+        "What the dashboard shows, as rows; as server-sent events for who accepts text/event-stream: a snapshot, then "
+        "what changes, at most five times a second.",
+        get_watch,
+    ),
+    Route(
+        "GET",
+        "/v1/history",
+        "The rows as they were at a moment of the last hour, as far as somebody has looked.",
+        get_history,
+        query={"at": "the moment, in seconds, as events and messages have it"},
+    ),
+    Route(
+        "GET",
+        "/v1/zookeeper",
+        "One znode: its data and the names of its children.",
+        get_znode,
+        query={"path": "the znode; / if left out"},
+    ),
+)

@@ -1,0 +1,170 @@
+"""Conditions that a test waits for, in place of sleeping: of a partition, a group, a node, a topic, or of rest.
+
+A condition is read from the words of a request and judged against the state; it says in one line what is missing, so
+that a wait that is given up explains itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from anabranch.control import state
+
+if TYPE_CHECKING:
+    from anabranch.cluster.in_process import Cluster
+
+Condition = Callable[["Cluster"], str]
+"""What is missing of a condition, in one line; empty when it holds."""
+LOOK_S: Final = 0.005
+WORDS: Final[Mapping[str, str]] = {
+    "topic": "this topic exists, and every partition of it has a leader",
+    "partitions": "with `topic`: it has so many partitions to write to",
+    "partition": "with `topic`: only this one is looked at",
+    "leader": "with `topic` and `partition`: this broker leads it",
+    "isr": "with `topic`: the in-sync replicas are these, as 1,2,3; or so many, as 3+",
+    "high_watermark": "with `topic` and `partition`: it is at least this",
+    "group": "this group exists",
+    "state": "with `group`: it is in this state, such as Stable or Empty",
+    "members": "with `group`: it has so many members",
+    "lag": "with `group`: it is at most so far behind",
+    "node": "this node runs, and leads or follows what it should",
+    "controller": "this node is the active controller; `any`: some node is",
+}
+
+
+def condition(words: Mapping[str, str]) -> Condition:
+    """What a request asks for. ValueError says what is wrong with it."""
+    if unknown := words.keys() - WORDS.keys():
+        raise ValueError(f"there is no condition {', '.join(sorted(unknown))}; there are {', '.join(WORDS)}")
+    for word, needed in (
+        *((word, "topic") for word in ("partitions", "partition", "isr")),
+        *((word, "partition") for word in ("leader", "high_watermark")),
+        *((word, "group") for word in ("state", "members", "lag")),
+    ):
+        if word in words and needed not in words:
+            raise ValueError(f"{word} needs {needed}")
+    parts: list[Condition] = []
+    if "topic" in words:
+        parts.append(_topic(words))
+    if "group" in words:
+        parts.append(_group(words))
+    if "node" in words:
+        parts.append(_node(_number(words, "node")))
+    if "controller" in words:
+        parts.append(_controller(words["controller"]))
+    if not parts:
+        raise ValueError(f"say what to wait for: {', '.join(WORDS)}")
+    return lambda cluster: next(filter(None, (part(cluster) for part in parts)), "")
+
+
+async def wait(cluster: Cluster, missing: Condition, timeout_s: float) -> str:
+    """Wait until a condition holds: empty; or until the time is up: what was missing then."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + timeout_s
+    # What it asks for changes in a dozen places, none of which has to know of those who wait.
+    while (left := missing(cluster)) and loop.time() < deadline_s:  # noqa: ASYNC110
+        await asyncio.sleep(LOOK_S)
+    return left
+
+
+def _number(words: Mapping[str, str], word: str) -> int:
+    try:
+        return int(words[word])
+    except ValueError:
+        raise ValueError(f"{word} is a number, not {words[word]!r}") from None
+
+
+def _topic(words: Mapping[str, str]) -> Condition:
+    name = words["topic"]
+    numbers = {
+        word: _number(words, word) for word in ("partitions", "partition", "leader", "high_watermark") if word in words
+    }
+    isr = _isr(words["isr"]) if "isr" in words else None
+
+    def missing(cluster: Cluster) -> str:
+        image = state.newest_image(cluster).get(name)
+        if image is None:
+            return f"there is no topic {name}"
+        row = state.topic_row(cluster, image)
+        live = [one for one in row["partitions"] if not one["drains"]]
+        if len(live) != numbers.get("partitions", len(live)):
+            return f"{name} has {len(live)} partitions"
+        chosen = [one for one in live if one["partition"] == numbers.get("partition", one["partition"])]
+        if not chosen:
+            return f"{name} has no partition {numbers['partition']}"
+        return next(filter(None, (_partition(name, one, numbers, isr) for one in chosen)), "")
+
+    return missing
+
+
+def _partition(
+    topic: str, row: Mapping[str, Any], numbers: Mapping[str, int], isr: Callable[[list[int]], bool] | None
+) -> str:
+    place = f"{topic}-{row['partition']}"
+    if row["leader"] < 0:
+        return f"{place} has no leader"
+    if row["leader"] != numbers.get("leader", row["leader"]):
+        return f"{place} is led by {row['leader']}"
+    if row["high_watermark"] < numbers.get("high_watermark", 0):
+        return f"the high watermark of {place} is {row['high_watermark']}"
+    if isr is not None and not isr(row["isr"]):
+        return f"the ISR of {place} is {row['isr']}"
+    return ""
+
+
+def _isr(text: str) -> Callable[[list[int]], bool]:
+    try:
+        if text.endswith("+"):
+            least = int(text[:-1])
+            return lambda isr: len(isr) >= least
+        wanted = {int(one) for one in text.split(",")}
+    except ValueError:
+        raise ValueError(f"isr is a list of ids such as 1,2,3, or a number such as 3+, not {text!r}") from None
+    return lambda isr: set(isr) == wanted
+
+
+def _group(words: Mapping[str, str]) -> Condition:
+    name = words["group"]
+    numbers = {word: _number(words, word) for word in ("members", "lag") if word in words}
+
+    def missing(cluster: Cluster) -> str:
+        row = next((one for one in state.groups(cluster) if one["group"] == name), None)
+        if row is None:
+            return f"there is no group {name}"
+        if row["state"] != words.get("state", row["state"]):
+            return f"{name} is {row['state']}"
+        if len(row["members"]) != numbers.get("members", len(row["members"])):
+            return f"{name} has {len(row['members'])} members"
+        if "lag" in numbers and (row["lag"] > numbers["lag"] or not row["offsets"]):
+            return f"{name} is {row['lag']} behind" if row["offsets"] else f"{name} has committed nothing"
+        return ""
+
+    return missing
+
+
+def _node(node_id: int) -> Condition:
+    def missing(cluster: Cluster) -> str:
+        if node_id not in cluster.nodes:
+            return f"node {node_id} does not run"
+        for row in state.topics(cluster):
+            for one in row["partitions"]:
+                if any(replica["node"] == node_id for replica in one["replicas"]) and node_id not in one["isr"]:
+                    return f"node {node_id} is not in sync with {row['topic']}-{one['partition']}"
+        return ""
+
+    return missing
+
+
+def _controller(text: str) -> Condition:
+    if text != "any" and not text.isdecimal():
+        raise ValueError(f"controller is a node's id or any, not {text!r}")
+
+    def missing(cluster: Cluster) -> str:
+        active = [row["node"] for row in state.nodes(cluster) if row.get("controller")]
+        if not active:
+            return "there is no controller"
+        return "" if text == "any" or int(text) in active else f"the controller is {active[0]}"
+
+    return missing

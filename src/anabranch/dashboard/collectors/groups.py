@@ -1,0 +1,182 @@
+"""Consumer groups: who is in them and owns what, what they have committed, and which gates are closed for them.
+
+How far a group is behind is what a page counts out of its commits and the high watermarks; for a group that shares
+partitions the starts stand for the commits. Looked at are those only whose journal, state or topics have changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
+from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
+from anabranch.broker.coordinators.streams_groups.streams_member import StreamsMember
+from anabranch.clients.group_gates import closed_gates
+from anabranch.dashboard.collectors.shared_standings import shared_standings
+from anabranch.protocol.consumer_protocol import decode_assignment
+from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
+from anabranch.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from anabranch.broker.coordinators.classic_groups.members import Member
+    from anabranch.broker.coordinators.consumer_groups.member import Member as Assigned
+    from anabranch.broker.coordinators.groups.group_shards import GroupEntry
+    from anabranch.broker.coordinators.share_groups.share_group import ShareMember
+    from anabranch.cluster.in_process import Cluster
+    from anabranch.dashboard.collectors.topics import TopicCollector
+    from anabranch.dashboard.state_delta import StateSheet
+
+Tell = Callable[..., None]
+Mark = tuple[Any, ...]
+"""What a group's rows are made of has not changed while this has not."""
+Sources = tuple[Any, ...]
+"""What its gates are."""
+
+
+class GroupCollector:
+    """What is known of groups, from one look to the next."""
+
+    def __init__(self, cluster: Cluster, topics: TopicCollector, tell: Tell) -> None:
+        """`tell` hears of rebalances and gates, with their details."""
+        self._cluster = cluster
+        self._topics = topics
+        self._tell = tell
+        self._looked = False
+        self._marks: dict[str, Mark] = {}
+        self._gates: dict[str, tuple[Sources, dict[str, Any]]] = {}
+
+    def collect(self, sheet: StateSheet) -> None:
+        """Put rows for each group that a running coordinator has loaded."""
+        slots = {
+            name: (node_id, slot)
+            for node_id, node in self._cluster.nodes.items()
+            if node.services.broker is not None
+            for name, slot in node.services.groups.table.slots.items()
+        }
+        sheet.keep("group", {f"group/{name}" for name in slots})
+        sheet.keep("commits", {f"commits/{name}" for name in slots})
+        marks: dict[str, Mark] = {}
+        shared = shared_standings(self._cluster)
+        for name, (node_id, slot) in slots.items():
+            group = slot.group
+            journal = self._cluster.nodes[node_id].services.replicas.replica(CONSUMER_OFFSETS_TOPIC, slot.partition)
+            end = -1 if journal is None else journal.high_watermark
+            at = group.generation if isinstance(group, ClassicGroup) else group.epoch
+            mark = marks[name] = (node_id, id(slot), group.state, at, len(group.members), end)
+            if self._marks.get(name) != mark:
+                self._put(sheet, name, node_id, slot)
+            if name in shared:
+                starts = {place: state.start_offset for place, state in shared[name].items()}
+                sheet.put(f"commits/{name}", by_topic(starts))
+            self._look_at_gates(sheet, name, slot, mark)
+        for name in self._gates.keys() - slots.keys():
+            del self._gates[name]
+        sheet.keep("gate", {key for _, gates in self._gates.values() for key in gates})
+        self._marks = marks
+        self._looked = True
+
+    def _put(self, sheet: StateSheet, name: str, node_id: int, slot: GroupEntry) -> None:
+        group = slot.group
+        withheld = self._cluster.nodes[node_id].services.groups.withheld(name)
+        row: dict[str, Any] = {
+            "group": name,
+            "coordinator": node_id,
+            "state": group.state.value,
+            "withheld": [[topic, index, reason] for (topic, index), reason in sorted(withheld.items())],
+        }
+        if not isinstance(group, ClassicGroup):
+            names = self._cluster.nodes[node_id].services.metadata.topic_name
+            row |= {
+                "generation": group.epoch,
+                "protocol": group.protocol_type,
+                "leader": None,
+                "members": [
+                    _dealt(one) if isinstance(one, StreamsMember) else _assigned(one, names)
+                    for one in sorted(group.members.values(), key=_id)
+                ],
+            }
+        else:
+            row |= {
+                "generation": group.generation,
+                "protocol": group.protocol,
+                "leader": group.members.leader_id,
+                "members": [_member(one) for one in sorted(group.members, key=lambda one: one.member_id)],
+            }
+        before = sheet.rows.get(f"group/{name}", {"state": "", "generation": -1})
+        if self._looked and (before["state"], before["generation"]) != (row["state"], row["generation"]):
+            told = {"state": row["state"], "generation": row["generation"], "members": len(group.members)}
+            self._tell("rebalance", group=name, **told)
+        sheet.put(f"group/{name}", row)
+        if not isinstance(group, ShareGroup):
+            sheet.put(f"commits/{name}", by_topic({place: at.offset for place, at in slot.offsets.committed.items()}))
+
+    def _look_at_gates(self, sheet: StateSheet, name: str, slot: GroupEntry, mark: Mark) -> None:
+        names = dict.fromkeys(topic for topic, _ in slot.offsets.committed)
+        topics = [topic for topic in map(self._topics.resized, names) if topic is not None]
+        sources = (mark, *((topic, self._topics.ends(topic)) for topic in topics))
+        known = self._gates.get(name)
+        if known is not None and known[0] == sources:
+            return
+        committed = (
+            {TopicPartition(*place): at.offset for place, at in slot.offsets.committed.items()} if topics else {}
+        )
+        found = {}
+        for topic in topics:
+            for gate in closed_gates(topic, self._topics.ends(topic), committed, None):
+                index = gate.partition.partition
+                found[f"gate/{name}/{topic.name}/{index}"] = {
+                    "group": name,
+                    "topic": topic.name,
+                    "partition": index,
+                    "generation": gate.generation,
+                    "offset": gate.offset,
+                    "waits": [[one.partition.partition, one.end, one.committed] for one in gate.blockers],
+                }
+        for key, row in found.items():
+            sheet.put(key, row)
+        before = {} if known is None else known[1]
+        self._tell_of_gates("gate closed", found, before)
+        self._tell_of_gates("gate opened", before, found)
+        self._gates[name] = sources, found
+
+    def _tell_of_gates(self, kind: str, there: Mapping[str, Any], elsewhere: Mapping[str, Any]) -> None:
+        for key, row in there.items():
+            if key not in elsewhere:
+                self._tell(
+                    kind, **{name: row[name] for name in ("group", "topic", "partition", "generation", "offset")}
+                )
+
+
+def by_topic(offsets: Mapping[tuple[str, int], int]) -> dict[str, dict[str, int]]:
+    """Offsets as a page takes them: topic -> partition -> offset."""
+    found: dict[str, dict[str, int]] = {}
+    for (topic, index), offset in sorted(offsets.items()):
+        found.setdefault(topic, {})[str(index)] = offset
+    return found
+
+
+def _id(one: Assigned | ShareMember | StreamsMember) -> str:
+    return one.member_id
+
+
+def _member(one: Member) -> dict[str, Any]:
+    try:
+        assigned = decode_assignment(one.assignment).assigned_partitions
+    except DecodeError:
+        assigned = []
+    owns = {part.topic: sorted(part.partitions) for part in assigned}
+    return {"id": one.member_id, "instance": one.instance_id, "client": one.client_id, "owns": owns}
+
+
+def _dealt(one: StreamsMember) -> dict[str, Any]:
+    """A member of a group of Kafka Streams: it owns tasks, of subtopologies."""
+    owns = {f"{role.value} {name}": sorted(indexes) for (role, name), indexes in one.assigned.items()}
+    return {"id": one.member_id, "instance": None, "client": one.client_id, "owns": owns}
+
+
+def _assigned(one: Assigned | ShareMember, name_of: Callable[[bytes], str | None]) -> dict[str, Any]:
+    owns = {name_of(topic_id) or topic_id.hex(): sorted(one.assigned[topic_id]) for topic_id in sorted(one.assigned)}
+    instance = getattr(one, "instance_id", None)
+    return {"id": one.member_id, "instance": instance, "client": one.client_id, "owns": owns}

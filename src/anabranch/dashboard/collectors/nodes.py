@@ -1,0 +1,40 @@
+"""Nodes: whether they run, what they are, under which epoch and session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from anabranch.controller.zk.memory import Link, MemorySession
+
+if TYPE_CHECKING:
+    from anabranch.broker.node.app import Node
+    from anabranch.cluster.in_process import Cluster
+    from anabranch.dashboard.state_delta import StateSheet
+
+
+def collect_nodes(cluster: Cluster, sheet: StateSheet) -> None:
+    """Put a row for each node, running or not."""
+    for node_id in cluster.node_ids:
+        host, port = cluster.address(node_id)
+        row: dict[str, Any] = {"node": node_id, "host": host, "port": port, "state": "dead"}
+        node = cluster.nodes.get(node_id)
+        if node is not None:
+            row |= _running(cluster, node)
+        sheet.put(f"node/{node_id}", row)
+
+
+def _running(cluster: Cluster, node: Node) -> dict[str, Any]:
+    services, controller, session = node.services, node.controller, node.services.session
+    link = session.link if isinstance(session, MemorySession) else Link.CONNECTED
+    held = not isinstance(session, MemorySession) or cluster.zookeeper.holds(session)
+    return {
+        "state": "frozen" if cluster.is_frozen(node.settings.node_id) else "alive",
+        "rack": node.settings.rack,
+        "roles": [name for name in ("broker", "controller") if getattr(node.settings, f"is_{name}")],
+        "broker_epoch": services.fence.broker_epoch,
+        "session": f"{session.session_id:#x}",
+        "link": link.value if held else "expired",
+        "controller": controller is not None and controller.active,
+        "controller_epoch": 0 if controller is None else controller.epoch,
+        "connections": node.server.connection_count,
+    }

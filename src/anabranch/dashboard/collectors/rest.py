@@ -1,0 +1,83 @@
+"""Resizes under way, transactions, rules of faults, and the cluster's clock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from anabranch.controller import resize
+
+if TYPE_CHECKING:
+    from anabranch.clock.cluster_clock import ClusterClock
+    from anabranch.cluster.in_process import Cluster
+    from anabranch.controller.model import Topic
+    from anabranch.controller.state import ClusterState
+    from anabranch.dashboard.state_delta import StateSheet
+
+
+def collect_resizes(cluster: Cluster, sheet: StateSheet) -> None:
+    """Put a row for each topic that the controller works at, with how far it is."""
+    rows = {}
+    for node in cluster.nodes.values():
+        state = None if node.controller is None else node.controller.state
+        if state is not None:
+            for name in state.at_work:
+                rows[f"resize/{name}"] = _resize(state, state.topics[name])
+    sheet.keep("resize", rows)
+    for key, row in rows.items():
+        sheet.put(key, row)
+
+
+def _resize(state: ClusterState, topic: Topic) -> dict[str, Any]:
+    body = topic.body
+    draining = [one for one in sorted(body.assignment) if one >= body.undeleted_partition_count]
+    if body.plan is None:
+        return {"step": "draining", "generation": body.generation, "draining": draining}
+    indices = [list(phase.indices) for phase in resize.phases(body)]
+    done = [resize.all_adopted(state, topic, phase) for phase in indices]
+    step = "planned" if not done[0] else "prepared" if not all(done) else "fenced"
+    plan = body.plan
+    return {
+        "step": step,
+        "generation": plan.generation,
+        "before": plan.before,
+        "after": plan.after,
+        "fenced": sorted(one for phase in indices for one in phase),
+        "draining": draining,
+    }
+
+
+def collect_transactions(cluster: Cluster, sheet: StateSheet) -> None:
+    """Put a row for each transactional id that a running coordinator has loaded."""
+    keys = set()
+    for node_id, node in cluster.nodes.items():
+        broker = node.services.broker
+        coordinator = None if broker is None else broker.transactions.built
+        for one in () if coordinator is None else coordinator.transactions():
+            key = f"transaction/{one.transactional_id}"
+            keys.add(key)
+            row = {
+                "transactional_id": one.transactional_id,
+                "coordinator": node_id,
+                "state": one.state.title,
+                "producer_id": one.producer_id,
+                "producer_epoch": one.producer_epoch,
+                "timeout_ms": one.timeout_ms,
+                "started_ms": one.start_ms,
+                "partitions": [f"{topic}-{index}" for topic, index in sorted(one.partitions)],
+            }
+            sheet.put(key, row)
+    sheet.keep("transaction", keys)
+
+
+def collect_rules(cluster: Cluster, sheet: StateSheet) -> None:
+    """Put a row for each rule, with what it has hit."""
+    rows = {f"rule/{one.rule.name}": one.row() for one in cluster.faults} if cluster.has_rules else {}
+    sheet.keep("rule", rows)
+    for key, row in rows.items():
+        sheet.put(key, row)
+
+
+def collect_clock(clock: ClusterClock | None, sheet: StateSheet) -> None:
+    """Put what the cluster's clock does; the time itself goes with each message."""
+    if clock is not None:
+        sheet.put("clock/", {"pace": clock.scale})

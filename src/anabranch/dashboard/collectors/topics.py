@@ -1,0 +1,199 @@
+"""Topics and their partitions: who leads, what each replica has, where resizes have cut.
+
+A look costs a comparison for each replica; a row is made of those that have changed only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from anabranch.clients import metadata as known
+from anabranch.clients.consumer.gate import TopicGate
+from anabranch.clients.group_gates import gate_of
+from anabranch.protocol import linear_hashing
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.lineage import Lineage, Segment
+
+if TYPE_CHECKING:
+    from anabranch.broker.metadata.metadata_cache import ClusterImage, PartitionImage, TopicImage
+    from anabranch.broker.replication.partition import Partition
+    from anabranch.cluster.in_process import Cluster
+    from anabranch.dashboard.state_delta import StateSheet
+
+Place = tuple[str, int]
+Mark = tuple[Any, ...]
+DRAWN_MAX: Final = 128
+"""Partitions of a topic whose lineage is drawn."""
+
+
+class TopicCollector:
+    """What is known of topics, from one look to the next."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._images: dict[int, ClusterImage] = {}
+        self._topics: dict[str, TopicImage] = {}
+        self._marks: dict[Place, dict[int, Mark]] = {}
+        self._as_clients: dict[str, tuple[TopicImage, known.Topic]] = {}
+        self._ends: dict[str, tuple[known.Topic, dict[Segment, int]]] = {}
+
+    def collect(self, sheet: StateSheet) -> None:
+        """Put a row for each topic and each partition."""
+        images = {node_id: node.services.metadata.image for node_id, node in self._cluster.nodes.items()}
+        changed = self._changed_replicas()
+        topics = self._topics
+        if images.keys() != self._images.keys() or any(self._images[one] is not image for one, image in images.items()):
+            self._images = images
+            topics = self._newest()
+            for name, topic in topics.items():
+                before = self._topics.get(name)
+                if before is not topic:
+                    changed.update(dict.fromkeys((name, index) for index in topic.partitions))
+            self._topics = topics
+            sheet.keep("topic", {f"topic/{name}" for name in topics})
+            sheet.keep("partition", {f"partition/{name}/{at}" for name, one in topics.items() for at in one.partitions})
+        for name, index in changed:
+            image = topics[name].partitions.get(index) if name in topics else None
+            if image is not None:
+                sheet.put(f"partition/{name}/{index}", self._partition_row(name, image))
+        for name in dict.fromkeys(name for name, _ in changed):
+            if name in topics:
+                sheet.put(f"topic/{name}", self._topic_row(topics[name]))
+
+    def ends(self, topic: known.Topic) -> dict[Segment, int]:
+        """Segment -> where its leader says that it ends, for those that a resize has cut.
+
+        Where a cut lies does not change while the same brokers lead.
+        """
+        kept = self._ends.get(topic.name)
+        if kept is not None and kept[0] is topic:
+            return kept[1]
+        found: dict[Segment, int] = {}
+        cuts = list(_cuts(gate_of(topic), topic))
+        for segment, cut in cuts:
+            leader = self._leader(topic.name, topic.partitions[segment.partition].leader, segment.partition)
+            if leader is not None:
+                _, end = leader.log.epochs.end_offset_for(cut - 1, leader.log.log_end_offset)
+                if end >= 0:
+                    found[segment] = end
+        if len(found) == len(cuts):
+            self._ends[topic.name] = topic, found
+        return found
+
+    def resized(self, name: str) -> known.Topic | None:
+        """A topic as a client knows it; None if there is none of this name, or it was never resized."""
+        image = self._topics.get(name)
+        if image is None or image.generation <= 0 or image.base <= 0 or not image.history:
+            return None
+        kept = self._as_clients.get(name)
+        if kept is None or kept[0] is not image:
+            kept = self._as_clients[name] = image, _as_client(image)
+        return kept[1]
+
+    def _changed_replicas(self) -> dict[Place, None]:
+        """The partitions of which some replica is not as it was."""
+        changed: dict[Place, None] = {}
+        seen: dict[Place, dict[int, Mark]] = {}
+        for node_id, node in self._cluster.nodes.items():
+            for one in node.services.replicas.partitions():
+                log = one.log
+                mark = (
+                    *(one.role, one.leader_epoch, one.partition_epoch, one.high_watermark),
+                    *(log.log_start_offset, log.log_end_offset),
+                )
+                place = one.topic, one.index
+                seen.setdefault(place, {})[node_id] = mark
+        before = self._marks
+        for place, marks in seen.items():
+            if before.get(place) != marks:
+                changed[place] = None
+        changed.update((place, None) for place in before if place not in seen)
+        self._marks = seen
+        return changed
+
+    def _newest(self) -> dict[str, TopicImage]:
+        found: dict[str, TopicImage] = {}
+        for image in self._images.values():
+            for name, topic in image.topics.items():
+                other = found.get(name)
+                if other is None or (other is not topic and _age(topic) > _age(other)):
+                    found[name] = topic
+        return found
+
+    def _leader(self, topic: str, leader: int, index: int) -> Partition | None:
+        node = self._cluster.nodes.get(leader)
+        found = None if node is None else node.services.replicas.replica(topic, index)
+        return found if found is not None and found.is_leader else None
+
+    def _partition_row(self, topic: str, image: PartitionImage) -> dict[str, Any]:
+        leader = self._leader(topic, image.leader, image.index)
+        replicas = []
+        for node_id in image.replicas:
+            node = self._cluster.nodes.get(node_id)
+            found = None if node is None else node.services.replicas.replica(topic, image.index)
+            start, end = (-1, -1) if found is None else (found.log.log_start_offset, found.log.log_end_offset)
+            replicas.append([node_id, start, end])
+        return {
+            "leader": image.leader,
+            "epoch": image.leader_epoch,
+            "isr": list(image.isr if leader is None else leader.isr),
+            "hw": -1 if leader is None else leader.high_watermark,
+            "replicas": replicas,
+            "generation": image.generation if leader is None else leader.generation,
+            "drains": image.marked_for_deletion,
+        }
+
+    def _topic_row(self, image: TopicImage) -> dict[str, Any]:
+        row: dict[str, Any] = {
+            "topic": image.name,
+            "partitions": len(image.partitions),
+            "generation": image.generation,
+            "base": image.base,
+            "history": [list(one) for one in image.history],
+            "ordered": image.ordered_delivery,
+            "stamped": image.stamped,
+            "min_isr": image.min_insync_replicas,
+            "cuts": [],
+            "river": _river(image.base, image.history),
+        }
+        topic = self.resized(image.name)
+        if topic is not None:
+            row["cuts"] = [[one.partition, one.generation, end] for one, end in sorted(self.ends(topic).items())]
+        return row
+
+
+@lru_cache(maxsize=1024)
+def _river(base: int, history: tuple[tuple[int, int], ...]) -> dict[str, Any] | None:
+    """What a drawing of the lineage is made of: beside which partition each split off, and who holds how many keys."""
+    widest = max((count for _, count in history), default=0)
+    if base <= 0 or not 0 < widest <= DRAWN_MAX:
+        return None
+    return {
+        "parents": [-1, *(linear_hashing.parent(index, base) for index in range(1, widest))],
+        "shares": [[round(one, 6) for one in linear_hashing.shares(base, count)] for _, count in history],
+    }
+
+
+def _age(topic: TopicImage) -> tuple[int, int]:
+    return topic.generation, sum(one.leader_epoch + one.partition_epoch for one in topic.partitions.values())
+
+
+def _as_client(image: TopicImage) -> known.Topic:
+    partitions = {
+        index: known.Partition(
+            *(index, one.leader, one.leader_epoch, one.replicas, one.isr, ErrorCode.NONE, one.gen_start),
+            one.marked_for_deletion,
+        )
+        for index, one in image.partitions.items()
+    }
+    return known.Topic(image.name, image.topic_id, partitions, lineage=Lineage(image.base, image.history))
+
+
+def _cuts(gate: TopicGate, topic: known.Topic) -> Iterator[tuple[Segment, int]]:
+    for index in topic.partitions:
+        for segment in gate.boundaries(index):
+            cut = gate.cut(segment)
+            if cut is not None:
+                yield segment, cut

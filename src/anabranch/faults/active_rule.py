@@ -1,0 +1,232 @@
+"""A rule at work: how often it was met, whom it hits, who waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import random
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, Union
+
+from anabranch.clock.spans import parse_seconds
+from anabranch.faults.matching import Matcher
+from anabranch.faults.rule import CONTINUOUS
+from anabranch.faults.rule_json import to_json
+from anabranch.faults.trigger import Trigger
+from anabranch.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from anabranch.faults.matching import RequestView
+    from anabranch.faults.rule import Rule
+
+
+Hit = Union["RequestView", Trigger]
+"""What a rule has hit."""
+
+
+class FaultActions(Protocol):
+    """What does to brokers what rules say."""
+
+    def check_can_freeze(self) -> None:
+        """An error says why brokers cannot be stopped short, if they cannot."""
+
+    def apply(self, what: str, node_id: int) -> None:
+        """Do this to a broker."""
+
+    def undo(self, what: str, node_id: int) -> None:
+        """End what lasts."""
+
+    def elect(self, how: str, partitions: Collection[TopicPartition]) -> None:
+        """Have leaders elected."""
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do this beside all else."""
+
+
+class RuleNeverHit(AssertionError):
+    """A rule was armed and never hit anything: what was to be tested was not."""
+
+
+class ActiveRule:
+    """One rule of a cluster. A test reads `hits` and waits with `wait_hit`."""
+
+    def __init__(
+        self,
+        rule: Rule,
+        told: Callable[[ActiveRule, Hit], None],
+        at_work: Callable[[str], bool] = lambda _: False,
+        strikes: FaultActions | None = None,
+    ) -> None:
+        """`told` hears of each hit; `at_work` says whether the rule of a name is; `strikes` do something to brokers."""
+        self.rule = rule
+        self.matcher = Matcher(rule)
+        self.met = 0
+        """How many requests it was about."""
+        self.hits = 0
+        """How many of these it has changed, delayed or kept from being answered."""
+        self.held = 0
+        """How many wait to be released."""
+        self.removed = False
+        self._strikes = strikes
+        self._struck: dict[int, None] = {}
+        """The brokers to which something was done that lasts."""
+        self._later: list[Callable[[], Awaitable[Any]]] = []
+        self._told = told
+        self._at_work = at_work
+        self._ends_s: float | None = None
+        self._rng = random.Random(rule.seed)
+        self._changed: asyncio.Future[None] | None = None
+        self._released: asyncio.Future[None] | None = None
+        self._is_released = False
+        self._at_removal: list[Callable[[], None]] = []
+
+    def __repr__(self) -> str:
+        return f"<rule {self.rule.name}: met {self.met}, hits {self.hits}>"
+
+    @property
+    def spent(self) -> bool:
+        """Whether it will hit nothing any more."""
+        rule = self.rule
+        return self.removed or bool(rule.times and self.hits >= rule.times) or bool(rule.until and self._is_over())
+
+    def activate(self) -> None:
+        """A broker follows it from now on: its time begins, if it has not."""
+        if self._ends_s is None and self.rule.until:
+            self._ends_s = asyncio.get_running_loop().time() + parse_seconds(self.rule.until)
+
+    def _is_over(self) -> bool:
+        return self._ends_s is not None and asyncio.get_running_loop().time() >= self._ends_s
+
+    def hit(self, what: Hit) -> bool:
+        """Note a request, a step or a write that the rule is about; whether it is one of those that are hit."""
+        rule = self.rule
+        if rule.while_rule and not self._at_work(rule.while_rule):
+            return False
+        self.met += 1
+        due = (
+            not self.spent
+            and self.met > rule.after
+            and (self.met - rule.after - 1) % rule.every == 0
+            and (rule.probability >= 1 or self._rng.random() < rule.probability)
+        )
+        if due:
+            self.hits += 1
+            self._told(self, what)
+            self._notify()
+        return due
+
+    def apply_action(self, node_id: int) -> None:
+        """Do to brokers what the rule says; this is the one that was asked, or where it happened."""
+        rule, strikes = self.rule, self._strikes
+        if strikes is None:
+            return
+        for one in (rule.on or (node_id,)) if rule.node else ():
+            if rule.node in CONTINUOUS:
+                if self._is_released:
+                    continue
+                self._struck[one] = None
+            strikes.apply(rule.node, one)
+        if rule.elect:
+            strikes.elect(rule.elect, [TopicPartition(*one) for one in itertools.product(rule.topic, rule.partition)])
+
+    def postpone(self, work: Callable[[], Awaitable[Any]]) -> None:
+        """Do this when the rule is released or removed; at once if it was."""
+        self._later.append(work)
+        if self._is_released:
+            self._release_all()
+
+    def _release_all(self) -> None:
+        """End what lasts, and do what was put off, in its order."""
+        if self._strikes is None:
+            return
+        for node_id in self._struck:
+            self._strikes.undo(self.rule.node, node_id)
+        self._struck.clear()
+        if self._later:
+            self._strikes.run(functools.partial(_all_of, self._later))
+            self._later = []
+
+    def delay_s(self) -> float:
+        """For how long a request waits this time."""
+        if not self.rule.delay_ms:
+            return 0.0
+        quantiles = self.rule.delay_ms
+        if len(quantiles) == 1:
+            return quantiles[0] / 1000
+        place, part = divmod(self._rng.random() * (len(quantiles) - 1), 1)
+        low, high = quantiles[int(place)], quantiles[int(place) + 1]
+        return (low + (high - low) * part) / 1000
+
+    async def wait_hit(self, n: int = 1, timeout_s: float = 30.0) -> None:
+        """Wait until it has hit so often; TimeoutError says how often it has."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.hits < n:
+                    self._changed = self._changed or asyncio.get_running_loop().create_future()
+                    await asyncio.shield(self._changed)
+        except TimeoutError:
+            raise TimeoutError(f"after {timeout_s:g} s {self.account()}") from None
+
+    async def pass_barrier(self) -> None:
+        """Wait until the rule is released, or removed."""
+        if self._is_released:
+            return
+        self._released = self._released or asyncio.get_running_loop().create_future()
+        self.held += 1
+        self._notify()
+        try:
+            await asyncio.shield(self._released)
+        finally:
+            self.held -= 1
+
+    def release(self) -> None:
+        """Let go what is held, frozen or put off; from now on nothing is."""
+        self._is_released = True
+        self._release_all()
+        if self._released is not None and not self._released.done():
+            self._released.set_result(None)
+
+    def remove(self) -> None:
+        """Hit nothing any more, and hold nothing."""
+        self.removed = True
+        self.release()
+        self._notify()
+        for call in self._at_removal:
+            call()
+        self._at_removal.clear()
+
+    def on_removal(self, call: Callable[[], None]) -> None:
+        """Call this when the rule is removed; at once if it is already."""
+        if self.removed:
+            call()
+        else:
+            self._at_removal.append(call)
+
+    def account(self) -> str:
+        """What became of it, in one line."""
+        if not self.met:
+            return f"rule {self.rule.name} was about none of the requests that came"
+        return f"rule {self.rule.name} has hit {self.hits} of {self.met} requests that it is about"
+
+    def row(self) -> dict[str, Any]:
+        """For a program."""
+        return {
+            "name": self.rule.name,
+            "rule": to_json(self.rule),
+            "met": self.met,
+            "hits": self.hits,
+            "held": self.held,
+            "spent": self.spent,
+            "removed": self.removed,
+        }
+
+    def _notify(self) -> None:
+        if self._changed is not None:
+            self._changed.set_result(None)
+            self._changed = None
+
+
+async def _all_of(works: Sequence[Callable[[], Awaitable[Any]]]) -> None:
+    for work in works:
+        await work()

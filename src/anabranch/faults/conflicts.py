@@ -1,0 +1,51 @@
+"""Which of several rules about one request had nothing to say in the end, because another had the last word. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Final
+
+from anabranch.faults.matching import Matcher
+from anabranch.faults.rule import KILL, is_set
+
+if TYPE_CHECKING:
+    from anabranch.faults.request_fields import Row
+    from anabranch.faults.rule import Rule
+
+OF_ANSWERS: Final = ("error", "throttle_ms", "edit", "truncate", "corrupt", "wrong_correlation_id", "drip")
+ONE_OF: Final = ("error", "throttle_ms", "corrupt")
+"""What an answer can be only one of, in one place."""
+
+
+def ends_exchange(rule: Rule) -> bool:
+    """Whether there is no answer after this rule."""
+    killed = rule.node == KILL and not rule.on
+    return rule.silence or rule.half_open or rule.disconnect in ("before", "after") or killed
+
+
+def overridden_rules(rules: Sequence[Rule], rows: Collection[Row]) -> list[str]:
+    """The names of those that were hit and not heard; `rules` are in the order in which they were asked.
+
+    What ends a request leaves nothing to say to those around it; else the first, which is the outermost,
+    has the last word in the rows that it means.
+    """
+    ends = [one for one in rules if ends_exchange(one)]
+    if ends:
+        winner = ends[-1]
+        return [one.name for one in rules if one is not winner and (ends_exchange(one) or action_of(one))]
+    return [
+        rule.name for place, rule in enumerate(rules) if any(_contradicts(one, rule, rows) for one in rules[:place])
+    ]
+
+
+def action_of(rule: Rule) -> bool:
+    """Whether a rule says anything of an answer."""
+    return any(is_set(rule, one) for one in OF_ANSWERS) or rule.disconnect == "middle"
+
+
+def _contradicts(outer: Rule, inner: Rule, rows: Collection[Row]) -> bool:
+    both = any(is_set(outer, one) and is_set(inner, one) for one in ONE_OF)
+    if not both and not (outer.edit.keys() & inner.edit.keys()):
+        return False
+    first, second = Matcher(outer), Matcher(inner)
+    return any(first.means(row) and second.means(row) for row in rows)

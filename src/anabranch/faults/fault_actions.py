@@ -1,0 +1,156 @@
+"""What a rule does to brokers, by name: kill, stop, start, freeze, expire, suspend; and elect leaders.
+
+It is done at the moment of the hit, which may be in the middle of a request or between two steps of a controller: on a
+`ClockLoop` a broker that is killed or frozen does nothing behind that point. What takes a while goes on by itself, and
+`settled` waits for it. What lasts (a frozen broker, a suspended session) is taken back by `undo`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from anabranch.clients.admin import Admin
+from anabranch.clock.process import outside
+from anabranch.controller.zk.memory import Link, MemorySession
+from anabranch.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from anabranch.broker.node.app import Node
+    from anabranch.clients.security import Security, SecurityArguments
+    from anabranch.controller.zk.memory import MemoryZooKeeper
+
+log: Final = logging.getLogger(__name__)
+
+
+NO_CLOCK: Final = "brokers are stopped short in a cluster with a clock only: clock.running(cluster), on a ClockLoop"
+
+
+class FaultTarget(Protocol):
+    """The cluster, as far as strikes go."""
+
+    nodes: dict[int, Node]
+    zookeeper: MemoryZooKeeper
+
+    @property
+    def can_freeze(self) -> bool:
+        """See Cluster."""
+
+    @property
+    def inter_broker_security(self) -> tuple[str, Security | None]:
+        """See Cluster."""
+
+    def is_frozen(self, node_id: int) -> bool:
+        """See Cluster."""
+
+    def freeze_broker(self, node_id: int) -> None:
+        """See Cluster."""
+
+    def thaw_broker(self, node_id: int) -> None:
+        """See Cluster."""
+
+    def stop_abruptly(self, node_id: int) -> None:
+        """See Cluster."""
+
+    async def start_broker(self, node_id: int) -> None:
+        """See Cluster."""
+
+    async def stop_broker(self, node_id: int) -> None:
+        """See Cluster."""
+
+    async def crash_broker(self, node_id: int) -> None:
+        """See Cluster."""
+
+
+class CannotFreeze(RuntimeError):
+    """The cluster has no means to stop a broker in the middle of what it does."""
+
+
+def session_of(cluster: FaultTarget, node_id: int) -> MemorySession | None:
+    """The session of a broker that runs, if it has one that is not over."""
+    node = cluster.nodes.get(node_id)
+    session = None if node is None else node.services.session
+    return session if isinstance(session, MemorySession) and cluster.zookeeper.holds(session) else None
+
+
+class FaultActions:
+    """Does to the brokers of one cluster what rules say."""
+
+    def __init__(self, cluster: FaultTarget) -> None:
+        self._cluster = cluster
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    def check_can_freeze(self) -> None:
+        """CannotFreeze says why brokers cannot be stopped short."""
+        if not self._cluster.can_freeze:
+            raise CannotFreeze(NO_CLOCK)
+
+    def apply(self, what: str, node_id: int) -> None:
+        """Do this to a broker; nothing happens if it is so already."""
+        if what == "kill":
+            self._cluster.stop_abruptly(node_id)
+        if what in ("kill", "stop", "start"):
+            self._begin(self._turn(what, node_id), f"{what} broker {node_id}")
+        else:
+            outside().run(self._at_once, what, node_id)
+
+    def undo(self, what: str, node_id: int) -> None:
+        """End what lasts, if it has not ended."""
+        cluster = self._cluster
+        if what == "freeze" and cluster.is_frozen(node_id):
+            cluster.thaw_broker(node_id)
+        elif what == "suspend" and node_id in cluster.nodes:
+            session = cluster.nodes[node_id].services.session
+            if isinstance(session, MemorySession) and session.link is Link.SUSPENDED:
+                cluster.zookeeper.resume(session)
+
+    def elect(self, how: str, partitions: Collection[TopicPartition]) -> None:
+        """Ask for an election in these partitions, as an administrator does."""
+        self._begin(self._elect(how, list(partitions)), f"elect {how}")
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Have something be done later that was put off."""
+        self._begin(work(), "what was put off")
+
+    async def settled(self) -> None:
+        """Wait until all that was begun is done."""
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+
+    def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name, context=outside())
+        self._under_way.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("%s: %s", task.get_name(), error)
+
+    async def _turn(self, what: str, node_id: int) -> None:
+        cluster = self._cluster
+        if what == "start":
+            if node_id not in cluster.nodes:
+                await cluster.start_broker(node_id)
+        elif node_id in cluster.nodes:  # a rule may hit twice before the first has come to its turn
+            await (cluster.crash_broker(node_id) if what == "kill" else cluster.stop_broker(node_id))
+
+    def _at_once(self, what: str, node_id: int) -> None:
+        cluster, session = self._cluster, session_of(self._cluster, node_id)
+        if what == "freeze" and node_id in cluster.nodes:
+            cluster.freeze_broker(node_id)
+        elif what == "expire" and session is not None:
+            cluster.zookeeper.expire(session)
+        elif what == "suspend" and session is not None and session.link is Link.CONNECTED:
+            cluster.zookeeper.suspend(session)
+
+    async def _elect(self, how: str, partitions: list[TopicPartition]) -> None:
+        servers, security = self._cluster.inter_broker_security
+        secured: SecurityArguments = {} if security is None else {"security": security}
+        async with Admin(servers, **secured) as admin:
+            for one, error in (await admin.elect_leaders(partitions, unclean=how == "unclean")).items():
+                if error is not None:
+                    log.warning("elect %s for %s: %s", how, one, error)

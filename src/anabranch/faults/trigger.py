@@ -1,0 +1,15 @@
+"""What a rule hits that is no request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """A step of a controller, or a write to a disk."""
+
+    node_id: int
+    kind: str
+    """"step" or "disk"."""
+    detail: str

@@ -1,0 +1,268 @@
+"""Refuses rules that can never hit anything that is served, and says what would do. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.coordinators.runtime.failpoints import STEPS as COORDINATOR_STEPS
+from anabranch.broker.dispatch.dispatcher import HANDLERS
+from anabranch.clock.spans import parse_seconds
+from anabranch.controller.failpoints import STEPS
+from anabranch.faults import paths
+from anabranch.faults.matching import ANY, BROKER_CLIENT, BROKERS_ONLY, OPEN_END, UPDATES, ends_of, version_span
+from anabranch.faults.request_fields import NAMEABLE, TOP, kinds_of, levels_of
+from anabranch.faults.rewriting import level_for
+from anabranch.faults.rule import FIELDS, KILL, SILENT, WHAT, WHEN, about_requests, is_about_links, is_set
+from anabranch.faults.rule_json import InvalidRule
+from anabranch.protocol.answerable import answerable
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.registry import BY_NAME
+
+if TYPE_CHECKING:
+    from anabranch.faults.rule import Rule
+
+SPANS: Final[Mapping[str, tuple[int, int]]] = {one.name: version_span(one.versions) for one in HANDLERS}
+"""API -> its versions that are served."""
+ACTIONS: Final = tuple(field.name for field in FIELDS if field.metadata["part"] == WHAT)
+TRIGGERS: Final = {
+    "disk": ("name", "brokers", "disk"),
+    "step": ("name", "brokers", "step", "node", "on", "elect", "topic", "partition"),
+}
+"""What a rule may say that is not about requests, besides when."""
+CLIENTS_ONLY: Final = frozenset(
+    {
+        *(
+            "Produce",
+            "OffsetCommit",
+            "OffsetFetch",
+            "JoinGroup",
+            "Heartbeat",
+            "LeaveGroup",
+            "SyncGroup",
+            "DescribeGroups",
+        ),
+        *("ListGroups", "InitProducerId", "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit", "ConsumerGroupHeartbeat"),
+        *("ConsumerGroupDescribe", "ConsumerGroupPosition", "StreamsGroupHeartbeat", "StreamsGroupDescribe"),
+    }
+)
+"""What no broker asks of another."""
+REQUESTER_FIELDS: Final = ("broker", "controller", "group-coordinator", "transaction-coordinator", "share-partitions")
+START: Final = "start"
+NO_ANSWER: Final = (*SILENT, "stale_metadata")
+HOW: Final = ("level", "after_work", "on")
+"""What goes with another action."""
+
+
+def check(
+    rule: Rule, brokers: Collection[int], listeners: Collection[str] = (), spans: Mapping[str, tuple[int, int]] = SPANS
+) -> None:
+    """InvalidRule says why a rule can never hit anything in a cluster of these brokers, and what would do.
+
+    Of listeners nothing is known if none is named. `spans`: API -> the versions that are accepted of who asks.
+    """
+    _check_numbers(rule)
+    _check_actions(rule)
+    _check_brokers(rule, brokers)
+    if not about_requests(rule):
+        _check_happening(rule)
+        return
+    for name in rule.api:
+        if name not in SPANS:
+            raise InvalidRule(f"no API is called {name!r}; {_instead(name, SPANS)}")
+        if name not in spans:
+            raise InvalidRule(f"nobody is served {name} here; there are {_listed(spans)}")
+    if rule.listener and listeners and rule.listener not in listeners:
+        raise InvalidRule(f"no listener is called {rule.listener!r}; {_instead(rule.listener, listeners)}")
+    versions = _versions(rule, spans)
+    _check_askers(rule, brokers)
+    _check_names(rule, versions)
+    if rule.error:
+        _check_error(rule, versions)
+    elif rule.level:
+        raise InvalidRule("level goes with error")
+    for path, value in rule.edit.items():
+        _check_edit(rule, versions, path, value)
+
+
+def _check_numbers(rule: Rule) -> None:
+    for name, least in (
+        *(("times", 0), ("after", 0), ("every", 1), ("first", 0)),
+        *(("throttle_ms", 0), ("truncate", 0), ("drip", 0)),
+    ):
+        if getattr(rule, name) < least:
+            raise InvalidRule(f"{name} is at least {least}, not {getattr(rule, name)}")
+    if not 0 < rule.probability <= 1:
+        raise InvalidRule(f"probability is above 0 and at most 1, not {rule.probability:g}")
+    delays = rule.delay_ms
+    if any(one < 0 for one in delays) or list(delays) != sorted(delays):
+        raise InvalidRule(
+            f"delay_ms is one number, or several of which each is less than the next, not {_listed(delays)}"
+        )
+    try:
+        over = rule.until and parse_seconds(rule.until) == 0
+    except ValueError as error:
+        raise InvalidRule(f"until: {error}") from None
+    if over:
+        raise InvalidRule(f"until {rule.until} is over at once")
+    if rule.while_rule and rule.while_rule == rule.name:
+        raise InvalidRule(f"rule {rule.name} waits for itself")
+    for field in FIELDS:
+        choices, said = field.metadata["one_of"], getattr(rule, field.name)
+        if choices and said and said not in choices:
+            raise InvalidRule(f"{field.name} is {_listed(choices)}, not {said!r}")
+
+
+def _check_actions(rule: Rule) -> None:
+    said = [name for name in ACTIONS if is_set(rule, name)]
+    if not set(said) - set(HOW):
+        raise InvalidRule(f"the rule says nothing of what is to happen; there is {_listed(set(ACTIONS) - set(HOW))}")
+    silent = [name for name in said if name in NO_ANSWER and rule.disconnect != "middle"]
+    if len(silent) > 1:
+        raise InvalidRule(f"{_listed(silent)}: one of them")
+    answers = [name for name in said if name not in (*NO_ANSWER, *HOW, "delay_ms", "hold", "node", "elect")]
+    if rule.node == KILL and not rule.on and (silent or answers):
+        raise InvalidRule(f"of a broker that is killed there is no {_listed([*silent, *answers])}")
+    if silent and answers:
+        raise InvalidRule(f"with {silent[0]} there is no answer for {_listed(answers)}")
+
+
+def _versions(rule: Rule, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, range]:
+    """API -> the served versions that the rule is about."""
+    try:
+        first, last = version_span(rule.versions)
+    except ValueError:
+        raise InvalidRule(f"versions are written as 7, 3-9 or 12-, not {rule.versions!r}") from None
+    found = {}
+    for name in rule.api or spans:
+        served_first, served_last = spans[name]
+        found[name] = range(max(first, served_first), min(last, served_last) + 1)
+        if rule.api and not found[name]:
+            asked = f"{first}-" if last == OPEN_END else rule.versions
+            raise InvalidRule(f"{name} has no version {asked}; served are {served_first}-{served_last}")
+    return {name: span for name, span in found.items() if span}
+
+
+def _check_brokers(rule: Rule, brokers: Collection[int]) -> None:
+    """The brokers that a rule names have to be there."""
+    try:
+        ends = [one for link in rule.link for one in ends_of(link)]
+    except ValueError as error:
+        raise InvalidRule(str(error)) from None
+    for broker in (*rule.brokers, *rule.on, *(int(one) for one in ends if one != ANY)):
+        if broker not in brokers:
+            raise InvalidRule(f"there is no broker {broker}; there are {_listed(brokers)}")
+    if rule.on and not rule.node:
+        raise InvalidRule("on goes with node")
+    if rule.node == START and not rule.on:
+        raise InvalidRule("a broker that is asked runs; say with `on` which one to start")
+    if rule.elect and not (rule.topic and rule.partition):
+        raise InvalidRule("elect is for partitions; name topic and partition")
+
+
+def _check_happening(rule: Rule) -> None:
+    """A rule about disks or steps says nothing of requests."""
+    about = "disk" if rule.disk else "step"
+    takes = TRIGGERS[about]
+    other = [
+        field.name
+        for field in FIELDS
+        if field.metadata["part"] != WHEN and is_set(rule, field.name) and field.name not in takes
+    ]
+    if other:
+        raise InvalidRule(f"a rule about {about} is not about requests: leave out {_listed(other)}")
+    known = {*STEPS, *COORDINATOR_STEPS}
+    for step in rule.step:
+        name, _, count = step.rpartition(":")
+        if step not in known and not (count.isdigit() and name in known):
+            raise InvalidRule(f"no step is called {step!r}; {_instead(step, known)}")
+
+
+def _check_askers(rule: Rule, brokers: Collection[int]) -> None:
+    """Clients do not ask what only brokers do, nor the other way round."""
+    between = is_about_links(rule)
+    only = [name for name in rule.api if BY_NAME[name].key in BROKERS_ONLY]
+    if only and not between:
+        raise InvalidRule(f"only brokers and controllers ask {_listed(only)}; say between_brokers, too")
+    never = [name for name in rule.api if name in CLIENTS_ONLY]
+    if never and between:
+        raise InvalidRule(f"brokers never ask {_listed(never)} of each other; leave out between_brokers")
+    if rule.stale_metadata and rule.api not in ((), UPDATES):
+        raise InvalidRule(f"brokers hear of the cluster by {_listed(UPDATES)}; leave out api")
+    if rule.client_id and between:
+        names = [f"{name}-{broker}" for name in REQUESTER_FIELDS for broker in brokers]
+        if not any(fnmatch.fnmatchcase(one, rule.client_id) for one in (*names, *(f"{one}-fetcher" for one in names))):
+            raise InvalidRule(f"no broker asks as {rule.client_id!r}; they ask as {_listed(names)}")
+    if BROKER_CLIENT.fullmatch(rule.client_id) and not between:
+        raise InvalidRule(f"a broker asks as {rule.client_id!r}; say between_brokers, too")
+    if rule.principal and ":" not in rule.principal:
+        raise InvalidRule(f"a principal is written as User:{rule.principal}")
+
+
+def _check_names(rule: Rule, versions: Mapping[str, range]) -> None:
+    """What the rule names has to be named by requests, or by their answers."""
+    named = [kind for kind in NAMEABLE if getattr(rule, kind)]
+    for kind in named:
+        able = [api for api, span in versions.items() if any(_names(api, version, kind) for version in span)]
+        unable = [api for api in rule.api if api not in able]
+        if unable:
+            others = _listed(sorted(api for api in SPANS if _names(api, SPANS[api][1], kind)))
+            raise InvalidRule(f"{_listed(unable)} names no {kind}; such as do are {others}")
+    if rule.first and rule.first < 1:
+        raise InvalidRule("first is a number of requests")
+
+
+def _names(api: str, version: int, kind: str) -> bool:
+    row = BY_NAME[api]
+    return kind in kinds_of(row.request, version) or any(kind in one.kinds for one in levels_of(row, version))
+
+
+def _check_error(rule: Rule, versions: Mapping[str, range]) -> None:
+    if rule.error not in ErrorCode.__members__ or rule.error == ErrorCode.NONE.name:
+        raise InvalidRule(f"no error is called {rule.error!r}; {_instead(rule.error, ErrorCode.__members__)}")
+    code = ErrorCode[rule.error]
+    for name in rule.api:
+        api, span = BY_NAME[name], versions[name]
+        possible = answerable(name, kinds_of(api.request, span[-1]))
+        if code not in possible:
+            raise InvalidRule(
+                f"{name} never answers {rule.error}; it may answer {_listed(one.name for one in possible)}"
+            )
+        able = [version for version in span if version >= possible[code]]
+        if not able:
+            raise InvalidRule(f"{name} answers {rule.error} from version {possible[code]} on")
+        if all(level_for(rule, api, version) is None for version in able):
+            levels = {one.title for version in able for one in levels_of(api, version)}
+            raise InvalidRule(
+                f"{name} has no place for an error of level {rule.level}; it has {_listed(sorted(levels))}"
+                if levels
+                else f"{name} v{able[0]}-{able[-1]} has no place for an error"
+            )
+        if rule.partition and all(_level_title(rule, name, version) == TOP for version in able) and not rule.level:
+            raise InvalidRule(f"an error of {name} is about all that it asks; leave out partition, or say level=top")
+
+
+def _level_title(rule: Rule, api: str, version: int) -> str:
+    level = level_for(rule, BY_NAME[api], version)
+    return "" if level is None else level.title
+
+
+def _check_edit(rule: Rule, versions: Mapping[str, range], path: str, value: object) -> None:
+    if len(rule.api) != 1:
+        raise InvalidRule("edit is for one api; name it")
+    (name,) = rule.api
+    wrong = [paths.check(BY_NAME[name].response, version, path, value) for version in reversed(versions[name])]
+    if all(wrong):
+        raise InvalidRule(f"edit {path}: {wrong[0]}")
+
+
+def _instead(name: str, there: Iterable[str]) -> str:
+    known = list(there)
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"there are {_listed(known)}"
+
+
+def _listed(things: Iterable[object]) -> str:
+    return ", ".join(map(str, things))

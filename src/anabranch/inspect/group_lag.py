@@ -1,0 +1,158 @@
+"""How far a group is behind: its members, and per partition what is committed, where the log ends, and the lag.
+
+A group that shares partitions commits nothing. It stands where all before it is done, and what its members have done
+behind that is no lag; where the coordinator cannot tell how much that is, everything from there on counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from anabranch.clients.consumer.offset_lookup import EARLIEST, LATEST, READ_UNCOMMITTED, find_offsets
+from anabranch.clients.group_admin import SHARE, STREAMS, Group, Member, committed_offsets
+from anabranch.clients.group_kinds import SharedFrom, describe_any_group, shared_offsets
+from anabranch.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from anabranch.clients.admin import Admin
+
+
+class PartitionLag(NamedTuple):
+    """One partition: where the group is, and what there is."""
+
+    committed: int | None
+    start: int
+    end: int
+    """-1, as `start`, when the partition is gone."""
+    owner: str
+    left: int | None = None
+    """How many records are not done, where a coordinator has counted them."""
+
+    @property
+    def lag(self) -> int:
+        """How many offsets the group has not passed yet."""
+        if self.left is not None:
+            return self.left
+        reached = self.start if self.committed is None else max(self.committed, self.start)
+        return max(self.end - reached, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStanding:
+    """A group at one moment."""
+
+    group: Group
+    partitions: Mapping[TopicPartition, PartitionLag]
+
+    @property
+    def lag(self) -> int:
+        """That of all partitions together."""
+        return sum(one.lag for one in self.partitions.values())
+
+    def lines(self) -> Iterator[str]:
+        """For a person."""
+        group = self.group
+        epoch = "" if group.epoch is None else f"epoch {group.epoch} (assigned {group.assignment_epoch}), "
+        yield (
+            f"{group.group_id}: {group.kind} group, {group.state}, {epoch}{len(group.members)} members, "
+            f"protocol {group.protocol or '-'}, lag {self.lag:,}"
+        )
+        reached = "start" if group.kind == SHARE else "committed"
+        for partition, one in sorted(self.partitions.items()):
+            committed = "-" if one.committed is None else f"{one.committed:,}"
+            end = "gone" if one.end < 0 else f"{one.end:,}"
+            place = f"  {partition!s:<32} {reached} {committed:>12}  end {end:>12}  lag {one.lag:>10,}"
+            yield f"{place}  {one.owner or 'no member'}"
+        yield from withheld_lines(group)
+        yield from (f"  member {line}" for line in map(member_line, group.members) if line)
+
+    def row(self) -> Mapping[str, Any]:
+        """For a program."""
+        group = self.group
+        return {
+            "group": group.group_id,
+            "type": group.kind,
+            "state": group.state,
+            "epoch": group.epoch,
+            "assignment_epoch": group.assignment_epoch,
+            "protocol": group.protocol,
+            "lag": self.lag,
+            "members": [
+                {
+                    "member": one.member_id,
+                    "client": one.client_id,
+                    "host": one.host,
+                    "epoch": one.epoch,
+                    "partitions": [str(partition) for partition in one.partitions],
+                    "tasks": one.tasks or None,
+                }
+                for one in group.members
+            ],
+            "partitions": [
+                {
+                    "topic": partition.topic,
+                    "partition": partition.partition,
+                    "committed": one.committed,
+                    "end": one.end,
+                    "lag": one.lag,
+                    "owner": one.owner or None,
+                }
+                for partition, one in sorted(self.partitions.items())
+            ],
+            "withheld": withheld_rows(group),
+        }
+
+
+def member_line(member: Member) -> str:
+    """A member for a person; empty where the lines of the partitions say all there is to say."""
+    if member.epoch is None:
+        return ""
+    has = member.tasks or " ".join(map(str, member.partitions)) or "nothing"
+    return f"{member!s:<32} epoch {member.epoch}  has {has}"
+
+
+def withheld_lines(group: Group) -> Iterator[str]:
+    """What the coordinator keeps from the group's members, for a person."""
+    for partition, reason in sorted(group.withheld.items()):
+        yield f"  {partition!s:<32} withheld by the coordinator, as members hold no gates: {reason}"
+
+
+def withheld_rows(group: Group) -> list[Mapping[str, Any]]:
+    """The same for a program."""
+    return [
+        {"topic": partition.topic, "partition": partition.partition, "reason": reason}
+        for partition, reason in sorted(group.withheld.items())
+    ]
+
+
+async def standing(admin: Admin, group_id: str) -> GroupStanding:
+    """Ask for a group, its offsets and the ends of its partitions. Raises GROUP_ID_NOT_FOUND."""
+    network = admin.network
+    group = await describe_any_group(network, group_id)
+    if group.kind == SHARE:
+        reached = await shared_offsets(network, group_id)
+    else:
+        reached = {one: SharedFrom(at, None) for one, at in (await committed_offsets(network, group_id)).items()}
+    assigned = {one for member in group.members for one in member.partitions}
+    network.follow(*{one.topic for one in (*reached, *assigned)})
+    await network.refresh()
+    if group.kind == STREAMS:
+        assigned = {one for one in assigned if network.metadata.partition(*one) is not None}
+    named = {*reached, *assigned}
+    there = [one for one in named if network.metadata.partition(*one) is not None]
+    starts = await find_offsets(network, dict.fromkeys(there, EARLIEST), READ_UNCOMMITTED)
+    ends = await find_offsets(network, dict.fromkeys(there, LATEST), READ_UNCOMMITTED)
+    lags = {}
+    for one in named:
+        start, end = starts.get(one), ends.get(one)
+        at, left = reached.get(one, SharedFrom(None, None))
+        lags[one] = PartitionLag(
+            at,
+            -1 if start is None else start.offset,
+            -1 if end is None else end.offset,
+            ", ".join(map(str, group.owners(one))),
+            0 if group.kind == SHARE and at is None else left,
+        )
+    return GroupStanding(group, lags)

@@ -1,0 +1,158 @@
+"""Records as lines of text: what `anabranch produce` reads and `anabranch consume` writes.
+
+In JSON, bytes are the text that they are in UTF-8, `{"base64": "..."}` if they are none, and null if there are none.
+Every record that was written in JSON can be read again and is the same. When reading, any other JSON value is taken for
+a document and stored as compact JSON text, so that `{"value": {"delay": 3}}` does what it seems to say.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from anabranch.clients.consumer.consumer_record import ConsumerRecord
+
+FIELDS: Final = {"key", "value", "headers", "partition", "timestamp"}
+PLACE: Final = {"topic", "offset"}
+"""Where a record was read. A line that has it says so of its partition, too; none of them is where it is to go."""
+BINARY: Final = "base64"
+
+
+class LineRecord(NamedTuple):
+    """A record to be sent."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+def split_line(line: bytes, separator: bytes | None) -> LineRecord:
+    """A line whose beginning, up to the separator, is the key; without a separator all of it is the value.
+
+    ValueError if the separator is not in the line.
+    """
+    if not separator:
+        return LineRecord(line)
+    key, found, value = line.partition(separator)
+    if not found:
+        raise ValueError(f"there is no {separator.decode()!r} between a key and a value in {printable(line)}")
+    return LineRecord(value, key)
+
+
+def parse_json(line: bytes) -> LineRecord:
+    """A line that is a JSON object with `key`, `value`, `headers`, `partition` and `timestamp`, each of them optional.
+
+    A record that was read from a topic may go to another one as it is: the partitioner finds its partition there.
+    ValueError says what is wrong.
+    """
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    return parsed(record)
+
+
+def parsed(record: object) -> LineRecord:
+    """The record that is meant by a JSON value, as `parse_json` reads it. ValueError says what is wrong."""
+    if not isinstance(record, dict):
+        said = printable(json.dumps(record).encode())
+        raise ValueError(f'a record is an object such as {{"key": "a", "value": "b"}}, not {said}')
+    if unknown := record.keys() - FIELDS - PLACE:
+        raise ValueError(f"a record has {', '.join(sorted(FIELDS))}, but no {', '.join(sorted(unknown))}")
+    return LineRecord(
+        value=_to_bytes(record.get("value")),
+        key=_to_bytes(record.get("key")),
+        headers=_headers(record.get("headers", ())),
+        partition=None if "offset" in record else _number(record, "partition"),
+        timestamp_ms=_number(record, "timestamp"),
+    )
+
+
+def to_json(record: ConsumerRecord) -> str:
+    """One line that `parse_json` reads."""
+    return json.dumps(
+        {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp": record.timestamp,
+            "key": to_value(record.key),
+            "value": to_value(record.value),
+            "headers": [[name, to_value(value)] for name, value in record.headers],
+        },
+        ensure_ascii=False,
+    )
+
+
+def to_text(record: ConsumerRecord) -> str:
+    """One line for a person: where the record stands, when it was made, its key, its value, its headers."""
+    headers = "".join(f"  {name}={printable(value)}" for name, value in record.headers)
+    place = f"{record.topic}-{record.partition}@{record.offset}"
+    return f"{place}  {time_text(record.timestamp)}  {printable(record.key)}  {printable(record.value)}{headers}"
+
+
+def time_text(timestamp_ms: int) -> str:
+    """A record's time in UTC; `-` if it has none."""
+    if timestamp_ms < 0:
+        return "-"
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{timestamp_ms} ms"
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"
+
+
+def printable(content: bytes | None) -> str:
+    """Bytes on one line: as text where they are text, with escapes for what cannot be printed."""
+    if content is None:
+        return "null"
+    text = content.decode(errors="backslashreplace")
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def to_value(content: bytes | None) -> Any:
+    """Bytes as JSON has them."""
+    if content is None:
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return {BINARY: base64.b64encode(content).decode()}
+
+
+def _to_bytes(value: Any) -> bytes | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, dict) and value.keys() == {BINARY}:
+        try:
+            return base64.b64decode(value[BINARY], validate=True)
+        except (TypeError, ValueError, binascii.Error):
+            raise ValueError(f"{value[BINARY]!r} is not base64") from None
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _headers(value: Any) -> tuple[tuple[str, bytes | None], ...]:
+    pairs = list(value.items()) if isinstance(value, dict) else value
+    if not isinstance(pairs, list | tuple):
+        raise ValueError(f'headers are {{"name": "value"}} or [["name", "value"]], not {value!r}')
+    for pair in pairs:
+        if not isinstance(pair, list | tuple) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise ValueError(f'a header is ["name", "value"], not {pair!r}')
+    return tuple((name, _to_bytes(one)) for name, one in pairs)
+
+
+def _number(record: dict[str, Any], field: str) -> int | None:
+    value = record.get(field)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{field} is a number from 0 on, not {value!r}")
+    return value

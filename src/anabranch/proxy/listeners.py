@@ -1,0 +1,314 @@
+"""The ports of a proxy: one for each broker of the upstream, and one for each address by which clients begin.
+
+A broker gets its port when an answer first names it, and keeps it when it comes back elsewhere. Where clients begin and
+a broker is at the same address, both are one port. An upstream that does not answer is told of once, in one line, and
+so is that it does again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.authentication.listener_security import HandshakeFailed, tls_handshake
+from anabranch.broker.dispatch.dispatcher import Dispatcher
+from anabranch.broker.dispatch.request_context import AuthenticationFailed
+from anabranch.broker.quotas.request_memory import RequestMemory
+from anabranch.faults.dispatcher import FaultInjectingDispatcher
+from anabranch.faults.matching import NodeContext
+from anabranch.protocol.errors import DecodeError
+from anabranch.proxy.addresses import addresses_in, distinct, names_brokers, replaced, surely_names_none
+from anabranch.proxy.advertised_versions import LAST, cap_versions, unsupported_version_response
+from anabranch.proxy.connection import ProxiedConnection
+from anabranch.proxy.connection_side import ConnectionSide
+from anabranch.proxy.conversation import Handling
+from anabranch.proxy.request_header import RequestHeader
+from anabranch.proxy.upstream_dispatcher import UpstreamDispatcher
+
+if TYPE_CHECKING:
+    from anabranch.broker.authorization.peer import Peer
+    from anabranch.proxy.settings import ProxySettings
+    from anabranch.proxy.topic_names import TopicNames
+    from anabranch.proxy.upstream_dispatcher import UpstreamPort
+
+log: Final = logging.getLogger(__name__)
+
+API_VERSIONS: Final = 18
+METADATA: Final = 3
+SASL_HANDSHAKE: Final = 17
+FETCH: Final = 1
+CONNECT_S: Final = 10.0
+BACKLOG: Final = 512
+PORT_MAX: Final = 65535
+LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+CONNECTIONS_MAX: Final = 10_000
+BROKERS_MAX: Final = 1000
+"""What a cluster may name: beyond, an answer is nonsense."""
+HELD_BYTES_MAX: Final = 256 << 20
+"""What all frames together may take that are gathered."""
+Place = tuple[str, int]
+Local = Callable[[int, str, int], int]
+"""Node id, host and port of a broker -> its port here. DecodeError if there is none to be had."""
+
+
+class ProxyListener:
+    """The port of one broker, or of one address by which clients begin."""
+
+    def __init__(self, settings: ProxySettings, node_id: int, upstream: Place, ports: ListenerPorts) -> None:
+        self.node_id = node_id
+        """Negative while it is not known which broker answers there."""
+        self.upstream = upstream
+        self.memory = ports.memory
+        self.protocol = "PLAINTEXT" if settings.tls is None else "SSL"
+        self.request_bytes_max = settings.frame_bytes_max
+        self.answer_bytes_max = settings.frame_bytes_max
+        self.connections: dict[tuple[str, int], ProxiedConnection] = {}
+        self.listener = ports.listen()
+        self.port = int(self.listener.getsockname()[1])
+        self.upstream_dispatcher: UpstreamDispatcher
+        self.dispatcher: Dispatcher
+        self.restart()
+        self._settings = settings
+        self._ports = ports
+        self._names = ports.names
+        self._trouble = ""
+        self._server: asyncio.Server | None = None
+
+    def restart(self) -> None:
+        """Nobody stands around the upstream any more."""
+        ways: dict[tuple[str, int], UpstreamPort] = self.connections  # type: ignore[assignment]  # a connection is a way
+        self.dispatcher = self.upstream_dispatcher = UpstreamDispatcher(ways)
+
+    @property
+    def at(self) -> NodeContext:
+        """What is known here that requests only hint at."""
+        return NodeContext(self.node_id, self._names, lambda session: self.upstream_dispatcher.sessions.places(session))
+
+    @property
+    def peers(self) -> Iterable[Peer]:
+        """Who is connected."""
+        return [one.peer for one in self.connections.values()]
+
+    async def open(self) -> None:
+        """Take connections; those first that have come before."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: ProxiedConnection(self).client, sock=self.listener, backlog=BACKLOG
+        )
+
+    async def close(self) -> None:
+        """Take none any more, and end all."""
+        if self._server is not None:
+            self._server.close()
+        self.listener.close()
+        await asyncio.gather(*(one.stop() for one in list(self.connections.values())))
+
+    # --- for connections
+
+    def admit(self, connection: ProxiedConnection) -> bool:
+        """See connection.Door."""
+        if self._ports.closing or len(self.connections) >= CONNECTIONS_MAX:
+            return False
+        self.connections[connection.peer.host, connection.peer.port] = connection
+        return True
+
+    def remove_connection(self, connection: ProxiedConnection) -> None:
+        """See connection.Door."""
+        place = connection.peer.host, connection.peer.port
+        if self.connections.get(place) is connection:
+            del self.connections[place]
+
+    async def begin_tls(self, transport: asyncio.Transport, side: ConnectionSide, peer: Peer) -> asyncio.Transport:
+        """See connection.Door."""
+        if self._settings.tls is None:
+            return transport
+        transport.resume_reading()  # `start_tls` pauses; uvloop, which reads all the same until then, only so
+        early = side.stream.give_back()
+        try:
+            return await tls_handshake(self._settings.tls, asyncio.get_running_loop(), transport, side, early)
+        except HandshakeFailed as error:
+            raise AuthenticationFailed(f"no TLS: {error}") from None
+
+    async def connect(self, side: ConnectionSide) -> asyncio.Transport:
+        """See connection.Door."""
+        host, port = self.upstream
+        tls = self._settings.upstream_tls
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                transport, _ = await loop.create_connection(
+                    lambda: side, host, port, ssl=tls, server_hostname=None if tls is None else host
+                )
+        except OSError as error:
+            self.told(reason_of(error))
+            raise
+        except (ValueError, OverflowError) as error:  # an answer has named a host or a port that cannot be
+            self.told(f"that is no address: {error}")
+            raise OSError(str(error)) from None
+        self.told("")
+        return transport
+
+    def told(self, trouble: str) -> None:
+        """Say once that the upstream does not answer, and once that it does again."""
+        if trouble and not self._trouble:
+            log.warning("%s:%d does not answer, so clients of it are closed: %s", *self.upstream, trouble)
+        elif self._trouble and not trouble:
+            log.warning("%s:%d answers again", *self.upstream)
+        self._trouble = trouble
+
+    def handling_of(self, head: RequestHeader, peer: Peer) -> Handling:
+        """See connection.Door."""
+        key, version = head.key, head.version
+        if key == API_VERSIONS and version > LAST[API_VERSIONS]:
+            return Handling.ANSWER
+        if names_brokers(key, version) and version > LAST[key]:
+            self._ports.cannot_rewrite(key, version)
+        dispatcher = self.dispatcher
+        if dispatcher is not self.upstream_dispatcher and not (
+            isinstance(dispatcher, FaultInjectingDispatcher)
+            and not dispatcher.may_match(key, version, head.client_id, peer)
+        ):
+            return Handling.INTERCEPT
+        if key == FETCH and self.upstream_dispatcher.sessions:
+            self.upstream_dispatcher.sessions.clear()  # they go on unseen
+        if key in (API_VERSIONS, SASL_HANDSHAKE) or (names_brokers(key, version) and version <= LAST[key]):
+            return Handling.READ
+        return Handling.PASS
+
+    def rewritten(self, head: RequestHeader, frame: bytes, local_host: str) -> bytes:
+        """See connection.Door."""
+        key, version = head.key, head.version
+        if key == API_VERSIONS:
+            return cap_versions(frame, version)[0]
+        if not names_brokers(key, version) or version > LAST[key] or surely_names_none(key, frame):
+            return frame
+        found = addresses_in(frame, key, version)
+        if not found.addresses:
+            return frame
+        if key == METADATA:
+            self._names.learn(frame, version)
+        for one in sorted(distinct(found)):  # so that ports go by ids
+            self._ports.meet(one.node_id, one.host, one.port)
+        host = self._settings.advertised_host or local_host
+        return replaced(
+            found, [(host, self._ports.local(one.node_id, one.host)) for one in found.addresses], version, key
+        )
+
+    def own_answer(self, head: RequestHeader) -> bytes:
+        """See connection.Door."""
+        return unsupported_version_response(head.correlation_id)
+
+
+class ListenerPorts:
+    """All doors of a proxy."""
+
+    def __init__(
+        self, settings: ProxySettings, names: TopicNames, on_door: Callable[[ProxyListener, int], None]
+    ) -> None:
+        """`on_door` hears of each new one, and of each of which it is known now which broker it is (and its old id)."""
+        self.settings = settings
+        self.names = names
+        self.memory = RequestMemory(HELD_BYTES_MAX)
+        self.closing = False
+        self._on_door = on_door
+        self._first: dict[Place, ProxyListener] = {}
+        """By the address where clients begin, and as what broker nobody knows yet."""
+        self.brokers: dict[int, ProxyListener] = {}
+        """By node id."""
+        self._opening: set[asyncio.Task[None]] = set()
+        self._unknown: set[int] = set()
+        self._next_port = settings.port
+
+    @property
+    def first(self) -> list[ProxyListener]:
+        """Those by which clients begin."""
+        return list(self._first.values())
+
+    def __iter__(self) -> Iterator[ProxyListener]:
+        return iter(dict.fromkeys([*self._first.values(), *self.brokers.values()]))
+
+    def listen(self) -> socket.socket:
+        """A socket on the next port, or on a free one if that is taken."""
+        host = self.settings.host
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        port, self._next_port = self._next_port, self._next_port + 1 if self._next_port else 0
+        if 0 < port <= PORT_MAX:
+            try:
+                return socket.create_server((host, port), family=family, backlog=BACKLOG)
+            except OSError:
+                if not self.brokers and not self._first:
+                    raise
+                log.warning("port %d is taken; the next broker gets a free one", port)
+        return socket.create_server((host, 0), family=family, backlog=BACKLOG)
+
+    async def begin_at(self, upstream: Place) -> ProxyListener:
+        """Open a port by which clients begin. OSError if it is taken."""
+        door = self._first[upstream] = ProxyListener(self.settings, -1 - len(self._first), upstream, self)
+        if upstream[1] == door.port and upstream[0] in (self.settings.host, *LOOPBACK):
+            raise OSError(errno.EADDRINUSE, f"a proxy at {upstream[0]}:{door.port} cannot be in front of itself")
+        self._on_door(door, door.node_id)
+        await door.open()
+        return door
+
+    def meet(self, node_id: int, host: str, port: int) -> None:
+        """An answer names a broker. Raises DecodeError for more brokers than a cluster has."""
+        known = self.brokers.get(node_id)
+        if known is not None:
+            if known.upstream != (host, port):
+                log.info("broker %d is at %s:%d now", node_id, host, port)
+                known.upstream = host, port
+            return
+        if len(self.brokers) >= BROKERS_MAX:
+            raise DecodeError(f"the upstream names more than {BROKERS_MAX} brokers")
+        door = self._first.get((host, port))
+        if door is not None and door.node_id < 0:
+            before, door.node_id = door.node_id, node_id
+            door.restart()
+        else:
+            before = node_id
+            door = ProxyListener(self.settings, node_id, (host, port), self)
+            task = asyncio.get_running_loop().create_task(door.open())
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+        self.brokers[node_id] = door
+        log.info("broker %d, at %s:%d, has port %d here", node_id, host, port, door.port)
+        self._on_door(door, before)
+
+    def local(self, node_id: int, host: str) -> int:
+        """The port of a broker; what names none stays as it is."""
+        door = self.brokers.get(node_id)
+        return door.port if door is not None and host else -1
+
+    def cannot_rewrite(self, key: int, version: int) -> None:
+        """Say once that an answer will pass that may lead clients around."""
+        if key not in self._unknown:
+            self._unknown.add(key)
+            log.warning(
+                "API %d v%d passes as it is: it is newer than any known here, and was not shown; clients that learn of "
+                "brokers from it go around this proxy",
+                key,
+                version,
+            )
+
+    async def close(self) -> None:
+        """Close all."""
+        self.closing = True
+        await asyncio.gather(*self._opening, return_exceptions=True)
+        for door in self:
+            with contextlib.suppress(OSError):
+                await door.close()
+
+
+def reason_of(error: OSError) -> str:
+    """Why there is no connection, in words."""
+    if isinstance(error, TimeoutError):
+        return f"no connection within {CONNECT_S:g} s"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS: {getattr(error, 'verify_message', '') or error.reason or error}"
+    return error.strerror or str(error) or type(error).__name__

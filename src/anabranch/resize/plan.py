@@ -1,0 +1,130 @@
+"""Resizes as a person reads them: the plan before, the tree after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from anabranch.clients.resize_plan import family, plan_resize
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.resize.lineage_picture import draw
+
+if TYPE_CHECKING:
+    from anabranch.clients.metadata import Topic
+    from anabranch.protocol.lineage import Lineage, Segment
+
+LINES_MAX = 16
+DRAWN_MAX = 64
+EVEN = 1e-9
+"""How far a sum of fractions may be off by rounding."""
+
+
+def plan_lines(topic: Topic, count: int) -> list[str]:
+    """The lines that show what a resize to `count` partitions would do. Raises KafkaError where the broker would."""
+    if topic.lineage is None:
+        return [
+            f"{topic.name} has enable.ordered.delivery=false: it grows as in Kafka, and keys do not keep their order"
+        ]
+    if count == topic.lineage.count:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{topic.name} has {count} partitions already")
+    try:
+        plan = plan_resize(topic.lineage, count)
+    except ValueError as error:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{topic.name}: {error}") from None
+    untouched = len(set(range(plan.before)) - set(plan.fenced))
+    waits = [
+        f"{partition} waits until {_named(sources)} {'is' if len(sources) == 1 else 'are'} read to the cut"
+        for partition, sources in sorted(plan.waits.items())
+    ]
+    return [
+        f"{topic.name}: {plan.before} -> {plan.after} partitions, generation {plan.generation}",
+        f"  keys that move      {plan.moved_share:.1%}",
+        f"  fullest over mean   {plan.imbalance_before:.2f} now, {plan.imbalance_after:.2f} then",
+        *([] if plan.imbalance_after < 1 + EVEN else [f"  share of keys then  {_share_names(plan.shares_after)}"]),
+        f"  fenced for a moment {_named(plan.fenced)}; {untouched} untouched",
+        *(f"  {line}" for line in shorten(waits)),
+    ]
+
+
+def lineage_lines(topic: Topic, ends: Mapping[Segment, int], partition: int | None = None) -> list[str]:
+    """The lines that show the tree of a topic's resizes and the offsets at which its partitions were cut.
+
+    `partition` limits them to those that ever shared keys with it. Raises ValueError for a topic that is not ordered.
+    """
+    lineage = topic.lineage
+    if lineage is None:
+        raise ValueError(f"{topic.name} has enable.ordered.delivery=false: it has no lineage")
+    width = max(count for _, count in lineage.history)
+    if partition is not None and partition >= width:
+        raise ValueError(f"{topic.name} never had a partition {partition}")
+    shown = sorted(range(width) if partition is None else family(lineage, partition))
+    if len(shown) > DRAWN_MAX:
+        raise ValueError(f"{len(shown)} partitions are too many to draw: choose one with --partition")
+    cuts = [line for index in shown for line in _cut_lines(lineage, index, ends)]
+    return [topic.name, *draw(lineage, shown), *([""] if cuts else []), *shorten(cuts, DRAWN_MAX)]
+
+
+def lineage_rows(topic: Topic, ends: Mapping[Segment, int], partition: int | None = None) -> list[dict[str, Any]]:
+    """The same for a program: each segment with where it ends, if it has, and what its keys come from and went to."""
+    lineage = topic.lineage
+    if lineage is None:
+        raise ValueError(f"{topic.name} has enable.ordered.delivery=false: it has no lineage")
+    width = max(count for _, count in lineage.history)
+    shown = sorted(range(width) if partition is None else family(lineage, partition))
+    return [
+        {
+            "topic": topic.name,
+            "partition": segment.partition,
+            "generation": segment.generation,
+            "end": ends.get(segment),
+            "predecessors": [[one.partition, one.generation] for one in lineage.predecessors(segment)],
+            "successors": [[one.partition, one.generation] for one in lineage.successors(segment)],
+        }
+        for index in shown
+        for segment in lineage.segments(index)
+        if index < lineage.count_at(segment.generation)
+    ]
+
+
+def _cut_lines(lineage: Lineage, index: int, ends: Mapping[Segment, int]) -> list[str]:
+    lines = []
+    for segment in lineage.segments(index):
+        following = lineage.next(segment)
+        if following is None or segment not in ends:
+            continue
+        others = [one.partition for one in lineage.successors(segment)]
+        generation = following.generation
+        if index >= lineage.count_at(generation):
+            what = f"merged into {_named(others)}"
+        elif others:
+            what = f"split, {_named(others)} took some of its keys"
+        else:
+            merged = [one.partition for one in lineage.predecessors(following)]
+            what = f"took the keys of {_named(merged)}" if merged else "came back"
+        lines.append(f"  {index:>4} cut at offset {ends[segment]:>10,} by generation {generation}: {what}")
+    return lines
+
+
+def shorten(lines: Sequence[str], most: int = LINES_MAX) -> list[str]:
+    """The first lines, at most `most`, and how many more there are."""
+    if len(lines) <= most:
+        return list(lines)
+    return [*lines[: most - 1], f"... and {len(lines) - most + 1} more"]
+
+
+def _share_names(shares: Sequence[float]) -> str:
+    """The partitions with their shares of all keys, the fullest first."""
+    holders: dict[str, list[int]] = {}
+    for partition, share in sorted(enumerate(shares), key=lambda one: -one[1]):
+        holders.setdefault(f"{share:.3%}" if share < 0.001 else f"{share:.1%}", []).append(partition)
+    return "; ".join(
+        f"{share} on {'each of ' if len(partitions) > 1 else ''}{_named(partitions)}"
+        for share, partitions in holders.items()
+    )
+
+
+def _named(partitions: Sequence[int]) -> str:
+    shown = [str(one) for one in partitions[:LINES_MAX]]
+    if len(partitions) > LINES_MAX:
+        shown.append(f"{len(partitions) - LINES_MAX} more")
+    return ", ".join(shown) or "none"

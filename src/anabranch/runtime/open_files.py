@@ -1,0 +1,49 @@
+"""How many files and connections a process may have open: as many as it can get, and one line when they are used up.
+
+asyncio tells of each connection that it could not take, with a traceback, hundreds of times a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import resource
+from typing import Any, Final
+
+log: Final = logging.getLogger(__name__)
+
+LIMIT_MAX: Final = 1 << 20
+"""What Linux allows at most, where no limit is set."""
+AGAIN_AFTER_S: Final = 30.0
+NOT_ACCEPTED: Final = "socket.accept() out of system resource"
+STOPPED_MEANWHILE: Final = "_start_serving"
+"""Where asyncio fails that wants to listen again, a second later, at a socket which was closed by then."""
+
+
+def raise_limit() -> None:
+    """Let this process open as many files as its hard limit allows, as a JVM does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = LIMIT_MAX if hard == resource.RLIM_INFINITY else min(hard, LIMIT_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+class AcceptFailures:
+    """An exception handler for loops that listen."""
+
+    def __init__(self) -> None:
+        self._quiet_until_s = float("-inf")
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Tell of connections that could not be taken now and then, and of everything else as asyncio does."""
+        said, error = context.get("message", ""), context.get("exception")
+        if isinstance(error, ValueError) and STOPPED_MEANWHILE in said:
+            return
+        if said != NOT_ACCEPTED:
+            loop.default_exception_handler(context)
+        elif loop.time() >= self._quiet_until_s:
+            self._quiet_until_s = loop.time() + AGAIN_AFTER_S
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            log.error("connections wait: %s (`ulimit -n` is %d); raise it, or let clients close some", error, limit)

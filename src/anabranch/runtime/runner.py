@@ -1,0 +1,115 @@
+"""Runs the long-running commands: log lines on stderr, a clean stop on SIGINT and SIGTERM, and on SIGQUIT (`kill -3`)
+a dump of what the tasks wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from types import FrameType
+from typing import Any, Final
+
+from anabranch.runtime.logging_setup import configure_logs
+from anabranch.runtime.open_files import AcceptFailures, raise_limit
+from anabranch.runtime.task_dump import log_task_dump
+
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+OLDEST: Final = 2
+"""The generation that a full collection of garbage is of."""
+TRIM_FROM_S: Final = 1.0
+"""How long after the start of the command memory is first given back: not before the nodes are up."""
+
+
+def run(
+    main: Callable[[], Coroutine[Any, Any, None]],
+    *,
+    log_level: str = "warning",
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> None:
+    """Run a command's coroutine until it ends, on asyncio's own loop or another one."""
+    configure_logs(log_level)
+    raise_limit()
+    with freezing_survivors(), asyncio.Runner(loop_factory=loop_factory) as runner:
+        loop = runner.get_loop()
+        loop.set_exception_handler(AcceptFailures())
+        if threading.current_thread() is threading.main_thread():
+            loop.add_signal_handler(signal.SIGQUIT, _tell_waits, loop)
+        loop.call_later(TRIM_FROM_S, _keep_trimming, loop)
+        runner.run(main())
+
+
+@contextlib.contextmanager
+def freezing_survivors() -> Iterator[None]:
+    """Let full collections of garbage leave out what has survived one: see `memory`."""
+
+    def ended(phase: str, info: dict[str, int]) -> None:
+        if phase == "stop" and info["generation"] == OLDEST:
+            gc.freeze()
+
+    gc.callbacks.append(ended)
+    try:
+        yield
+    finally:
+        gc.callbacks.remove(ended)
+
+
+def _keep_trimming(loop: asyncio.AbstractEventLoop) -> None:
+    from anabranch.runtime.heap_trimming import keep_trimming
+
+    keep_trimming(loop)
+
+
+def _tell_waits(loop: asyncio.AbstractEventLoop) -> None:
+    log_task_dump(loop)
+
+
+def postpone_collection() -> None:
+    """Turn garbage collection off for the start, whose objects live as long as the process, until `freeze_memory`."""
+    gc.disable()
+
+
+def resume_collection() -> None:
+    """Turn garbage collection on again after a start that failed, or a cluster that ended: the process may go on."""
+    gc.enable()
+
+
+def freeze_memory() -> None:
+    """Turn garbage collection on, but not for the objects that exist now: they live as long as the process."""
+    gc.freeze()
+    gc.enable()
+
+
+@contextlib.contextmanager
+def handling(number: signal.Signals, handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Handle a signal while the block runs, and restore the handler that was there before."""
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+class StopSignal:
+    """Waits for SIGINT and SIGTERM. It catches them from its construction on, so make it before the ready line."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._told: asyncio.Future[None] = self._loop.create_future()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._loop.add_signal_handler(number, self._tell)
+
+    async def wait(self, *others: Awaitable[None]) -> None:
+        """Wait for a signal, or until one of the others ends, whose exception is then raised."""
+        waiting: list[asyncio.Future[None]] = [asyncio.ensure_future(other) for other in others]
+        done, _ = await asyncio.wait([self._told, *waiting], return_when=asyncio.FIRST_COMPLETED)
+        for one in waiting:
+            one.cancel()
+        for one in done:
+            one.result()
+
+    def _tell(self) -> None:
+        if not self._told.done():
+            self._told.set_result(None)

@@ -1,0 +1,1 @@
+"""The state of a cluster as data: snapshots and data directories."""

@@ -1,0 +1,88 @@
+"""Checks what a cluster's data directory holds when the cluster starts.
+
+A cluster in one process keeps `zookeeper.journal` and `broker-N`, a cluster of processes `zookeeper` and `node-N`.
+Opened in the other form, either directory would look empty, so that is refused. A cluster that is started with fewer
+brokers than it had counts as one whose other brokers are down: their data is not deleted, and what only they hold
+cannot be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from anabranch.broker.config.broker_settings import ConfigError
+from anabranch.clients.connection import Connection
+from anabranch.protocol.apis.metadata import MetadataRequest
+
+if TYPE_CHECKING:
+    from anabranch.clients.security import Security
+    from anabranch.protocol.apis.metadata import MetadataResponse
+
+JOURNAL: Final = "zookeeper.journal"
+ZOOKEEPER: Final = "zookeeper"
+NAMED_MAX: Final = 3
+
+
+def refuse_other_form(data_dir: str | Path, *, processes: bool) -> None:
+    """Raise ConfigError if the directory holds a cluster of the other form."""
+    journal = (Path(data_dir) / JOURNAL).exists()
+    nodes = any(Path(data_dir).glob("node-*/meta.properties"))
+    if processes and journal:
+        raise ConfigError(
+            f"{data_dir} holds a cluster of one process; start it without --processes, or use another --data-dir"
+        )
+    if not processes and nodes and not journal:
+        raise ConfigError(
+            f"{data_dir} holds a cluster of processes; start it with --processes, or use another --data-dir"
+        )
+
+
+async def node_command_options(host: str, port: int, security: Security | None = None) -> str:
+    """Which topics need brokers that are not running, in one line, asked of this broker; empty if none does."""
+    connection = await Connection.open(host, port, client_id="anabranch-launcher", security=security)
+    try:
+        metadata = await connection.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+    finally:
+        await connection.close()
+    return describe_missing(metadata)
+
+
+def describe_missing(metadata: MetadataResponse) -> str:
+    """The line of `left_out`, from a broker's answer."""
+    live = {broker.node_id for broker in metadata.brokers}
+    missing: set[int] = set()
+    unreachable, fewer = [], 0
+    for topic in metadata.topics:
+        for partition in topic.partitions:
+            away = set(partition.replica_nodes) - live
+            missing |= away
+            if away and partition.leader_id == -1:
+                unreachable.append(f"{topic.name}-{partition.partition_index}")
+            elif away:
+                fewer += 1
+    if not missing:
+        return ""
+    parts = []
+    if unreachable:
+        parts.append(f"{len(unreachable):,} partitions cannot be reached ({_named(unreachable)})")
+    if fewer:
+        parts.append(f"{fewer:,} partitions have fewer copies")
+    who = f"broker {min(missing)}" if len(missing) == 1 else f"brokers {_listed(str(one) for one in sorted(missing))}"
+    known = live | missing
+    return (
+        f"this cluster also has {who}, which {'does' if len(missing) == 1 else 'do'} not run: {' and '.join(parts)}. "
+        f"Nothing is deleted: --brokers {max(known) - min(known) + 1} brings everything back"
+    )
+
+
+def _named(partitions: list[str]) -> str:
+    shown = ", ".join(partitions[:NAMED_MAX])
+    rest = len(partitions) - NAMED_MAX
+    return f"{shown} and {rest:,} more" if rest > 0 else shown
+
+
+def _listed(words: Iterable[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last

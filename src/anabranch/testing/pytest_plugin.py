@@ -1,0 +1,195 @@
+"""Pytest fixtures `anabranch` and `anabranch_cluster`: a live Kafka endpoint for any project's tests, with any client.
+
+`anabranch` is a cluster as new for each test, started in some ten milliseconds; `anabranch_cluster` is one for the
+whole session.
+
+    def test_orders(anabranch):
+        producer = confluent_kafka.Producer({"bootstrap.servers": anabranch.bootstrap_servers})
+
+    @pytest.mark.anabranch(brokers=3, config={"num.partitions": 4}, journal=1000)
+    def test_orders_on_three_brokers(anabranch):
+        ...
+
+Where the extra `control` is installed, a test may break the cluster, and wait for what it needs:
+
+    def test_failover(anabranch_cluster):
+        topic = anabranch_cluster.topic(partitions=3)
+        with anabranch_cluster.nodes[2].killed():
+            anabranch_cluster.wait_for(topic=topic, isr="1,3")
+
+Rules fail, hold, delay or damage what its brokers answer, for a block or for a test; one that hits nothing fails it:
+
+    @pytest.mark.anabranch(rules=[{"api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER", "times": 2}])
+    def test_retries(anabranch):
+        ...
+        with anabranch.faults(api="Fetch", delay_ms=500) as rule:
+            ...
+
+When a test fails, the last rules, events and exchanges of its cluster stand in the report. Tests share
+`anabranch_cluster`: give each its own topics, and leave it whole.
+
+In pytest.ini: `anabranch_brokers = 3`, `anabranch_journal = 1000`, `anabranch_kafka = 4.1` (which Kafka clients see;
+`1=3.9,2=4.1` in the middle of an upgrade), and `anabranch_properties` with one broker property
+per line; for both fixtures, unless the marker says otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Generator, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from anabranch.testing.running_cluster import RunningCluster as RunningCluster
+
+if TYPE_CHECKING:
+    from anabranch.control.client import ControlClient
+    from anabranch.testing.clusters import Clusters
+
+STOP_TIMEOUT_S = 10
+FIXTURES = ("anabranch", "anabranch_cluster")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the settings of pytest.ini; pytest calls it."""
+    parser.addini("anabranch_brokers", "brokers of the clusters behind the fixtures", default="1")
+    parser.addini("anabranch_journal", "how many exchanges their journals keep", default="0")
+    parser.addini("anabranch_kafka", "which Kafka their clients see; 3.9 if not said", default="")
+    parser.addini("anabranch_properties", "their properties, one NAME=VALUE per line", type="linelist", default=[])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker; pytest calls it."""
+    config.addinivalue_line(
+        "markers",
+        "anabranch(rules, brokers, config, listeners, journal, frames, kafka): the rules that its cluster follows; "
+        "its size, properties, listeners, journal and version of Kafka, if it is its own",
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Have the cluster follow the rules of a test that has some; pytest calls it."""
+    marker = item.get_closest_marker("anabranch")
+    if marker is None:
+        return (yield)
+    cluster = _cluster_of(item)
+    if cluster is None:
+        pytest.fail("@pytest.mark.anabranch is for tests that ask for anabranch or anabranch_cluster", pytrace=False)
+    with contextlib.ExitStack() as stack:
+        for rule in marker.kwargs.get("rules", ()):
+            said = dict(rule) if isinstance(rule, Mapping) else {"rule": rule}
+            stack.enter_context(cluster.faults(**said))
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add what its cluster tells to the report of a test that has failed; pytest calls it."""
+    report = yield
+    if report.failed and report.when == "call":
+        cluster = _cluster_of(item)
+        if cluster is not None:
+            report.sections += [(f"anabranch {title}", text) for title, text in cluster.report() if text]
+    return report
+
+
+def _cluster_of(item: pytest.Item) -> RunningCluster | None:
+    """The cluster of a test: its own, if it has one."""
+    given = getattr(item, "funcargs", {})
+    found = (given.get(name) for name in FIXTURES)  # somebody else may call something else so
+    return next((one for one in found if isinstance(one, RunningCluster)), None)
+
+
+@pytest.fixture(scope="session")
+def anabranch_clusters() -> Iterator[Clusters]:
+    """Starts clusters for tests that need several, or need them with other settings: `anabranch_clusters.running(...)`.
+
+    Returns:
+        What starts them, in one process for the whole session.
+    """
+    from anabranch.testing.clusters import Clusters
+
+    with Clusters() as clusters:
+        yield clusters
+
+
+@pytest.fixture
+def anabranch(request: pytest.FixtureRequest, anabranch_clusters: Clusters) -> Iterator[RunningCluster]:
+    """A cluster as new, for one test.
+
+    Its size, properties, listeners, journal and version of Kafka are what `@pytest.mark.anabranch(brokers=, ...)` says,
+    or else the settings of pytest.ini.
+
+    Returns:
+        The cluster, with `bootstrap_servers` for any Kafka client.
+
+    Raises:
+        CannotStart: A property does not exist, or has an impossible value.
+    """
+    wish = _settings(request.config)
+    marker = request.node.get_closest_marker("anabranch")
+    if marker is not None:
+        said = marker.kwargs
+        wish["properties"] |= {name: str(value) for name, value in said.get("config", {}).items()}
+        wish |= {name: said[name] for name in ("brokers", "journal", "frames", "listeners", "kafka") if name in said}
+    with anabranch_clusters.running(**wish) as cluster:
+        yield cluster
+
+
+def _settings(config: pytest.Config) -> dict[str, Any]:
+    lines = (line.partition("=") for line in config.getini("anabranch_properties"))
+    return {
+        "brokers": int(config.getini("anabranch_brokers")),
+        "journal": int(config.getini("anabranch_journal")),
+        "kafka": str(config.getini("anabranch_kafka")),
+        "properties": {name.strip(): value.strip() for name, _, value in lines},
+    }
+
+
+@pytest.fixture(scope="session")
+def anabranch_cluster(request: pytest.FixtureRequest) -> Iterator[RunningCluster]:
+    """A running cluster, started at the first test that asks for it and stopped at the end of the session.
+
+    Its size and properties are the settings `anabranch_brokers` (1 if not set) and `anabranch_properties`; it keeps a
+    journal of `anabranch_journal` exchanges.
+
+    Returns:
+        The cluster, with `bootstrap_servers` for any Kafka client.
+
+    Raises:
+        pytest.fail.Exception: The cluster did not start; its own words are on the standard error output.
+    """
+    words = [sys.executable, "-m", "anabranch.cli.main", "up", "--port", "0"]
+    words += ["--brokers", str(request.config.getini("anabranch_brokers"))]
+    words += ["--kafka", str(request.config.getini("anabranch_kafka"))]
+    for line in request.config.getini("anabranch_properties"):
+        words += ["--config", line]
+    if controllable := importlib.util.find_spec("aiohttp") is not None:
+        words += ["--control", "127.0.0.1:0", "--control-journal", str(request.config.getini("anabranch_journal"))]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            head, *told = process.stdout.readline().split()
+            if head != "ready":
+                pytest.fail(f"the cluster did not start: {' '.join(words)}", pytrace=False)
+            known = dict(one.split("=", 1) for one in told)
+            yield RunningCluster(known["bootstrap"], _client(known["control"]) if controllable else None)
+        finally:
+            process.terminate()
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _client(url: str) -> ControlClient:
+    from anabranch.control.client import ControlClient
+
+    return ControlClient(url)

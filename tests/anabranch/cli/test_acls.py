@@ -1,0 +1,75 @@
+"""Goal: rights are given, shown and taken away from the command line, and hold at once.
+
+Method: the command as a process of its own, against a cluster over TCP whose listener wants a password.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from anabranch.cli.acls import command
+from anabranch.cluster.in_process import Cluster
+from tests.anabranch.cli.test_main import invoke
+from tests.anabranch.cli.test_users import config, told
+from tests.broker.handlers.test_authorization import LISTENER, PROPERTIES
+from tests.secured.certificates import PLAIN_MODULE
+
+
+async def test_rights_are_given_shown_and_taken_away(tmp_path: Path) -> None:
+    async with Cluster(1, listeners=[f"{LISTENER}://127.0.0.1:0"], properties=PROPERTIES) as cluster:
+        admin = config(tmp_path / "admin", "PLAIN", PLAIN_MODULE, "admin", "a")
+        alice = config(tmp_path / "alice", "PLAIN", PLAIN_MODULE, "alice", "b")
+
+        async def as_admin(*words: str) -> tuple[int, str]:
+            return await told(cluster, "acls", *words, "--command-config", admin)
+
+        status, output = await as_admin(
+            *("add", "--allow", "User:alice", "--operation", "read", "--operation", "describe-configs"),
+            *("--topic", "ord", "--prefixed", "--host", "127.0.0.1"),
+        )
+        assert (status, output) == (
+            0,
+            "added: User:alice may read topic ord* from 127.0.0.1\n"
+            "added: User:alice may describe-configs topic ord* from 127.0.0.1\n",
+        )
+        await as_admin("add", "--deny", "User:*", "--operation", "write", "--topic", "orders", "--group", "g")
+        status, output = await as_admin("list", "--topic", "orders", "--json")
+        rows = [json.loads(line) for line in output.splitlines()]
+        assert (status, {(one["name"], one["operation"], one["permission"]) for one in rows}) == (
+            0,
+            {("ord", "read", "allow"), ("ord", "describe-configs", "allow"), ("orders", "write", "deny")},
+        )
+        status, output = await told(cluster, "topics", "create", "other", "--command-config", alice)
+        assert status == 1
+        assert "TOPIC_AUTHORIZATION_FAILED" in output
+        status, output = await as_admin("remove", "--allow", "User:alice")
+        assert output.count("removed: User:alice may") == 2
+        status, output = await as_admin("remove", "--allow", "User:alice")
+        assert (status, output) == (0, "no entry fits\n")
+        status, output = await as_admin("list")
+        assert output == "User:* may not write topic orders\nUser:* may not write group g\n"
+
+
+async def test_without_an_authorizer_the_refusal_says_so() -> None:
+    async with Cluster(1) as cluster:
+        status, output = await told(cluster, "acls", "list")
+        assert status == 1
+        assert "No Authorizer is configured on the broker" in output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["add", "--allow", "User:a"], "about what? write --topic, --group"),
+        (["add", "--topic", "t"], "for whom? write --allow User:NAME or --deny User:NAME"),
+        (["add", "--topic", "t", "--allow", "alice"], "alice is no user: write User:alice"),
+        (["remove"], "which? write at least one of"),
+    ],
+)
+def test_half_a_sentence_is_refused(words: list[str], message: str) -> None:
+    status, output = invoke(command.name or "", *words)
+    assert status == 2
+    assert message in " ".join(output.split())

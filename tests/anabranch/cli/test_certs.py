@@ -1,0 +1,35 @@
+"""Goal: what `anabranch certs make` writes is what brokers and clients need, and nobody else may read the keys."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from anabranch.cli.certs import command
+from anabranch.clients.tls import TlsSettings, client_context, server_context
+from tests.clients.test_tls import shaken
+
+
+def test_the_files_are_what_brokers_and_clients_need(tmp_path: Path) -> None:
+    where = str(tmp_path / "certs")
+    made = CliRunner().invoke(command, ["make", where, "--host", "kafka.example", "--user", "alice", "--stores"])
+    assert made.exit_code == 0, made.output
+    trust = {"truststore_type": "PEM", "truststore_location": f"{where}/ca.pem"}
+    pem = TlsSettings(keystore_type="PEM", keystore_location=f"{where}/broker.pem", **trust)
+    store = {"keystore_type": "PKCS12", "keystore_password": "changeit"}
+    p12 = TlsSettings(keystore_location=f"{where}/broker.p12", **store, **trust)
+    alice = client_context(TlsSettings(keystore_type="PEM", keystore_location=f"{where}/alice.pem", **trust))
+    for server in (server_context(pem, "required", ssl.SSLContext), server_context(p12, "required", ssl.SSLContext)):
+        for host in ("localhost", "kafka.example"):
+            assert shaken(server, alice, host)[1] is not None
+    for name in ("broker.pem", "alice.pem", "broker.p12", "alice.p12"):
+        assert (tmp_path / "certs" / name).stat().st_mode & 0o077 == 0
+
+
+def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
+    assert CliRunner().invoke(command, ["make", str(tmp_path)]).exit_code == 0
+    again = CliRunner().invoke(command, ["make", str(tmp_path)])
+    assert again.exit_code == 1
+    assert "ca.pem exists" in again.output

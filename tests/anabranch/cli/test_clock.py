@@ -1,0 +1,57 @@
+"""Goal: from the shell, a cluster's time is looked at, moved on and stopped, also from its start."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.anabranch.cli.conftest import Command
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    words = ["up", "--brokers", "1", "--port", "0", "--control", "127.0.0.1:0", "--clock", "steps"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "anabranch.cli.main", *words], stdout=subprocess.PIPE, text=True
+    ) as up:
+        try:
+            assert up.stdout is not None
+            yield dict(one.split("=", 1) for one in up.stdout.readline().split()[1:])["control"]
+        finally:
+            up.terminate()
+            up.wait(60)
+
+
+def test_time_in_steps(url: str, anabranch: Command) -> None:
+    def clock(*words: str) -> str:
+        result = anabranch("clock", *words, "--control", url)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    stands = clock("show")
+    assert stands.endswith("+00:00  stands still\n") and clock("show") == stands
+    assert clock("advance", "1d") == "" and clock("show")[:10] > stands[:10]
+    clock("run", "--pace", "2.5")
+    assert clock("show").endswith("  2.5x\n")
+    assert json.loads(clock("show", "--json"))["pace"] == 2.5
+    clock("stop")
+    assert clock("show").endswith("stands still\n")
+    refused = anabranch("clock", "advance", "soon", "--control", url)
+    assert refused.exit_code == 1 and "such as 45s" in refused.output
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--clock", "fast", "--control", ":0"), "a clock goes at 1x, 10x or 0.5x"),
+        (("--clock", "steps"), "--clock steps goes with --control"),
+        (("--clock", "10x", "--processes", "--zookeeper", "local"), "--clock is for a cluster in one process"),
+    ],
+)
+def test_what_is_no_clock(words: tuple[str, ...], reason: str, anabranch: Command) -> None:
+    result = anabranch("up", *words)
+    assert (result.exit_code, reason in result.output) == (2, True), result.output

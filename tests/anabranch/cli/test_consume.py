@@ -1,0 +1,109 @@
+"""Goal: from the shell, each key in its order across resizes, from where one wants, as far as one wants."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from anabranch.cli.consume import parse_start
+from anabranch.cli.main import cli
+from tests.anabranch.cli.conftest import Command
+
+
+def test_each_key_comes_in_its_order_across_splits_and_merges(servers: str, anabranch: Command) -> None:
+    at = ("--bootstrap-servers", servers)
+    assert anabranch("topics", "create", "delta", "--partitions", "2", *at).exit_code == 0
+    for part, count in enumerate((5, 3, 4)):
+        lines = "".join(f"key-{number % 30}:{part * 300 + number}\n" for number in range(300))
+        produced = CliRunner().invoke(cli, ["produce", "delta", "--separator", ":", *at], input=lines)
+        assert produced.exit_code == 0, produced.output
+        assert anabranch("topics", "alter", "delta", "--partitions", str(count), *at).exit_code == 0
+    result = anabranch("consume", "delta", "--until-end", "--json", *at)
+    assert result.exit_code == 0, result.output
+    numbers = defaultdict(list)
+    for one in map(json.loads, result.output.splitlines()):
+        numbers[one["key"]].append(int(one["value"]))
+    assert len(numbers) == 30
+    assert all(one == sorted(set(one)) and len(one) == 30 for one in numbers.values())
+
+
+def test_where_to_begin_and_to_end(servers: str, anabranch: Command) -> None:
+    at = ("--bootstrap-servers", servers)
+    assert anabranch("topics", "create", "ends", "--partitions", "2", *at).exit_code == 0
+    now = datetime.now(UTC)
+    stamps = [int((now - timedelta(hours=hours)).timestamp() * 1000) for hours in (5, 3, 1)]
+    for partition in range(2):
+        lines = "\n".join(json.dumps({"value": f"{hour}", "timestamp": stamp}) for hour, stamp in enumerate(stamps))
+        words = ["produce", "ends", "--json", "--partition", str(partition), *at]
+        assert CliRunner().invoke(cli, words, input=lines).exit_code == 0
+
+    def values(*words: str) -> list[str]:
+        result = anabranch("consume", "ends", "--values", *words, *at)
+        assert result.exit_code == 0, result.output
+        return sorted(result.output.split())
+
+    assert values("--until-end") == ["0", "0", "1", "1", "2", "2"]
+    assert values("--until-end", "--partition", "1") == ["0", "1", "2"]
+    assert values("--until-end", "--from", "4h") == ["1", "1", "2", "2"]
+    assert values("--until-end", "--from", (now - timedelta(hours=2)).isoformat()) == ["2", "2"]
+    assert values("--until-end", "--from", "1m") == []
+    assert values("--until-end", "--from", "latest") == []
+    assert values("--until-end", "--from", "2", "--partition", "0") == ["2"]
+    assert len(values("--count", "4")) == 4
+    assert values("--count", "9", "--timeout", "0.1", "--from", "1", "--partition", "0") == ["1", "2"]
+    plain = anabranch("consume", "ends", "--count", "1", "--partition", "1", *at).output
+    assert plain.startswith("ends-1@0  ") and plain.endswith("  null  0\n")
+
+
+def test_a_group_goes_on_where_it_was(servers: str, anabranch: Command) -> None:
+    at = ("--group", "readers", "--values", "--bootstrap-servers", servers)
+    assert anabranch("produce", "grouped", *map(str, range(10)), "--bootstrap-servers", servers).exit_code == 0
+    assert anabranch("consume", "grouped", "--count", "4", *at).output.split() == ["0", "1", "2", "3"]
+    assert anabranch("consume", "grouped", "--until-end", *at).output.split() == ["4", "5", "6", "7", "8", "9"]
+    assert anabranch("consume", "grouped", "--until-end", *at).output == ""
+
+
+def test_what_cannot_be_read_is_said(servers: str, anabranch: Command) -> None:
+    at = ("--bootstrap-servers", servers)
+    assert anabranch("topics", "create", "empty", *at).exit_code == 0
+    for words, code, reason in [
+        (("nowhere", "--until-end"), 1, "there is no topic nowhere"),
+        (("empty", "--partition", "4"), 2, "there is no partition 4"),
+        (("empty", "--from", "yesterday"), 2, "--from takes earliest, latest"),
+        (("empty", "--group", "g", "--from", "3"), 2, "`anabranch groups reset` moves it"),
+    ]:
+        result = anabranch("consume", *words, *at)
+        assert (result.exit_code, reason in result.output) == (code, True), result.output
+    waits = anabranch("consume", "nowhere", "empty", "--timeout", "0", *at)
+    assert (waits.exit_code, waits.output) == (0, "there is no topic nowhere yet; waiting for it\n")
+
+
+def test_who_stops_reading_stops_it(servers: str, anabranch: Command) -> None:
+    assert anabranch("produce", "endless", *map(str, range(2000)), "--bootstrap-servers", servers).exit_code == 0
+    words = [sys.executable, "-m", "anabranch.cli.main", "consume", "endless", "--bootstrap-servers", servers]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        anabranch("produce", "endless", *["x" * 100] * 2000, "--bootstrap-servers", servers)
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 0
+
+
+def test_times() -> None:
+    now = datetime(2026, 11, 23, 12, tzinfo=UTC)
+    assert parse_start("90", now=now) == 90
+    assert parse_start("90m", now=now) == datetime(2026, 11, 23, 10, 30, tzinfo=UTC)
+    assert parse_start("2026-11-23T10:00", now=now) == datetime(2026, 11, 23, 10, tzinfo=UTC)
+    assert parse_start("2026-11-23T10:00+02:00", now=now) == datetime(2026, 11, 23, 8, tzinfo=UTC)
+    for end in ("earliest", "latest"):
+        assert parse_start(end, now=now) is None
+    with pytest.raises(click.UsageError):
+        parse_start("5w", now=now)

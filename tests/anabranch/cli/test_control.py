@@ -1,0 +1,75 @@
+"""Goal: from the shell, a cluster breaks, is waited for, and mends; what does not work is said in one line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from anabranch.cli.control import connected, event_line
+from anabranch.cluster.zookeeper import free_port
+from tests.anabranch.cli.conftest import Command
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    words = [sys.executable, "-m", "anabranch.cli.main", "up", "--port", "0", "--control", "127.0.0.1:0"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            told = dict(one.split("=", 1) for one in process.stdout.readline().split()[1:])
+            yield told["control"]
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def test_a_cluster_breaks_and_mends(url: str, anabranch: Command) -> None:
+    def control(*words: str) -> str:
+        result = anabranch("control", *words, "--control", url)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    state = json.loads(control("state"))
+    active = next(one["node"] for one in state["nodes"] if one["controller"])
+    other = active % 3 + 1
+    assert control("kill", str(other)) == f"node {other} is dead\n"
+    assert control("start", str(other)) == f"node {other} runs\n"
+    assert control("stop", str(other)) == f"node {other} has stopped\n"
+    assert control("start", str(other)) == f"node {other} runs\n"
+    assert control("session", "suspend", str(other)) == f"suspend: done for node {other}\n"
+    assert control("session", "resume", str(other)) == f"resume: done for node {other}\n"
+    assert control("session", "expire", str(active)) == f"expire: done for node {active}\n"
+    assert control("wait", "controller=any", f"node={other}") == ""
+    lines = control("events").splitlines()
+    rows = [json.loads(line) for line in control("events", "--json", "--after", "1").splitlines()]
+    assert len(rows) >= len(lines) - 1, "meanwhile there may be more"
+    assert [one["number"] for one in rows] == list(range(2, len(rows) + 2))
+    assert any("node killed" in line and f"node={other}" in line for line in lines)
+
+
+def test_what_does_not_work_is_said(url: str, anabranch: Command) -> None:
+    for words, code, reason in [
+        (("start", "1"), 1, "node 1 runs already"),
+        (("kill", "9"), 1, "there is no node 9"),
+        (("wait", "topic=nowhere", "--timeout", "0"), 1, "after 0 s there is no topic nowhere"),
+        (("wait", "topics=a"), 1, "there is no condition topics"),
+        (("wait", "topic"), 2, "a condition is NAME=VALUE"),
+    ]:
+        result = anabranch("control", *words, "--control", url)
+        assert (result.exit_code, reason in result.output) == (code, True), result.output
+    nobody = anabranch("control", "state", "--control", f"http://127.0.0.1:{free_port()}")
+    assert (nobody.exit_code, "start the cluster with" in nobody.output) == (1, True)
+
+
+def test_an_event_is_a_line() -> None:
+    event = {"number": 7, "at": 12.3456, "kind": "leader", "topic": "t", "partition": 0, "leader": 2}
+    assert event_line(event) == "     7        12.346  leader             topic=t  partition=0  leader=2"
+
+
+def test_who_has_read_enough_is_not_told_of_a_cluster_that_is_gone() -> None:
+    with pytest.raises(BrokenPipeError), connected("127.0.0.1:1", ""):
+        raise BrokenPipeError

@@ -1,0 +1,31 @@
+"""`anabranch dump` says what the bytes are, or what is wrong with them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.anabranch.cli.conftest import Command
+
+HEARTBEAT = "000c 0004 00000001 ffff 00 02 67 00000001 02 6d 00 00"
+
+
+def test_a_request_is_explained(anabranch: Command) -> None:
+    shown = anabranch("dump", *HEARTBEAT.split())
+    assert shown.exit_code == 0
+    assert "Heartbeat" in shown.output
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        (("000c",), 1, "cannot decode: "),
+        (("xyz",), 2, "hex"),
+        (("--response", "NoSuch", "1", "00000001"), 2, "NoSuch"),
+    ],
+)
+def test_what_cannot_be_explained_is_an_error_in_a_line(
+    anabranch: Command, words: tuple[str, ...], status: int, says: str
+) -> None:
+    refused = anabranch("dump", *words)
+    assert refused.exit_code == status
+    assert says in refused.output

@@ -1,0 +1,135 @@
+"""Goal: from the shell, with a group that stops half way: its gates, what drains, rewinding it, forgetting it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from click.testing import Result
+
+from anabranch import Admin, Cluster, Consumer, NewTopic, Producer
+from anabranch.faults.rule import Rule
+from tests.anabranch.cli.conftest import Command
+
+
+async def fill(servers: str, topic: str, records: int) -> None:
+    async with Producer(servers) as producer:
+        for number in range(records):
+            await producer.send(topic, b"v", b"key-%d" % (number % 50))
+        await producer.flush()
+
+
+async def read(servers: str, topic: str, least: int) -> int:
+    """Read at least so many records and commit them; how many it were."""
+    settings = {"group_id": f"{topic}-readers", "auto_offset_reset": "earliest", "enable_auto_commit": False}
+    async with Consumer(topic, bootstrap_servers=servers, **settings) as consumer:  # type: ignore[arg-type]
+        seen = 0
+        while seen < least:
+            seen += sum(map(len, (await consumer.getmany(timeout_ms=200, max_records=50)).values()))
+            await consumer.commit()
+    return seen
+
+
+def test_a_group_that_stops_half_way_shows_what_it_waits_for(servers: str, anabranch: Command) -> None:
+    at = ("--bootstrap-servers", servers)
+    assert anabranch("topics", "create", "river", "--partitions", "2", *at).exit_code == 0
+    asyncio.run(fill(servers, "river", 400))
+    planned = anabranch("topics", "alter", "river", "--partitions", "4", "--dry-run", *at)
+    assert planned.output.splitlines()[0] == "river: 2 -> 4 partitions, generation 1"
+    assert planned.output.endswith("nothing was changed\n")
+    assert anabranch("topics", "describe", "river", *at).output.startswith("river: 2 partitions")
+    for count in ("4", "2"):
+        assert anabranch("topics", "alter", "river", "--partitions", count, *at).exit_code == 0
+        asyncio.run(fill(servers, "river", 400))
+
+    picture = anabranch("topics", "lineage", "river", *at).output.splitlines()
+    assert picture[3].startswith("         0 ━━━━━━┯")
+    assert any("merged into 1" in line for line in picture)
+    no_such = anabranch("topics", "lineage", "river", "--partition", "9", *at)
+    assert (no_such.exit_code, "never had a partition 9" in no_such.output) == (2, True)
+
+    seen = asyncio.run(read(servers, "river", 60))
+    gates = anabranch("groups", "gates", "river-readers", *at).output
+    assert "stops at" in gates and "NO MEMBER reads it; one has to read and commit" in gates
+    assert "river-readers" in anabranch("topics", "drain", "river", *at).output
+    kept = anabranch("topics", "drain", "river", "--delete-drained", *at).output
+    assert "kept the rest for river-readers" in kept
+
+    asyncio.run(read(servers, "river", 1200 - seen))
+    assert anabranch("groups", "gates", "river-readers", *at).output == "river-readers: every gate is open\n"
+    tried = anabranch(
+        "groups",
+        "reset",
+        "river-readers",
+        "river",
+        "--partition",
+        "0",
+        "--to",
+        "0",
+        "--reset-lineage",
+        "--dry-run",
+        *at,
+    )
+    assert "river-2:" in tried.output and tried.output.endswith("nothing was changed\n")
+    back = ("groups", "reset", "river-readers", "river", "--partition", "0", "--to", "0", "--dry-run", *at)
+    refused = anabranch(*back)
+    assert (refused.exit_code, "later records of the same keys are in river-2" in refused.output) == (2, True)
+    assert "river-2" not in anabranch(*back, "--only-named").output
+    typo = ("groups", "reset", "river-reader", "river", "--to", "latest", *at)
+    unknown = anabranch(*typo)
+    assert (unknown.exit_code, "`anabranch groups list` shows them; --create makes one" in unknown.output) == (1, True)
+    assert anabranch(*typo, "--create").exit_code == 0
+    deleted = anabranch("topics", "drain", "river", "--delete-drained", *at).output
+    assert "river-2: deleted what was before offset" in deleted and "kept" not in deleted
+    assert "Stable" not in anabranch("groups", "list", *at).output
+    assert anabranch("groups", "reset", "river-readers", "river", "--to", "latest", *at).exit_code == 0
+    assert anabranch("groups", "delete", "river-readers", *at).output == "deleted river-readers\n"
+    gone = anabranch("groups", "describe", "river-readers", *at)
+    assert (gone.exit_code, "GROUP_ID_NOT_FOUND" in gone.output) == (1, True)
+
+
+async def test_reset_of_a_group_with_members_names_them_and_changes_nothing(servers: str, anabranch: Command) -> None:
+    async def command(*words: str) -> Result:
+        return await asyncio.to_thread(anabranch, *words, "--bootstrap-servers", servers)  # it has a loop of its own
+
+    assert (await command("topics", "create", "lived", "--partitions", "1")).exit_code == 0
+    await fill(servers, "lived", 3)
+    reset = ("groups", "reset", "lived-readers", "lived", "--to", "earliest")
+    async with Consumer(
+        "lived",
+        bootstrap_servers=servers,
+        group_id="lived-readers",
+        client_id="one-reader",
+        auto_offset_reset="earliest",
+    ) as consumer:
+        while not await consumer.getmany(timeout_ms=200):
+            pass
+        await consumer.commit()
+        refused, dry = await command(*reset), await command(*reset, "--dry-run")
+    assert (refused.exit_code, "lived-0: " in refused.output) == (1, False), refused.output
+    assert "nothing was reset: lived-readers has members, which must stop first: one-reader" in refused.output
+    assert (dry.exit_code, dry.output) == (0, "lived-0: 3 -> 0\nnothing was changed\n")
+    done = await command(*reset)
+    assert done.output == "lived-0: 3 -> 0\nlived-readers goes on from there\n"
+
+
+async def test_reset_tells_the_outcome_of_each_partition(anabranch: Command) -> None:
+    refusing = Rule(api=("OffsetCommit",), topic=("half",), partition=(1,), error="OFFSET_METADATA_TOO_LARGE")
+    async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name="half", partitions=2)])
+        await admin.wait_for_topic("half")
+        reset = ("groups", "reset", "fresh", "half", "--to", "7", "--create")
+        with cluster.faults(refusing):
+            result = await asyncio.to_thread(anabranch, *reset, "--bootstrap-servers", cluster.bootstrap_servers)
+    assert result.exit_code == 1
+    assert result.output.splitlines()[:2] == ["half-0: - -> 7", "half-1: still -, OFFSET_METADATA_TOO_LARGE"]
+    assert "1 of 2 partitions of fresh were not reset" in result.output
+
+
+def test_a_feature_that_topics_need_is_not_withdrawn(servers: str, anabranch: Command) -> None:
+    at = ("--bootstrap-servers", servers)
+    assert "finalized at 1" in anabranch("features", "describe", *at).output
+    assert anabranch("topics", "create", "one", "--partitions", "1", *at).exit_code == 0
+    assert anabranch("topics", "alter", "one", "--partitions", "2", *at).exit_code == 0
+    refused = anabranch("features", "downgrade", "reshard.version", *at)
+    assert (refused.exit_code, "Topics have been resized" in refused.output) == (1, True)
+    assert "to the same value" in anabranch("features", "upgrade", "reshard.version", *at).output

@@ -1,0 +1,41 @@
+"""Goal: a health check is 0 for what serves, and 1 with the reason for what does not."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from anabranch.cluster.zookeeper import LocalZooKeeper
+from tests.anabranch.cli.conftest import Command, healthy
+
+
+def test_a_broker_in_service(servers: str, anabranch: Command) -> None:
+    for role in ("broker", "controller"):
+        result = healthy(anabranch, "--role", role, servers)
+        assert (result.exit_code, result.output) == (0, f"{servers} is in service\n")
+
+
+def test_nobody_there(anabranch: Command) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        for role in ("broker", "controller", "zookeeper"):
+            assert anabranch("health", "--role", role, address).exit_code == 1
+        assert "no answer" in anabranch("health", address).output
+
+
+def test_somebody_else_there(servers: str, anabranch: Command) -> None:
+    assert anabranch("health", "--role", "zookeeper", servers).exit_code == 1
+
+
+@pytest.mark.zookeeper
+def test_a_zookeeper_in_service(local_zookeeper: LocalZooKeeper, anabranch: Command) -> None:
+    assert healthy(anabranch, "--role", "zookeeper", local_zookeeper.hosts).exit_code == 0
+    assert anabranch("health", local_zookeeper.hosts).exit_code == 1
+
+
+def test_a_wrong_address_is_a_usage_error(anabranch: Command) -> None:
+    wrong = anabranch("health", "9092")
+    assert wrong.exit_code == 2
+    assert "the server '9092': write HOST:PORT" in wrong.output

@@ -1,0 +1,64 @@
+"""Goal: from the shell, exchanges are shown, chosen and followed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from anabranch.cli.journal import line
+from tests.anabranch.cli.conftest import Command
+
+
+@pytest.fixture(scope="module")
+def told() -> Iterator[dict[str, str]]:
+    words = ["up", "--brokers", "1", "--port", "0", "--control", "127.0.0.1:0", "--control-journal", "50"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "anabranch.cli.main", *words], stdout=subprocess.PIPE, text=True
+    ) as up:
+        try:
+            assert up.stdout is not None
+            yield dict(one.split("=", 1) for one in up.stdout.readline().split()[1:])
+        finally:
+            up.terminate()
+            up.wait(60)
+
+
+def test_exchanges_are_shown(told: dict[str, str], anabranch: Command) -> None:
+    url = told["control"]
+    anabranch("topics", "create", "orders", "--bootstrap-servers", told["bootstrap"])
+    assert anabranch("journal", "--control", url).exit_code == 0
+    anabranch("topics", "create", "orders", "--bootstrap-servers", told["bootstrap"])
+    shown = anabranch("journal", "api=CreateTopics", "topic=orders", "--control", url).output.splitlines()
+    assert len(shown) == 2 and "CreateTopics v" in shown[0] and shown[1].endswith("TOPIC_ALREADY_EXISTS")
+    (row,) = [
+        json.loads(one)
+        for one in anabranch("journal", "error=TOPIC_ALREADY_EXISTS", "--json", "--control", url).output.splitlines()
+    ]
+    assert row["request"]["topics"][0]["name"] == "orders" and row["outcome"] == "answered"
+    why = anabranch("journal", "explain", str(row["number"]), "--control", url).output
+    assert "CreateTopics v" in why and "was refused with TOPIC_ALREADY_EXISTS for orders" in why
+    gone = anabranch("journal", "explain", "99999", "--control", url)
+    assert gone.exit_code == 1 and "no exchange 99999 is kept" in gone.output
+    assert "takes the number of one exchange" in anabranch("journal", "explain", "--control", url).output
+    refused = anabranch("journal", "topics=a", "--control", url)
+    assert refused.exit_code == 1 and "the journal is not asked by topics" in refused.output
+    assert anabranch("journal", "orders", "--control", url).exit_code == 2
+
+
+def test_a_line_tells_what_became_of_an_exchange() -> None:
+    row = {
+        "number": 7, "at": 1.5, "node": 2, "client_id": None, "api": "Fetch", "version": 12, "ms": None,
+        "errors": [], "outcome": "open", "rules": ["gate"], "overruled": [],
+    }  # fmt: skip
+    assert " ".join(line(row).split()) == "7 1.500 node 2 - Fetch v12 open by gate"
+    done = line({**row, "ms": 3.25, "outcome": "answered", "rules": [], "client_id": "app"})
+    assert " ".join(done.split()) == "7 1.500 node 2 app Fetch v12 3.2 ms"
+
+
+def test_a_journal_goes_with_a_control_plane(anabranch: Command) -> None:
+    refused = anabranch("up", "--control-journal", "5")
+    assert refused.exit_code == 2 and "--control-journal goes with --control" in refused.output

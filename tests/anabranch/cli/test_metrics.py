@@ -1,0 +1,109 @@
+"""`--metrics-port`, as an operator uses it; and a node without it, which knows nothing of metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from click.testing import CliRunner
+
+from anabranch.cli.main import cli
+from anabranch.cluster.processes import ProcessCluster, free_ports
+
+
+@contextmanager
+def up(*words: str) -> Iterator[str]:
+    """`anabranch up`; its ready line."""
+    command = [sys.executable, "-m", "anabranch.cli.main", "up", "--port", "0", "--brokers", "2", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def read(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return str(answer.read().decode())
+
+
+def test_all_brokers_of_the_process_are_on_one_endpoint() -> None:
+    with up("--metrics-port", "0") as ready:
+        word, _, url = ready.rpartition(" metrics=")
+        assert word.startswith("ready bootstrap=")
+        text = read(url)
+        assert 'anabranch_brokers{node="1"} 2.0' in text
+        assert 'anabranch_brokers{node="2"} 2.0' in text
+
+
+def test_the_ready_line_is_the_old_one_without_the_port() -> None:
+    with up() as ready:
+        assert ready.startswith("ready bootstrap=")
+        assert " " not in ready.removeprefix("ready ")
+
+
+def test_a_port_in_use_stops_the_start() -> None:
+    with socket.socket() as used:
+        used.bind(("127.0.0.1", 0))
+        used.listen()
+        port = str(used.getsockname()[1])
+        done = CliRunner().invoke(cli, ["up", "--port", "0", "--brokers", "1", "--metrics-port", port])
+    assert done.exit_code == 1
+    assert "cannot start" in done.output
+
+
+def test_the_library_is_asked_for_when_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    monkeypatch.delitem(sys.modules, "anabranch.broker.metrics.endpoint", raising=False)
+    done = CliRunner().invoke(cli, ["up", "--port", "0", "--brokers", "1", "--metrics-port", "0"])
+    assert done.exit_code == 2
+    assert "pip install 'anabranch[metrics]'" in done.output
+
+
+def test_processes_have_ports_of_their_own() -> None:
+    done = CliRunner().invoke(cli, ["up", "--processes", "--zookeeper", "local", "--metrics-port", "0"])
+    assert done.exit_code == 2
+    assert "the port of the first broker" in done.output
+
+
+def test_nothing_is_imported_without_the_port() -> None:
+    """Goal: who does not ask for metrics does not pay for them. Method: a whole cluster in a fresh interpreter, and
+    everything that serves requests."""
+    code = (
+        "import asyncio, sys\n"
+        "import anabranch.cli.node, anabranch.cli.up\n"
+        "from anabranch.cluster.in_process import Cluster\n"
+        "from anabranch.cli.metrics import metrics_endpoint\n"
+        "from anabranch.broker.dispatch.dispatcher import HANDLERS\n"
+        "[row.load() for row in HANDLERS]\n"
+        "async def whole():\n"
+        "    async with metrics_endpoint('127.0.0.1', None) as metrics, Cluster(1) as cluster:\n"
+        "        metrics.show(cluster.nodes[1])\n"
+        "asyncio.run(whole())\n"
+        "print([name for name in sys.modules if name.startswith(('prometheus_client', 'anabranch.broker.metrics'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.processes
+@pytest.mark.zookeeper
+async def test_each_process_has_its_endpoint() -> None:
+    """Goal: `anabranch node` tells of itself, a spare controller too. Method: two processes with a real ZooKeeper."""
+    first, second = 0, 0
+    while second != first + 1:
+        first, second = free_ports("127.0.0.1", 2)
+    async with asyncio.timeout(60), ProcessCluster(1, controllers=1, metrics_port=first) as cluster:
+        urls = [f"http://127.0.0.1:{port}/metrics" for port in (first, second)]
+        texts = [await asyncio.to_thread(read, url) for url in urls]
+        assert 'anabranch_brokers{node="1"} 1.0' in texts[0]
+        assert 'anabranch_controller_active{node="100"} 1.0' in texts[1]
+        assert len(cluster.nodes) == 2

@@ -1,0 +1,39 @@
+"""`anabranch nodes` where no cluster of processes runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from anabranch.cluster import process_registry
+from anabranch.cluster.control_socket import OrderRefused
+from tests.anabranch.cli.conftest import Command
+
+
+@pytest.fixture(autouse=True)
+def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No door of a launcher is found, whatever runs on this machine."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+def test_nothing_is_listed(anabranch: Command) -> None:
+    shown = anabranch("nodes", "list")
+    assert (shown.exit_code, shown.output) == (0, "")
+
+
+def test_a_node_of_no_cluster_cannot_be_started(anabranch: Command) -> None:
+    refused = anabranch("nodes", "start", "2")
+    assert refused.exit_code == 1 and "no running cluster" in refused.output
+
+
+def test_what_the_launcher_says_is_passed_on(anabranch: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def start_node(node: int, cluster: str) -> str:
+        if node == 3:
+            raise OrderRefused("node 3 is running already")
+        return f"started node {node} of {cluster}"
+
+    monkeypatch.setattr(process_registry, "start_node", start_node)
+    assert anabranch("nodes", "start", "2", "--cluster", "here").output == "started node 2 of here\n"
+    refused = anabranch("nodes", "start", "3")
+    assert refused.exit_code == 1 and "node 3 is running already" in refused.output

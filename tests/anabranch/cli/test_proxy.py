@@ -1,0 +1,75 @@
+"""Goal: the command stands in front of a cluster, says where, and refuses what it cannot do in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.anabranch.cli.conftest import Command
+from tests.secured.certificates import files
+
+
+@contextlib.contextmanager
+def proxy(*words: str) -> Iterator[dict[str, str]]:
+    """What its ready line tells."""
+    command = [sys.executable, "-m", "anabranch.cli.main", "proxy", "--port", "0", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield dict(one.split("=", 1) for one in process.stdout.readline().split()[1:])
+        finally:
+            process.terminate()
+            assert process.wait(60) == 0
+
+
+def test_it_stands_in_front_of_a_cluster_with_rules_from_a_file(
+    servers: str, anabranch: Command, tmp_path: Path
+) -> None:
+    rules = tmp_path / "rules.json"
+    rules.write_text('[{"name": "slow", "api": "CreateTopics", "delay_ms": 1}]')
+    with proxy(
+        "--upstream", servers, "--control", "127.0.0.1:0", "--control-journal", "9", "--rules", str(rules)
+    ) as told:
+        made = anabranch("topics", "create", "by-proxy", "--bootstrap-servers", told["bootstrap"])
+        assert made.exit_code == 0, made.output
+        assert "1 of 1 hit" in anabranch("faults", "list", "--control", told["control"]).output
+        assert "by slow" in anabranch("journal", "api=CreateTopics", "--control", told["control"]).output
+        refused = anabranch("clock", "stop", "--control", told["control"])
+        assert refused.exit_code == 1 and "rules can delay" in refused.output
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "--upstream"),
+        (("--upstream", "nowhere"), "not of the form"),
+        (("--upstream", "h:1", "--port", "65536"), "65535"),
+        (("--upstream", "127.0.0.1:19092", "--port", "19092"), "in front of itself"),
+        (("--upstream", "h:1", "--control-journal", "5"), "goes with --control"),
+        (("--upstream", "h:1", "--config", "ssl.client.auth=required"), "ssl.keystore.location at least"),
+        (("--upstream", "h:1", "--config", "ssl.keystore.location=/nowhere"), "ssl.keystore.password"),
+        (("--upstream", "h:1", "--upstream-config", "/nowhere"), "--upstream-config /nowhere"),
+        (("--upstream", "h:1", "--port", "0", "--rules", "/nowhere"), "--rules /nowhere"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_line(words: tuple[str, ...], says: str, anabranch: Command) -> None:
+    result = anabranch("proxy", *words)
+    assert result.exit_code != 0 and says in result.output and "Traceback" not in result.output
+
+
+def test_a_login_in_its_file_is_left_to_the_clients_and_tls_is_taken(
+    servers: str, anabranch: Command, tmp_path: Path
+) -> None:
+    here, there = tmp_path / "server.properties", tmp_path / "client.properties"
+    here.write_text(f"ssl.keystore.type=PEM\nssl.keystore.location={files().broker}\n")
+    there.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n")
+    client = tmp_path / "tls.properties"
+    client.write_text(f"security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location={files().ca}\n")
+    with proxy("--upstream", servers, "--upstream-config", str(there), "--config-file", str(here)) as told:
+        words = ("topics", "list", "--bootstrap-servers", told["bootstrap"], "--command-config", str(client))
+        assert anabranch(*words).exit_code == 0

@@ -1,0 +1,75 @@
+"""Goal: a listing can be read by a program, and what a cluster refuses is one line that says what to do."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+import pytest
+
+from anabranch.cli.remote import refusals, tell
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from tests.anabranch.cli.conftest import Command
+
+
+def test_a_row_is_told_to_a_program_or_to_a_person(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(True, {"name": "Köln"}, ["a", "b"])
+    tell(False, {"name": "Köln"}, ["a", "b"])
+    assert capsys.readouterr().out == '{"name": "Köln"}\na\nb\n'
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t"), 1, "`anabranch topics list` shows what there is"),
+        (KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, "g"), 1, "; look here"),
+        (ConnectionRefusedError("nobody"), 1, "nobody; is a cluster running at h:1?"),
+        (TimeoutError(), 1, "no answer; is a cluster running at h:1?"),
+        (ValueError("wrong"), 2, "wrong"),
+    ],
+)
+def test_what_goes_wrong_is_one_line(error: Exception, code: int, said: str) -> None:
+    with (
+        pytest.raises(click.ClickException) as told,
+        refusals("h:1", hints={ErrorCode.GROUP_ID_NOT_FOUND: "look here"}),
+    ):
+        raise error
+    assert (told.value.exit_code, said in told.value.message) == (code, True), told.value.message
+
+
+def test_every_listing_can_be_read_by_a_program(servers: str, anabranch: Command) -> None:
+    at = ("--bootstrap-servers", servers)
+    settings = ("--partitions", "2", "--config", "retention.ms=60000")
+    assert anabranch("topics", "create", "listed", *settings, *at).exit_code == 0
+    assert anabranch("produce", "listed", "a", "b", "c", "--partition", "1", *at).exit_code == 0
+    assert anabranch("consume", "listed", "--group", "listers", "--count", "2", *at).exit_code == 0
+    assert anabranch("topics", "alter", "listed", "--partitions", "3", *at).exit_code == 0
+
+    def rows(*words: str) -> list[dict[str, Any]]:
+        result = anabranch(*words, "--json", *at)
+        assert result.exit_code == 0, result.output
+        return [json.loads(line) for line in result.output.splitlines()]
+
+    assert {"name": "listed"} in rows("topics", "list")
+    (topic,) = rows("topics", "describe", "listed")
+    assert topic["history"] == [{"generation": 0, "partitions": 2}, {"generation": 1, "partitions": 3}]
+    assert [one["leader"] for one in topic["partitions"]] == [1, 1, 1]
+    assert {"topic": "listed", "name": "retention.ms", "value": "60000", "source": "topic"} in rows(
+        "topics", "config", "listed"
+    )
+    listed = {"group": "listers", "type": "classic", "protocol": "consumer", "state": "Empty"}
+    assert listed in rows("groups", "list")
+    (group,) = rows("groups", "describe", "listers")
+    assert (group["lag"], group["members"]) == (1, [])
+    told = anabranch("groups", "describe", "listers", *at).output.splitlines()
+    assert told[0] == "listers: classic group, Empty, 0 members, protocol -, lag 1"
+    assert (
+        told[-1]
+        == "  listed-1                         committed            2  end            3  lag          1  no member"
+    )
+    closed = rows("groups", "gates", "listers", "--topic", "listed")
+    assert {blocker["partition"] for gate in closed for blocker in gate["blockers"]} <= {0, 1}
+    (feature,) = rows("features", "describe")
+    assert feature["name"] == "reshard.version"
+    assert json.loads(anabranch("nodes", "list", "--cluster", "no such", "--json").output or "[]") == []

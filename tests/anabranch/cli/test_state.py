@@ -1,0 +1,70 @@
+"""Goal: from the shell, a cluster is reset, kept in a file, and begun again from it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.anabranch.cli.conftest import Command
+
+
+@contextlib.contextmanager
+def up(*words: str) -> Iterator[str]:
+    command = [sys.executable, "-m", "anabranch.cli.main", "up", "--port", "0", "--control", "127.0.0.1:0", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield dict(one.split("=", 1) for one in process.stdout.readline().split()[1:])["control"]
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def test_a_state_is_kept_and_comes_back(anabranch: Command, tmp_path: Path) -> None:
+    from anabranch.control.client import ControlClient
+
+    def state(*words: str) -> str:
+        result = anabranch("state", *words, "--control", url)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    file = str(tmp_path / "seeded.zip")
+    with up("--brokers", "2") as url:
+        control = ControlClient(url)
+        control.create_topic("orders", 2)
+        assert state("take", "seeded") == ""
+        assert state("list").startswith("seeded ") and "nodes 1, 2" in state("list")
+        state("reset")
+        assert control.state()["topics"] == []
+        state("restore", "seeded")
+        assert len(control.state()["topics"]) == 1
+        told = dict(one.split("=", 1) for one in state("fork", "seeded").split()[2:])
+        assert len(ControlClient(told["control"]).state()["topics"]) == 1
+        state("save", "seeded", file)
+        state("remove", "seeded")
+        state("load", "again", file)
+        assert state("list").startswith("again ") and json.loads(state("list", "--json"))["snapshot"] == "again"
+    with up("--from", file) as url:
+        found = ControlClient(url).state()
+        assert [len(found["nodes"]), [one["topic"] for one in found["topics"]]] == [2, ["orders"]]
+
+
+def test_what_does_not_fit_is_refused(anabranch: Command, tmp_path: Path) -> None:
+    from anabranch.state.snapshot import Snapshot
+
+    file, wrong = tmp_path / "two.zip", tmp_path / "wrong.zip"
+    file.write_bytes(Snapshot("", {1: {}, 2: {}}, frozenset()).to_bytes())
+    wrong.write_bytes(b"x")
+    for words, reason in [
+        (("--from", str(file), "--brokers", "3"), "a snapshot of the brokers (1, 2)"),
+        (("--from", str(wrong)), "no snapshot of a cluster"),
+        (("--from", str(tmp_path / "none")), "No such file"),
+        (("--from", str(file), "--data-dir", str(tmp_path)), "unzip"),
+        (("--from", str(file), "--processes", "--zookeeper", "local"), "--from is for a cluster in one process"),
+    ]:
+        result = anabranch("up", *words)
+        assert (result.exit_code, reason in result.output) == (2, True), result.output

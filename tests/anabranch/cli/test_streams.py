@@ -1,0 +1,38 @@
+"""Goal: an instance is started as it was asked for, and mistakes are named. Running ones: `test_instances.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from anabranch.cli.streams import command, load_topology
+
+
+def invoke(*words: str) -> str:
+    result = CliRunner().invoke(command, [*words, "--application-id", "a", "--state-dir", "unused"])
+    assert result.exit_code == 2, result.output
+    return result.output
+
+
+def test_topologies_are_found_in_files_and_modules() -> None:
+    for where in ("examples/flights.py:topology", "examples.flights:topology"):
+        assert load_topology(where).build("app").sources == ("flights",)
+
+
+def test_mistakes_are_named(tmp_path: Path) -> None:
+    for where, complaint in (
+        ("nothing.py:topology", "there is no file nothing.py"),
+        ("no.such.module:topology", "No module named 'no'"),
+        ("topology", "FILE.py:NAME or MODULE:NAME"),
+        ("examples/flights.py:AIR_TIME", "is no topology"),
+        ("examples/flights.py:other", "is no topology"),
+    ):
+        with pytest.raises(ValueError, match=complaint):
+            load_topology(where)
+    good = "examples/flights.py:topology"
+    assert "NAME=VALUE" in invoke(good, "--set", "no_such_setting=1")
+    assert "NAME=VALUE" in invoke(good, "--set", "commit_interval_ms")
+    assert "processing_guarantee" in invoke(good, "--set", "processing_guarantee=maybe")
+    assert "is no topology" in invoke("examples/flights.py:other")

@@ -1,0 +1,127 @@
+"""Goal: from the shell, clients are asked for metrics, and what they push is shown and awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch.cli.telemetry import client_line, point_line
+from anabranch.clients.connection import Connection
+from tests.anabranch.cli.conftest import Command
+from tests.broker.telemetry.pushing import get, push_of
+
+TAKING = ["--kafka", "4.1", "--config", "client.telemetry.enable=true"]
+
+
+@contextlib.contextmanager
+def up(*options: str) -> Iterator[dict[str, str]]:
+    words = ["up", "--brokers", "1", "--port", "0", "--control", "127.0.0.1:0", *options]
+    with subprocess.Popen(
+        [sys.executable, "-m", "anabranch.cli.main", *words], stdout=subprocess.PIPE, text=True
+    ) as one:
+        try:
+            assert one.stdout is not None
+            yield dict(word.split("=", 1) for word in one.stdout.readline().split()[1:])
+        finally:
+            one.terminate()
+            one.wait(60)
+
+
+async def push(servers: str, metrics: bytes, *, wanted: list[str]) -> None:
+    """Ask what is wanted until it is that, and push for the last time."""
+    host, _, port = servers.rpartition(":")
+    async with asyncio.timeout(60):
+        told: Any = None
+        while told is None or told.requested_metrics != wanted:
+            connection = await Connection.open(host, int(port), client_id="shop")
+            try:
+                told = await get(connection)
+                if told.requested_metrics == wanted:
+                    assert (await connection.call(push_of(told, metrics, terminating=True))).error_code == 0
+            finally:
+                await connection.close()
+
+
+def test_clients_are_asked_shown_and_awaited(
+    anabranch: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with up(*TAKING) as told:
+        monkeypatch.setenv("ANABRANCH_BOOTSTRAP_SERVERS", told["bootstrap"])
+        monkeypatch.setenv("ANABRANCH_CONTROL", told["control"])
+        assert "no client has asked: none is connected" in anabranch("telemetry", "clients").output
+        assert anabranch("telemetry", "subscriptions").output == ""
+        asked = anabranch("telemetry", "subscribe", "some", "--metrics", "m.", "--interval-ms", "100")
+        assert asked.output == "clients are asked by some for m. every 100 ms\n"
+        anabranch("telemetry", "subscribe", "none", "--match", "client_id=x.*", "--match", "client_source_port=1")
+        listed = anabranch("telemetry", "subscriptions").output.splitlines()
+        assert [" ".join(one.split()) for one in listed] == [
+            "none * every 1000 ms of clients with client_id=x.*,client_source_port=1",
+            "some m. every 100 ms of all clients",
+        ]
+        anabranch("telemetry", "subscribe", "none", "--metrics", "n.", "--match", "client_id=y")
+        (row,) = anabranch("telemetry", "subscriptions", "--json").output.splitlines()[:1]
+        assert json.loads(row) == {"name": "none", "interval.ms": "1000", "match": "client_id=y", "metrics": "n."}
+        assert anabranch("telemetry", "subscribe", "some", "--interval-ms", "1").exit_code == 2
+        refused = anabranch("telemetry", "subscribe", "some", "--match", "colour=red")
+        assert refused.exit_code == 1 and "write NAME=EXPRESSION with client_id" in refused.output
+        assert anabranch("telemetry", "unsubscribe", "none").exit_code == 0
+
+        late = anabranch("telemetry", "wait", "shop", "--timeout", "0")
+        assert late.exit_code == 1 and "after 0 s no client 'shop' has asked what to push" in late.output
+        asyncio.run(push(told["bootstrap"], b"OTLP", wanted=["m."]))
+        waited = anabranch("telemetry", "wait", "shop", "--terminated")
+        assert waited.exit_code == 0 and "1 push, the last at" in waited.output
+        assert anabranch("telemetry", "clients").output == waited.output
+        shown = anabranch("telemetry", "show", "shop")
+        assert shown.exit_code == 0 and "its metrics are not shown: " in shown.output
+        saved = tmp_path / "shop.otlp"
+        assert anabranch("telemetry", "show", "shop", "--save", str(saved)).exit_code == 0
+        assert saved.read_bytes() == b"OTLP"
+
+
+def test_where_none_are_taken_it_is_said_how_to_have_them(anabranch: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    with up() as told:
+        refused = anabranch("telemetry", "clients", "--control", told["control"])
+        assert refused.exit_code == 1 and "start the cluster with --kafka 4.1 --config" in refused.output
+        refused = anabranch("telemetry", "subscribe", "all", "--bootstrap-servers", told["bootstrap"])
+        assert refused.exit_code == 1 and "only a Kafka without ZooKeeper has subscriptions" in refused.output
+        refused = anabranch("telemetry", "subscriptions", "--bootstrap-servers", told["bootstrap"])
+        assert refused.exit_code == 1 and "only a Kafka without ZooKeeper has subscriptions" in refused.output
+
+
+def test_a_line_tells_what_became_of_a_client() -> None:
+    row: dict[str, Any] = {
+        "node": 1, "client": "", "software": "rdkafka", "software_version": "2.6", "wanted": [], "interval_ms": 300000,
+        "refused": "", "pushes": 0, "terminated": False, "last": None,
+    }  # fmt: skip
+    who = "node 1 - rdkafka 2.6"
+    assert line(row) == f"{who} nothing is wanted of it: anabranch telemetry subscribe NAME"
+    row |= {"wanted": ["a.", "b."], "refused": "TELEMETRY_TOO_LARGE"}
+    assert line(row) == (
+        f"{who} has not pushed yet; is asked for a.,b. every 300000 ms; refused with TELEMETRY_TOO_LARGE"
+    )
+    row |= {"pushes": 2, "refused": "", "last": {"at": 1.5, "bytes": 9, "compression": "zstd"}}
+    assert line(row) == f"{who} 2 pushes, the last at 1.500 of 9 bytes (zstd)"
+
+
+def line(row: dict[str, Any]) -> str:
+    return " ".join(client_line(row).split())
+
+
+def test_a_line_tells_what_a_metric_says() -> None:
+    point: dict[str, Any] = {
+        "name": "a.b", "unit": "ms", "kind": "sum", "temporality": "delta", "value": 3, "attributes": {"node.id": 1},
+    }  # fmt: skip
+    assert " ".join(point_line(point).split()) == "a.b 3 ms sum, delta node.id=1"
+    point |= {"value": 0.1234567, "temporality": None, "attributes": {}}
+    assert " ".join(point_line(point).split()) == "a.b 0.123457 ms sum"
+    point |= {"kind": "histogram", "count": 4, "sum": 10.0, "value": None}
+    assert " ".join(point_line(point).split()) == "a.b 10 in 4 ms histogram"

@@ -1,0 +1,49 @@
+"""Goal: what one does with topics from a shell does it, says so, and says what is wrong when it cannot."""
+
+from __future__ import annotations
+
+from tests.anabranch.cli.conftest import Command
+
+
+def test_a_topic_is_created_once_and_kept_if_asked(servers: str, anabranch: Command) -> None:
+    at = ("--bootstrap-servers", servers)
+    assert anabranch("topics", "create", "once", "--partitions", "2", *at).output == "created once\n"
+    again = anabranch("topics", "create", "once", "--partitions", "5", *at)
+    assert again.exit_code == 1
+    assert "TOPIC_ALREADY_EXISTS" in again.output
+    kept = anabranch("topics", "create", "once", "--partitions", "5", "--if-not-exists", *at)
+    assert (kept.exit_code, kept.output) == (0, "once exists\n")
+    assert anabranch("topics", "describe", "once", *at).output.startswith("once: 2 partitions")
+
+
+def test_a_topic_is_split_merged_listed_and_deleted(servers: str, anabranch: Command) -> None:
+    at = ("--bootstrap-servers", servers)
+    assert anabranch("topics", "create", "life", "--partitions", "2", *at).exit_code == 0
+    for count in ("4", "3"):
+        assert anabranch("topics", "alter", "life", "--partitions", count, *at).exit_code == 0
+    assert anabranch("topics", "describe", "life", *at).output.startswith("life: 3 partitions")
+    assert "life" in anabranch("topics", "list", *at).output.split()
+    assert anabranch("topics", "delete", "life", *at).output == "deleted life\n"
+    assert "life" not in anabranch("topics", "list", *at).output.split()
+
+
+def test_more_replicas_than_brokers_are_refused_with_a_way_out(servers: str, anabranch: Command) -> None:
+    refused = anabranch("topics", "create", "wide", "--replicas", "3", "--bootstrap-servers", servers)
+    assert refused.exit_code == 1
+    assert "INVALID_REPLICATION_FACTOR" in refused.output
+    assert "write --replicas with at most" in refused.output
+
+
+def test_a_topics_configuration_is_shown_and_changed(servers: str, anabranch: Command) -> None:
+    at = ("--bootstrap-servers", servers)
+    created = anabranch("topics", "create", "set", "--config", "retention.ms=5", *at)
+    assert created.exit_code == 0
+    assert anabranch("topics", "config", "set", *at).output == "retention.ms=5\n"
+    changed = anabranch("topics", "config", "set", "--set", "segment.bytes=7000", "--unset", "retention.ms", *at)
+    assert (changed.exit_code, changed.output) == (0, "segment.bytes=7000\n")
+    everything = anabranch("topics", "config", "set", "--all", *at).output
+    assert "retention.ms=604800000  (default) For how long records are kept; -1 for ever." in everything
+    wrong = anabranch("topics", "config", "set", "--set", "retention.ms=soon", *at)
+    assert wrong.exit_code == 1
+    assert "retention.ms='soon' must be a whole number" in wrong.output
+    assert anabranch("topics", "config", "set", "--set", "retention.ms", *at).exit_code == 2

@@ -1,0 +1,41 @@
+"""Goal: a person in a terminal is told a story step by step, on a cluster of its own; a false claim is an error."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from anabranch.cli.main import cli
+from anabranch.control.client import ControlClient
+from anabranch.control.tour_client import TourClient
+
+
+def test_a_story_on_a_cluster_of_its_own() -> None:
+    shown = CliRunner().invoke(cli, ["tour", "leader", "--no-wait"])
+    assert shown.exit_code == 0, shown.output
+    for word in ("4/4", "The leader is gone", "control.nodes[", ".kill()", "✓ another node of the ISR leads"):
+        assert word in shown.output
+    assert "✗" not in shown.output
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], "anabranch tour STORY tells one"),
+        (["nothing"], "there is no story nothing; there are one"),
+        (["one", "--no-wait"], "something that was claimed was not so"),
+    ],
+)
+def test_what_is_said(words: list[str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = {"number": 1, "steps": 1, "title": "T", "text": "Text", "look": "cluster", "deeds": [], "over": False}
+    answers = {
+        "GET /v1/tour": {"stories": [{"story": "one", "title": "One", "summary": "S", "steps": 1}]},
+        "POST /v1/tour/one": {**step, "claims": [{"text": "it is so", "holds": False}]},
+        "POST /v1/tour/next": {"over": True},
+        "DELETE /v1/tour": {},
+    }
+    tour = TourClient(lambda method, path, **_: answers[f"{method} {path}"])
+    monkeypatch.setattr(ControlClient, "tour", property(lambda _: tour))
+    shown = CliRunner().invoke(cli, ["tour", *words, "--control", "http://127.0.0.1:1"])
+    assert expected in shown.output
+    assert (shown.exit_code == 0) == (not words)

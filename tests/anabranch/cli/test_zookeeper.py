@@ -1,0 +1,130 @@
+"""Goal: `anabranch zookeeper` serves until told to stop, keeps its data where it is told to, and forms ensembles."""
+
+from __future__ import annotations
+
+import select
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from anabranch.cluster.processes import free_ports
+from anabranch.cluster.zookeeper import why_unavailable
+from tests.anabranch.cli.conftest import Command, healthy
+
+
+@pytest.mark.zookeeper
+def test_it_serves_until_told_to_stop(tmp_path: Path, anabranch: Command) -> None:
+    reason = why_unavailable()
+    if reason is not None:
+        pytest.skip(f"NO REAL ZOOKEEPER: {reason}")
+    words = [
+        sys.executable,
+        "-m",
+        "anabranch.cli.main",
+        "zookeeper",
+        "--listen",
+        "127.0.0.1:0",
+        "--data-dir",
+        str(tmp_path),
+    ]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line.startswith("ready zookeeper=127.0.0.1:")
+            address = line.strip().partition("=")[2]
+            assert healthy(anabranch, "--role", "zookeeper", address).exit_code == 0
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    assert anabranch("health", "--role", "zookeeper", address).exit_code == 1
+    assert list((tmp_path / "data").iterdir())
+
+
+def test_a_taken_port_is_said_at_once(anabranch: Command) -> None:
+    if why_unavailable() is not None:
+        pytest.skip(f"NO REAL ZOOKEEPER: {why_unavailable()}")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = anabranch("zookeeper", "--listen", f"127.0.0.1:{port}")
+    assert refused.exit_code == 1
+    assert f"port {port} of 127.0.0.1 is in use" in refused.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--server", "10.0.0.1"], "write ID=HOST or ID=HOST:PORT:PORT"),
+        (["--server", "1=10.0.0.1:2888"], "write ID=HOST or ID=HOST:PORT:PORT"),
+        (["--server", "1=a", "--server", "1=b"], "there is a server 1 already"),
+        (["--server", "1=a", "--server", "2=b"], "and --id, which says which one this is"),
+        (["--server", "1=a", "--server", "2=b", "--id", "3", "--data-dir", "zk"], "which says which one this is"),
+        (["--id", "1"], "needs --server for each of its servers"),
+        (["--server", "1=a", "--id", "1"], "needs --data-dir"),
+    ],
+)
+def test_an_ensemble_that_cannot_be_is_refused(words: list[str], said: str, anabranch: Command) -> None:
+    refused = anabranch("zookeeper", *words)
+    assert refused.exit_code == 2
+    assert said in " ".join(refused.output.split())
+
+
+@pytest.mark.zookeeper
+def test_servers_of_an_ensemble_wait_for_each_other(tmp_path: Path, anabranch: Command) -> None:
+    if why_unavailable() is not None:
+        pytest.skip(f"NO REAL ZOOKEEPER: {why_unavailable()}")
+    ports = free_ports("127.0.0.1", 9)
+    servers = [f"--server={n}=127.0.0.1:{ports[3 * n - 2]}:{ports[3 * n - 1]}" for n in (1, 2, 3)]
+    with ExitStack() as stack:
+
+        def start(number: int) -> subprocess.Popen[str]:
+            at = f"--listen=127.0.0.1:{ports[3 * number - 3]}"
+            folder = f"--data-dir={tmp_path / str(number)}"
+            words = [sys.executable, "-m", "anabranch.cli.main", "zookeeper", at, folder, f"--id={number}", *servers]
+            process = stack.enter_context(
+                subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            )
+            stack.callback(process.terminate)
+            return process
+
+        def heard(process: subprocess.Popen[str]) -> str:
+            assert process.stdout is not None
+            return process.stdout.readline()
+
+        first = start(1)
+        assert first.stderr is not None and first.stdout is not None
+        assert first.stderr.readline() and first.stderr.readline() == "in service once 2 of the 3 servers run\n"
+        assert select.select([first.stdout], [], [], 0)[0] == []
+        second = start(2)
+        assert heard(first) == f"ready zookeeper=127.0.0.1:{ports[0]}\n"
+        assert heard(second) == f"ready zookeeper=127.0.0.1:{ports[3]}\n"
+        first.terminate()
+        assert first.wait(60) == 0
+        third = start(3)
+        assert heard(third) == f"ready zookeeper=127.0.0.1:{ports[6]}\n"
+        waiting = start(1)
+        heard(waiting)
+        for one in (second, third):
+            one.terminate()
+            assert one.wait(60) == 0
+
+
+@pytest.mark.zookeeper
+def test_one_that_waits_for_the_others_can_be_told_to_stop(tmp_path: Path) -> None:
+    if why_unavailable() is not None:
+        pytest.skip(f"NO REAL ZOOKEEPER: {why_unavailable()}")
+    ports = free_ports("127.0.0.1", 7)
+    words = [f"--server={n}=127.0.0.1:{ports[2 * n - 1]}:{ports[2 * n]}" for n in (1, 2, 3)]
+    at = f"--listen=127.0.0.1:{ports[0]}"
+    command = [sys.executable, "-m", "anabranch.cli.main", "zookeeper", at, "--id=1", f"--data-dir={tmp_path}", *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while "in service once" not in process.stderr.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0

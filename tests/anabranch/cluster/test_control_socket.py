@@ -1,0 +1,71 @@
+"""Orders from one process to another: carried out, refused, not understood, and nobody there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from anabranch.cluster.control_socket import (
+    Answer,
+    ControlSocket,
+    OrderRefused,
+    own_socket_path,
+    send_order,
+    socket_paths,
+    sockets_directory,
+)
+
+
+async def carry_out(asked: Answer) -> Answer:
+    if asked["do"] == "refuse":
+        raise OrderRefused("not today")
+    return {"sum": asked["a"] + asked["b"]}
+
+
+async def test_orders_and_what_becomes_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "d"
+    with pytest.raises(OrderRefused, match="no process listens at"):
+        await send_order(path, "add", a=1, b=2)
+    door = ControlSocket(carry_out)
+    await door.listen(path)
+    assert await send_order(path, "add", a=1, b=2) == {"sum": 3}
+    for what, details, says in (
+        ("refuse", {}, "^not today$"),
+        ("add", {"a": 1}, "'b'"),
+        ("add", {"a": 1, "b": ""}, "TypeError"),
+    ):
+        with pytest.raises(OrderRefused, match=says):
+            await send_order(path, what, **details)
+    reader, writer = await asyncio.open_unix_connection(path)
+    writer.write(b"nonsense\n")
+    assert b'"error"' in await reader.readline()
+    writer.close()
+    await writer.wait_closed()
+    await door.close()
+    assert not path.exists()
+
+
+def test_only_doors_of_living_processes_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+    left = sockets_directory() / f"{ended.pid}.door"
+    left.touch()
+    own_socket_path().touch()
+    assert socket_paths() == [own_socket_path()]
+    assert not left.exists()
+
+
+def test_a_directory_of_somebody_else_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    (tmp_path / "elsewhere").mkdir()
+    sockets_directory().rmdir()
+    own_door_directory = tmp_path / f"anabranch-{os.getuid()}"
+    own_door_directory.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OrderRefused, match="belongs to another user"):
+        sockets_directory()

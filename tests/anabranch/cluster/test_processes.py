@@ -1,0 +1,244 @@
+"""Nodes as processes against a real ZooKeeper: a spare controller that is active, forwarding, kills and restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from anabranch import Admin, Consumer, NewTopic, Producer
+from anabranch.chaos.nodes import running_nodes
+from anabranch.cluster.processes import FIRST_CONTROLLER_ID, NodeFailed, ProcessCluster
+from anabranch.cluster.zookeeper import die_with_parent
+from anabranch.controller.zk.kazoo_session import open_kazoo
+from tests.secured.certificates import files, plain_users
+
+SECURED = "SASL_SSL"
+pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
+SPARE = FIRST_CONTROLLER_ID
+ANABRANCH = (sys.executable, "-m", "anabranch.cli.main")
+
+
+async def active_controller(cluster: ProcessCluster) -> bytes:
+    """What /controller says."""
+    session = await open_kazoo(cluster.zookeeper)
+    try:
+        data, _ = await session.get("/controller")
+    finally:
+        await session.close()
+    return data
+
+
+async def test_a_spare_controller_rules_and_its_death_is_survived() -> None:
+    """Goal: controllers can be killed without killing data.
+
+    Method: the spare starts first and is active; clients reach it through brokers that forward; it is killed, and a
+    broker takes over; then it comes back.
+    """
+    async with asyncio.timeout(100), ProcessCluster(3, controllers=1) as cluster:
+        assert b'"brokerid":100' in (await active_controller(cluster)).replace(b" ", b"")
+        written = cluster.nodes[1].properties_path
+        assert "zookeeper.session.timeout.ms=6000" in written.read_text()
+        assert written.stat().st_mode & 0o777 == 0o600, "passwords are for its user only"
+        assert "zookeeper.session.timeout.ms" not in " ".join(cluster.nodes[1].command()), "and on no command line"
+        async with Admin(cluster.bootstrap_servers) as admin, Producer(cluster.bootstrap_servers) as producer:
+            assert (await admin.describe_cluster()).controller_id in (1, 2, 3)
+            await admin.create_topics([NewTopic(name="t", partitions=2, replication_factor=3)])
+            await producer.send_and_wait("t", b"before", key=b"k")
+            await admin.create_partitions("t", 3)
+            await admin.wait_for_generation("t", 1)
+            await cluster.kill(SPARE)
+            await producer.send_and_wait("t", b"while nobody rules", key=b"k")
+            await admin.create_partitions("t", 4)
+            assert b'"brokerid":100' not in (await active_controller(cluster)).replace(b" ", b"")
+            await cluster.restart(SPARE)
+            await cluster.nodes[2].stop()
+            assert await cluster.nodes[2].ended() == 0
+            await cluster.wait_brokers(2)
+            await cluster.restart(2)
+            await cluster.wait_brokers(3)
+            await admin.wait_for_topic("t", replicas=3)
+            await producer.send_and_wait("t", b"after", key=b"k")
+
+
+def test_up_with_processes_prints_one_line_and_stops_cleanly() -> None:
+    command = [sys.executable, "-m", "anabranch.cli.main", "up", "--brokers", "2", "--port", "0"]
+    command += ["--processes", "--zookeeper", "local", "--log-level", "warning"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("ready bootstrap=127.0.0.1:")
+        assert line.count(":") == 2
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert process.stdout.read() == ""
+
+
+class Up:
+    """`anabranch up --processes` on a directory, and what is asked of it by other processes."""
+
+    def __init__(self, directory: Path) -> None:
+        command = [*ANABRANCH, "up", "--brokers", "3", "--port", "0", "--data-dir", str(directory)]
+        command += ["--processes", "--zookeeper", "local", "--log-level", "error"]
+        self.directory = directory
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        ready = self.process.stdout.readline()
+        assert ready.startswith("ready "), self.process.communicate()
+        self.servers = ready.split("bootstrap=")[1].strip()
+
+    def nodes(self, *words: str) -> str:
+        """`anabranch nodes ...`."""
+        command = [*ANABRANCH, "nodes", *words, "--cluster", str(self.directory)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout
+
+    def pid_of(self, node_id: int) -> int:
+        return next(
+            one.pid for one in running_nodes() if one.belongs_to(str(self.directory)) and one.node_id == node_id
+        )
+
+    def end(self, how: signal.Signals) -> tuple[int, str]:
+        """Status, and what it had said on stderr; nothing of it is left."""
+        self.process.send_signal(how)
+        _, said = self.process.communicate(timeout=100)
+        for _ in range(1000):
+            if not [one for one in running_nodes() if one.belongs_to(str(self.directory))]:
+                return self.process.returncode, said
+            Event().wait(0.02)  # a process that somebody else started sets no event here
+        raise AssertionError("nodes outlive their launcher")
+
+
+def test_a_cluster_of_processes_survives_kills_and_comes_back_with_its_data(tmp_path: Path) -> None:
+    """Goal: with a data directory nothing is lost by kill -9 of a broker, of the launcher, nor by Ctrl-C.
+
+    Method: three lives in one directory; each finds the records of those before.
+    """
+
+    async def send(up: Up, value: bytes) -> None:
+        async with Producer(up.servers) as producer:
+            await producer.send_and_wait("t", value, key=b"k")
+
+    async def values(up: Up, count: int) -> list[bytes]:
+        found: list[bytes] = []
+        async with Consumer("t", bootstrap_servers=up.servers, auto_offset_reset="earliest") as consumer:
+            while len(found) < count:
+                for records in (await consumer.getmany(timeout_ms=1000)).values():
+                    found += [record.value or b"" for record in records]
+        return found
+
+    async def create(up: Up) -> None:
+        async with Admin(up.servers) as admin:
+            await admin.create_topics([NewTopic(name="t", partitions=1, replication_factor=3)])
+
+    def run(work: Coroutine[Any, Any, Any]) -> Any:
+        async def bounded() -> Any:
+            async with asyncio.timeout(100):
+                return await work
+
+        return asyncio.run(bounded())
+
+    first = Up(tmp_path / "data")
+    run(create(first))
+    killed = first.pid_of(2)
+    os.kill(killed, signal.SIGKILL)
+    run(send(first, b"one"))
+    assert "node 2 at 127.0.0.1:" in first.nodes("list") and first.nodes("list").count("down") == 1
+    assert first.nodes("start", "2") == f"started node 2 (pid {first.pid_of(2)})\n"
+    _, said = first.end(signal.SIGKILL)
+    assert said.count("\n") == 1 and said.startswith(f"node 2 (pid {killed}) was killed by signal 9; ")
+    second = Up(tmp_path / "data")
+    run(send(second, b"two"))
+    assert second.end(signal.SIGINT) == (0, "")
+    third = Up(tmp_path / "data")
+    assert run(values(third, 2)) == [b"one", b"two"]
+    assert third.end(signal.SIGTERM) == (0, "")
+
+
+def test_children_die_with_their_launcher_without_a_tool_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    launcher = f"""
+import subprocess, sys
+child = subprocess.Popen([*{die_with_parent()!r}[:-1], str(__import__("os").getpid()), "sleep", "1000"])
+print(child.pid, flush=True)
+sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", launcher], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        while Path(f"/proc/{child}/comm").read_text() != "sleep\n":
+            Event().wait(0.01)
+        parent.kill()
+    for _ in range(1000):
+        status = Path(f"/proc/{child}/status")
+        if not status.exists() or "State:\tZ" in status.read_text():
+            return
+        Event().wait(0.01)
+    raise AssertionError("the child outlives its parent")
+
+
+async def test_a_node_that_cannot_start_says_why() -> None:
+    cluster = ProcessCluster(1, zookeeper="127.0.0.1:1", properties={"num.partitions": "none"})
+    with pytest.raises(NodeFailed, match="must be a whole number"):
+        async with cluster:
+            pass
+
+
+def test_a_node_without_zookeeper_says_so_in_one_line() -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "anabranch.cli.main",
+        "node",
+        "--id",
+        "1",
+        "--roles",
+        "controller",
+        "--log-level",
+        "error",
+    ]
+    command += ["--zookeeper", "127.0.0.1:1", "--listen", "127.0.0.1:0", "--config", "zookeeper.session.timeout.ms=500"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert ended.returncode == 1
+    assert "Error: cannot start:" in ended.stderr and "no ZooKeeper answered at 127.0.0.1:1" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+async def test_nodes_that_are_processes_ask_who_is_there() -> None:
+    """Two listeners: brokers reach each other by TLS and a password, and so does the launcher; a client by either."""
+    properties = {
+        **files().properties,
+        **plain_users(SECURED, admin="a", alice="b"),
+        "inter.broker.listener.name": SECURED,
+        "listener.security.protocol.map": f"{SECURED}:{SECURED},OPEN:PLAINTEXT",
+    }
+    listeners = [f"{SECURED}://127.0.0.1:0", "OPEN://127.0.0.1:0"]
+    async with (
+        asyncio.timeout(100),
+        ProcessCluster(2, listeners=listeners, properties=properties) as cluster,
+        Admin(
+            cluster.bootstrap_servers,
+            security_protocol=SECURED,
+            sasl_mechanism="PLAIN",
+            sasl_plain_username="alice",
+            sasl_plain_password="b",
+            ssl_cafile=str(files().ca),
+        ) as admin,
+    ):
+        await admin.create_topics([NewTopic(name="t", partitions=2, replication_factor=2)])
+        open_door = next(one for one in cluster.nodes[1].listeners if one.name == "OPEN")
+        async with Producer(f"{open_door.host}:{open_door.port}") as producer:
+            await producer.send_and_wait("t", b"before", key=b"k")
+            await cluster.kill(2)
+            await cluster.restart(2)
+            await cluster.wait_brokers(2)
+            await producer.send_and_wait("t", b"after", key=b"k")

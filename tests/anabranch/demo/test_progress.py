@@ -1,0 +1,46 @@
+from typing import Any
+
+from anabranch.demo.progress import Story
+
+
+def judged(topic: str, **changes: int) -> Story:
+    story = Story(topic, total=10, began_ms=1000, ended_ms=9000)
+    story.verdict = {"delivered": 10, "out_of_order": 0, "lost": 0, "repeated": 0, "redelivered": 0} | changes
+    story.acked = 10
+    return story
+
+
+def told() -> Story:
+    story = judged("job")
+    lines: list[tuple[str, dict[str, Any]]] = [
+        ("job-replay", {"event": "progress", "t": 1000, "sent": 0, "acked": 0, "failed": 0, "by_partition": {"0": 0}}),
+        (
+            "job-reader-1",
+            {"event": "progress", "t": 2000, "delivered": {"0": 4}, "assigned": [0], "gates": ["job-1@1"]},
+        ),
+        ("job-reader-1", {"event": "revoked", "t": 2500, "partitions": [0]}),
+        (
+            "job-reader-2",
+            {"event": "opened", "t": 2600, "segment": "1@1", "partition": 1, "closed_ms": 2000, "opened_ms": 2530},
+        ),
+        (
+            "job-replay",
+            {"event": "done", "t": 3000, "sent": 10, "acked": 10, "failed": 0, "by_partition": {"0": 6, "1": 4}},
+        ),
+        ("job-reader-2", {"event": "progress", "t": 3500, "delivered": {"1": 4}, "assigned": [1], "gates": []}),
+    ]
+    for name, line in lines:
+        story.take(name, line)
+    story.note(2400, "resize", "job has 2 partitions", "2 partitions")
+    return story
+
+
+def test_a_story_is_the_sum_of_what_the_processes_say() -> None:
+    story = told()
+    assert (story.acked, story.delivered) == (10, 8)
+    assert story.gates == {"job-reader-1": ["job-1@1"], "job-reader-2": []}
+    assert story.acked_by_partition == {0: 6, 1: 4}
+
+
+def test_a_hand_off_is_counted_from_the_crossing_not_from_the_closing() -> None:
+    assert told().hand_offs_ms() == [("1@1", 30)]

@@ -1,0 +1,119 @@
+"""Goal: a rule hits when it is due, tells of it, and lets go what it holds."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from anabranch.faults.active_rule import ActiveRule
+from anabranch.faults.matching import RequestView
+from anabranch.faults.rule import Rule
+from tests.anabranch.faults.samples import PEER, SURROUNDINGS, armed, by_name
+
+VIEW = RequestView(by_name("Heartbeat", 4), PEER, 0, SURROUNDINGS)
+
+
+def hits(count: int, **said: Any) -> str:
+    rule = armed(**said)
+    return "".join("x" if rule.hit(VIEW) else "." for _ in range(count))
+
+
+def test_which_of_the_requests_are_hit() -> None:
+    assert hits(4) == "xxxx"
+    assert hits(4, times=2) == "xx.."
+    assert hits(5, after=2, times=1) == "..x.."
+    assert hits(7, every=3) == "x..x..x"
+    assert hits(8, after=1, every=2, times=2) == ".x.x...."
+
+
+def test_chance_is_the_seeds() -> None:
+    first = hits(200, probability=0.5, seed=1)
+    assert first == hits(200, probability=0.5, seed=1) != hits(200, probability=0.5, seed=2)
+    assert 60 < first.count("x") < 140
+
+
+def test_delays_are_fixed_or_drawn() -> None:
+    assert armed().delay_s() == 0
+    assert armed(delay_ms=(50.0,)).delay_s() == 0.05
+    drawn = armed(delay_ms=(10.0, 20.0), seed=3)
+    assert all(0.01 <= drawn.delay_s() <= 0.02 for _ in range(50))
+    assert drawn.delay_s() != drawn.delay_s()
+
+
+def test_delays_by_quantiles() -> None:
+    rule = armed(delay_ms=(0.0, 10.0, 20.0, 1000.0, 1000.0), seed=3)
+    drawn = sorted(rule.delay_s() for _ in range(400))
+    assert drawn[0] >= 0 and drawn[-1] == 1
+    assert drawn[60] < 0.01 < drawn[140] and drawn[160] < 0.02 < drawn[240] and drawn[340] == 1
+
+
+async def test_a_rule_ends_with_its_time() -> None:
+    rule = armed(until="20ms")
+    assert rule.hit(VIEW), "its time begins when a broker follows it"
+    rule.activate()
+    assert rule.hit(VIEW) and not rule.spent
+    await asyncio.sleep(0.021)
+    rule.activate()
+    assert rule.spent and not rule.hit(VIEW) and rule.hits == 2
+
+
+def test_a_rule_waits_for_another() -> None:
+    there: set[str] = set()
+    rule = ActiveRule(Rule(name="second", while_rule="first"), lambda *_: None, lambda name: name in there)
+    assert not rule.hit(VIEW) and rule.met == 0
+    there.add("first")
+    assert rule.hit(VIEW)
+    there.clear()
+    assert not rule.hit(VIEW) and (rule.met, rule.hits) == (1, 1)
+
+
+async def test_a_test_waits_for_hits() -> None:
+    rule = armed()
+    waiting = asyncio.create_task(rule.wait_hit(2))
+    rule.hit(VIEW)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    rule.hit(VIEW)
+    await waiting
+    with pytest.raises(TimeoutError, match="after 0 s rule test has hit 2 of 2 requests"):
+        await rule.wait_hit(3, timeout_s=0)
+    with pytest.raises(TimeoutError, match="rule test was about none of the requests that came"):
+        await armed().wait_hit(timeout_s=0)
+
+
+async def test_a_barrier_opens_once_and_for_all() -> None:
+    rule = armed(hold=True)
+    held = [asyncio.create_task(rule.pass_barrier()) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert rule.held == 2 and rule.row()["held"] == 2
+    rule.release()
+    await asyncio.gather(*held)
+    await rule.pass_barrier()
+    assert rule.held == 0
+
+
+async def test_one_who_is_held_may_give_up() -> None:
+    rule = armed(hold=True)
+    first, second = (asyncio.create_task(rule.pass_barrier()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait([first])
+    assert rule.held == 1
+    rule.release()
+    await second
+
+
+async def test_what_is_removed_hits_nothing_and_holds_nothing() -> None:
+    rule, told = armed(hold=True, times=5), []
+    rule.on_removal(lambda: told.append("before"))
+    held = asyncio.create_task(rule.pass_barrier())
+    await asyncio.sleep(0)
+    rule.remove()
+    await held
+    rule.on_removal(lambda: told.append("after"))
+    assert rule.spent and not rule.hit(VIEW) and told == ["before", "after"]
+    said = {"name": "test", "hold": True, "times": 5}
+    assert rule.row() == {"name": "test", "rule": said, "met": 1, "hits": 0, "held": 0, "spent": True, "removed": True}
+    assert repr(rule) == "<rule test: met 1, hits 0>"

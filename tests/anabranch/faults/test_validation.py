@@ -1,0 +1,106 @@
+"""Goal: a rule that could never hit anything is refused, and told what would do; one that could is taken."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from anabranch.broker.dispatch.dispatcher import HANDLERS
+from anabranch.faults.matching import BROKERS_ONLY
+from anabranch.faults.rule_json import InvalidRule, from_json
+from anabranch.faults.validation import check
+from anabranch.protocol.answerable import answerable
+
+FAIL = {"error": "REQUEST_TIMED_OUT"}
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({"api": "Produced", **FAIL}, "no API is called 'Produced'; did you mean Produce"),
+        ({"api": "xyz", **FAIL}, "no API is called 'xyz'; there are Produce, Fetch"),
+        ({"api": "Produce", "versions": "14-", **FAIL}, "Produce has no version 14-; served are 0-13"),
+        ({"api": "Produce", "versions": "14-15", **FAIL}, "Produce has no version 14-15; served are 0-13"),
+        ({"versions": "a-b", **FAIL}, "versions are written as 7, 3-9 or 12-, not 'a-b'"),
+        ({"brokers": [1, 9], **FAIL}, "there is no broker 9; there are 1, 2, 3"),
+        ({"api": "Produce", "error": "NOT_LEADER"}, "no error is called 'NOT_LEADER'; did you mean NOT_LEADER_OR"),
+        ({"api": "Produce", "error": "NONE"}, "no error is called 'NONE'"),
+        ({"api": "Produce", "error": "NOT_CONTROLLER"}, "Produce never answers NOT_CONTROLLER; .*NOT_ENOUGH"),
+        (
+            {"api": "Produce", "versions": "0-10", "error": "TRANSACTION_ABORTABLE"},
+            "Produce answers .* from version 11 on",
+        ),
+        ({"api": "UpdateMetadata", **FAIL}, "only brokers and controllers ask UpdateMetadata; say between_brokers"),
+        ({"api": "Heartbeat", "topic": "a", "hold": True}, "Heartbeat names no topic; such as do are .*Produce"),
+        ({"api": "Heartbeat", "level": "partition", **FAIL}, "no place for an error of level partition; it has top"),
+        ({"api": "PartitionLeaderEpochsForPartitions", "versions": "0", **FAIL}, "has no place for an error"),
+        ({"api": "UpdateMetadata", "between_brokers": True, "partition": 1, **FAIL}, "about all that it asks"),
+        ({"api": "Produce"}, "the rule says nothing of what is to happen; there is"),
+        ({"api": "Produce", "level": "top"}, "the rule says nothing of what is to happen"),
+        ({"api": "Produce", "hold": True, "level": "top"}, "level goes with error"),
+        ({"api": "Produce", "silence": True, **FAIL}, "with silence there is no answer for error"),
+        ({"silence": True, "disconnect": "before"}, "silence, disconnect: one of them"),
+        ({"disconnect": "later"}, "disconnect is before, after, middle, not 'later'"),
+        ({"delay_ms": [5, 1]}, "delay_ms is one number, or several"),
+        ({"delay_ms": [1, 9, 5]}, "delay_ms is one number, or several"),
+        ({"delay_ms": [-1]}, "delay_ms is one number, or several"),
+        ({"hold": True, "until": "soon"}, "until: a span of time is a number and one of"),
+        ({"hold": True, "until": "0s"}, "until 0s is over at once"),
+        ({"hold": True, "name": "a", "while_rule": "a"}, "rule a waits for itself"),
+        ({"node": "melt"}, "node is kill, stop, start, freeze, expire, suspend, not 'melt'"),
+        ({"node": "start"}, "a broker that is asked runs; say with `on` which one to start"),
+        ({"node": "kill", "on": [7]}, "there is no broker 7; there are 1, 2, 3"),
+        ({"hold": True, "on": [1]}, "on goes with node"),
+        ({"hold": True, "link": "1-2"}, "a link is written as 1:2, from broker 1 to broker 2, or .*, not '1-2'"),
+        ({"hold": True, "link": "1:9"}, "there is no broker 9; there are 1, 2, 3"),
+        ({"hold": True, "link": "1:2", "api": "Produce"}, "brokers never ask Produce of each other"),
+        (
+            {"hold": True, "between_brokers": True, "client_id": "shop*"},
+            "no broker asks as 'shop.*'; they ask as broker-1",
+        ),
+        ({"hold": True, "client_id": "broker-1"}, "a broker asks as 'broker-1'; say between_brokers, too"),
+        ({"hold": True, "principal": "alice"}, "a principal is written as User:alice"),
+        ({"stale_metadata": True, "api": "Metadata"}, "brokers hear of the cluster by UpdateMetadata; leave out api"),
+        ({"stale_metadata": True, **FAIL}, "with stale_metadata there is no answer for error"),
+        ({"elect": "unclean"}, "elect is for partitions; name topic and partition"),
+        ({"disk": "full", "api": "Produce"}, "a rule about disk is not about requests: leave out api"),
+        ({"disk": "full", "hold": True}, "a rule about disk is not about requests: leave out hold"),
+        ({"step": "resize:after-paln", "node": "kill"}, "no step is called .*; did you mean resize:after-plan"),
+        ({"step": "elect", "node": "kill", "group": "g"}, "a rule about step is not about requests: leave out group"),
+        ({"step": "elect"}, "the rule says nothing of what is to happen"),
+        ({"node": "kill", **FAIL}, "of a broker that is killed there is no error"),
+        ({"hold": True, "every": 0}, "every is at least 1, not 0"),
+        ({"hold": True, "times": -1}, "times is at least 0, not -1"),
+        ({"hold": True, "probability": 0}, "probability is above 0"),
+        ({"edit": {"a": 1}}, "edit is for one api; name it"),
+        ({"api": "Metadata", "edit": {"topics[*].leader": 1}}, "edit topics.*has no leader; there are"),
+    ],
+)
+def test_what_can_hit_nothing_is_refused(said: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InvalidRule, match=re.compile(reason)):
+        check(from_json(said), (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"api": "Produce", "topic": "a", "partition": 1, "error": "NOT_LEADER_OR_FOLLOWER"},
+        {"api": "Metadata", "topic": "a", "partition": 1, "error": "LEADER_NOT_AVAILABLE"},
+        {"api": "UpdateMetadata", "between_brokers": True, "brokers": 2, "delay_ms": [0, 5]},
+        {"delay_ms": 5},
+        {"api": "Produce", "disconnect": "middle", "error": "REQUEST_TIMED_OUT"},
+        {"api": "Metadata", "versions": "9-", "edit": {"topics[*].partitions[*].leader_id": 7}},
+        {"api": ["InitProducerId", "EndTxn"], "transactional_id": "t", "error": "CONCURRENT_TRANSACTIONS"},
+    ],
+)
+def test_what_can_hit_something_is_taken(said: dict[str, Any]) -> None:
+    check(from_json(said), (1, 2, 3))
+
+
+def test_every_code_that_an_api_has_can_be_asked_for() -> None:
+    for api in (row.api for row in HANDLERS):
+        for code in answerable(api.name, frozenset()):
+            said = {"api": api.name, "error": code.name, "between_brokers": api.key in BROKERS_ONLY}
+            check(from_json(said), ())

@@ -1,0 +1,110 @@
+"""What a person is told of partitions that were merged away."""
+
+from __future__ import annotations
+
+from anabranch import Admin, Cluster, NewTopic, Producer
+from anabranch.clients.group_admin import commit_offsets
+from anabranch.inspect.draining import Draining, delete_read, drain_lines, draining
+from anabranch.protocol.apis.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Subtopology, Topology
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.topic_partition import TopicPartition
+from tests.broker.coordinators.share_partitions.sharing import ACCEPT, members
+
+PARTITION = TopicPartition("t", 5)
+
+
+def test_read_by_all_is_what_the_slowest_group_has_committed() -> None:
+    assert Draining(PARTITION, 1000, {"a": 900, "b": 20}).read_by_all == 20
+    assert Draining(PARTITION, 1000, {}).read_by_all == 1000, "nobody is waited for"
+
+
+def test_each_group_has_a_line_with_what_it_has_left() -> None:
+    lines = drain_lines("t", [Draining(PARTITION, 1000, {"slow": 20, "ahead": 1001})])
+    assert [line.split() for line in lines] == [
+        ["partition", "end", "group", "committed", "to", "read"],
+        ["5", "1,000", "ahead", "1,001", "0"],
+        ["5", "1,000", "slow", "20", "980"],
+    ]
+
+
+def test_where_there_is_nothing_to_drain_that_is_said() -> None:
+    assert drain_lines("t", []) == ["t has no partition that was merged away"]
+    assert "(no group reads the topic)" in drain_lines("t", [Draining(PARTITION, 3, {})])[1]
+
+
+async def test_what_an_application_of_kafka_streams_has_left_is_not_read_by_all() -> None:
+    """Its broker deals the tasks (KIP-1071): it is no consumer group to those who list groups."""
+    async with Cluster(brokers=1, kafka="4.2") as cluster, Admin(cluster.bootstrap_servers) as admin:
+        configs = {"enable.ordered.delivery": "true", "reshard.legacy.consumers.shrink": "warn"}
+        await admin.create_topics([NewTopic(name="t", partitions=2, configs=configs)])
+        await admin.wait_for_topic("t")
+        async with Producer(cluster.bootstrap_servers) as producer:
+            for number in range(40):
+                await producer.send("t", b"x", b"%d" % number)
+        await commit_offsets(admin.network, "words", {TopicPartition("t", 1): 1})
+        told = await admin.network.call_coordinator("words", joining("words", "a"), lambda answer: answer.error_code)
+        assert told.error_code == ErrorCode.NONE, told
+        await admin.create_partitions("t", 1, allow_shrink=True)
+        (sealed,) = await draining(admin, "t")
+        assert (sealed.committed, sealed.read_by_all) == ({"words": 1}, 1)
+        assert sealed.end > 1
+
+
+def joining(group: str, member: str) -> StreamsGroupHeartbeatRequest:
+    """The first heartbeat of a member of an application that reads "t"."""
+    return StreamsGroupHeartbeatRequest(
+        group_id=group,
+        member_id=member,
+        member_epoch=0,
+        endpoint_information_epoch=0,
+        rebalance_timeout_ms=60_000,
+        process_id=member,
+        client_tags=[],
+        topology=Topology(epoch=0, subtopologies=[part("t")]),
+        active_tasks=[],
+        standby_tasks=[],
+        warmup_tasks=[],
+    )
+
+
+def part(source: str) -> Subtopology:
+    """An application that reads one topic and keeps nothing."""
+    return Subtopology(
+        subtopology_id="0",
+        source_topics=[source],
+        source_topic_regex=[],
+        state_changelog_topics=[],
+        repartition_sink_topics=[],
+        repartition_source_topics=[],
+        copartition_groups=[],
+    )
+
+
+async def test_what_a_group_that_shares_partitions_has_left_is_not_read_by_all() -> None:
+    async with (
+        Cluster(brokers=1, kafka="4.2") as cluster,
+        Admin(cluster.bootstrap_servers) as admin,
+        members(cluster, "a") as (member,),
+    ):
+        configs = {"enable.ordered.delivery": "true", "reshard.legacy.consumers.shrink": "warn"}
+        await admin.create_topics([NewTopic(name="t", partitions=2, configs=configs)])
+        await admin.wait_for_topic("t")
+        await member.join(2)
+        assert (await member.fetch()).acquired == []
+        async with Producer(cluster.bootstrap_servers) as producer:
+            for _ in range(10):
+                await producer.send("t", b"x", partition=1)
+        assert (await member.fetch()).acquired
+        assert await member.acknowledge(0, 3, ACCEPT, index=1) == (0, 0)
+        await admin.create_partitions("t", 1, allow_shrink=True)
+        (sealed,) = await draining(admin, "t")
+        assert (sealed.committed, sealed.read_by_all) == ({"g": 4}, 4)
+        assert await delete_read(admin, "t", [sealed], force=False) == [
+            "t-1: deleted what was before offset 4",
+            "t-1: kept the rest for g",
+        ]
+        assert (await member.fetch()).acquired, "the cut has begun another epoch of the leader"
+        assert await member.acknowledge(4, 9, ACCEPT, index=1) == (0, 0)
+        (sealed,) = await draining(admin, "t")
+        assert sealed.read_by_all == sealed.end == 10
+        assert await delete_read(admin, "t", [sealed], force=False) == ["t-1: deleted what was before offset 10"]

@@ -1,0 +1,72 @@
+"""Goal: how far a group is behind: where it has committed, where it has not, and where the log went on without it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from anabranch.clients.group_admin import SHARE, Group, Member
+from anabranch.inspect.group_lag import GroupStanding, PartitionLag
+from anabranch.protocol.topic_partition import TopicPartition
+
+
+@pytest.mark.parametrize(
+    ("committed", "start", "end", "lag"),
+    [
+        (3, 0, 10, 7),
+        (10, 0, 10, 0),
+        (None, 4, 10, 6),
+        (2, 4, 10, 6),
+        (12, 0, 10, 0),
+        (5, -1, -1, 0),
+    ],
+)
+def test_lag(committed: int | None, start: int, end: int, lag: int) -> None:
+    assert PartitionLag(committed, start, end, "").lag == lag
+
+
+def test_a_group_is_told_to_a_person_and_to_a_program() -> None:
+    first, second, gone = (TopicPartition("t", number) for number in range(3))
+    member = Member("m-1", "app", "/10.0.0.1", (first,))
+    standing = GroupStanding(
+        Group("g", "Stable", "range", (member,)),
+        {
+            second: PartitionLag(None, 0, 1500, ""),
+            first: PartitionLag(1200, 0, 1500, str(member)),
+            gone: PartitionLag(7, -1, -1, ""),
+        },
+    )
+    assert list(standing.lines()) == [
+        "g: classic group, Stable, 1 members, protocol range, lag 1,800",
+        "  t-0                              committed        1,200  end        1,500  lag        300  app/10.0.0.1",
+        "  t-1                              committed            -  end        1,500  lag      1,500  no member",
+        "  t-2                              committed            7  end         gone  lag          0  no member",
+    ]
+    row = json.loads(json.dumps(standing.row()))
+    assert row["lag"] == 1800
+    assert (row["type"], row["epoch"]) == ("classic", None)
+    assert row["members"] == [
+        {"member": "m-1", "client": "app", "host": "/10.0.0.1", "epoch": None, "partitions": ["t-0"], "tasks": None}
+    ]
+    assert row["partitions"][1] == {
+        "topic": "t",
+        "partition": 1,
+        "committed": None,
+        "end": 1500,
+        "lag": 1500,
+        "owner": None,
+    }
+
+
+def test_a_group_that_shares_partitions_has_starts_and_many_owners() -> None:
+    place = TopicPartition("t", 0)
+    members = tuple(Member(name, name, "/10.0.0.1", (place,), epoch=3) for name in ("a", "b"))
+    group = Group("g", "Stable", "simple", members, kind=SHARE, epoch=3, assignment_epoch=3)
+    standing = GroupStanding(group, {place: PartitionLag(4, 0, 10, ", ".join(map(str, group.owners(place))), left=5)})
+    assert list(standing.lines()) == [
+        "g: share group, Stable, epoch 3 (assigned 3), 2 members, protocol simple, lag 5",
+        f"  {place!s:<32} start            4  end           10  lag          5  a/10.0.0.1, b/10.0.0.1",
+        "  member a/10.0.0.1                       epoch 3  has t-0",
+        "  member b/10.0.0.1                       epoch 3  has t-0",
+    ]

@@ -1,0 +1,36 @@
+"""Goal: answers are alike if they differ in nothing but what another cluster may say otherwise."""
+
+from __future__ import annotations
+
+from anabranch.journal.comparison import Namer, plain, unequal
+from anabranch.protocol.apis.init_producer_id import InitProducerIdResponse
+from anabranch.protocol.apis.metadata import MetadataResponse, MetadataResponseBroker
+
+
+def compared(one: object, other: object, version: int) -> list[object]:
+    return list(unequal(plain(one, version, Namer("")), plain(other, version, Namer(""))))
+
+
+def test_addresses_times_and_drawn_ids_may_differ_and_nothing_else() -> None:
+    def told(host: str, controller: int, code: int = 0) -> MetadataResponse:
+        broker = MetadataResponseBroker(node_id=1, host=host, port=len(host))
+        return MetadataResponse(throttle_time_ms=len(host), brokers=[broker], controller_id=controller, topics=[])
+
+    assert not compared(told("a", 1), told("bb", 2), 9)
+    both = [
+        InitProducerIdResponse(throttle_time_ms=one, error_code=code, producer_id=one, producer_epoch=0)
+        for one, code in ((1, 0), (2, 0), (3, 7))
+    ]
+    assert not compared(both[0], both[1], 3)
+    assert compared(both[0], both[2], 3) == [("error_code", 0, 7)]
+
+
+def test_the_same_id_has_to_be_at_the_same_places() -> None:
+    names, others = Namer(""), Namer("")
+    first = [names.name("topic_id", one) for one in (b"a", b"b", b"a")]
+    assert (
+        first
+        == [others.name("topic_id", one) for one in (b"x", b"y", b"x")]
+        == ["topic_id 1", "topic_id 2", "topic_id 1"]
+    )
+    assert Namer("run-1").name("member_id", "") == ""

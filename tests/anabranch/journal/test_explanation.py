@@ -1,0 +1,197 @@
+"""Goal: an exchange is explained by what really had a hand in it, and by nothing where nothing is known."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from anabranch.broker.authorization.peer import Peer
+from anabranch.clients.connection import Connection
+from anabranch.cluster.in_process import Cluster
+from anabranch.control.events import Events
+from anabranch.faults.matching import RequestView
+from anabranch.faults.rule import Rule
+from anabranch.journal.entry import JournalEntry
+from anabranch.journal.explanation import explain
+from anabranch.journal.journal import Journal
+from anabranch.protocol.apis.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from anabranch.protocol.codec import DecodedRequest
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.hashing import partition_of_group
+from anabranch.protocol.registry import BY_NAME
+from tests.anabranch.faults.samples import PEER, SURROUNDINGS, by_name
+from tests.anabranch.proxy.stories import make_topics
+from tests.differential.case import batch
+
+
+@dataclasses.dataclass
+class Happened:
+    at_s: float
+    kind: str
+    detail: Mapping[str, Any]
+
+
+def leader(at_s: float, node: int, epoch: int, topic: str = "orders", partition: int = 3) -> Happened:
+    return Happened(at_s, "leader", {"topic": topic, "partition": partition, "leader": node, "leader_epoch": epoch})
+
+
+def exchange(
+    api: str, version: int, number: int = 9, at_s: float = 100.0, peer: Peer = PEER, **body: Any
+) -> JournalEntry:
+    request = by_name(api, version)
+    request.client_id = "shop"
+    for name, content in body.items():
+        setattr(request.body, name, content)
+    return JournalEntry(number, at_s, RequestView(request, peer, 0, SURROUNDINGS))
+
+
+def produce(code: ErrorCode, rule: Rule | None = None) -> JournalEntry:
+    data = [TopicProduceData(name="orders", partition_data=[PartitionProduceData(index=3, records=b"")])]
+    body = ProduceRequest(transactional_id=None, acks=1, timeout_ms=1, topic_data=data)
+    entry = JournalEntry(
+        9, 100.0, RequestView(DecodedRequest(BY_NAME["Produce"], 9, 1, "shop", body), PEER, 0, SURROUNDINGS)
+    )
+    if rule is not None:
+        entry.hit_by(rule)
+    row = BY_NAME["Produce"].response
+    from anabranch.protocol.apis.produce import PartitionProduceResponse, TopicProduceResponse
+
+    part = PartitionProduceResponse(index=3, error_code=code, base_offset=-1)
+    entry.end(100.010, "answered", row(responses=[TopicProduceResponse(name="orders", partition_responses=[part])]))
+    return entry
+
+
+HEAD = "Produce v9 of shop to broker 1 was refused with"
+
+
+def test_a_leader_that_has_moved_and_why() -> None:
+    events = [
+        leader(50, 1, 4),
+        Happened(99.975, "node killed", {"node": 1}),
+        leader(99.999, 2, 5),
+        leader(99, 9, 9, "x"),
+    ]
+    assert explain(produce(ErrorCode.NOT_LEADER_OR_FOLLOWER), events, []) == [
+        f"{HEAD} NOT_LEADER_OR_FOLLOWER for orders-3: its leader is broker 2 in epoch 5, since 11 ms before, "
+        "after broker 1 was killed, 35 ms before."
+    ]
+    assert explain(produce(ErrorCode.FENCED_LEADER_EPOCH), [leader(100.03, -1, 6)], []) == [
+        f"{HEAD} FENCED_LEADER_EPOCH for orders-3: it has no leader in epoch 6, since 20 ms after."
+    ]
+
+
+def test_what_is_too_long_ago_or_of_something_else_explains_nothing() -> None:
+    for events in ([], [leader(3, 2, 5)], [leader(99.9, 2, 5, partition=1)], [leader(110, 2, 5)]):
+        (told,) = explain(produce(ErrorCode.NOT_LEADER_OR_FOLLOWER), events, [])
+        assert told == f"{HEAD} NOT_LEADER_OR_FOLLOWER for orders-3: nothing that is kept tells why."
+
+
+def test_rules_are_named_first_and_blamed_for_what_they_say() -> None:
+    rule = Rule(name="stale", api=("Produce",), error="NOT_LEADER_OR_FOLLOWER")
+    assert explain(produce(ErrorCode.NOT_LEADER_OR_FOLLOWER, rule), [leader(99.9, 2, 5)], []) == [
+        "Rule stale has hit it.",
+        f"{HEAD} NOT_LEADER_OR_FOLLOWER for orders-3, as a rule says.",
+    ]
+    late = Rule(name="slow", delay_ms=(10.0,))
+    assert (
+        "broker 2 in epoch 5" in explain(produce(ErrorCode.NOT_LEADER_OR_FOLLOWER, late), [leader(99.9, 2, 5)], [])[1]
+    )
+
+
+def test_too_few_in_sync_and_a_resize() -> None:
+    gone = Happened(99.0, "isr", {"topic": "orders", "partition": 3, "isr": [1]})
+    (told,) = explain(produce(ErrorCode.NOT_ENOUGH_REPLICAS), [gone], [])
+    assert told.endswith("its in-sync replicas are 1, since 1010 ms before.")
+    grown = Happened(100.0, "resize published", {"topic": "orders", "from": 4, "to": 6, "generation": 1})
+    (told,) = explain(produce(ErrorCode.INVALID_PARTITION_METADATA), [grown], [])
+    assert told.endswith("orders goes from 4 to 6 partitions (resize published) 10 ms before.")
+
+
+def test_topics_that_are_gone_or_never_were() -> None:
+    unknown = produce(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    (told,) = explain(unknown, [Happened(99.5, "topic deletion", {"topic": "orders"})], [])
+    assert told.endswith("orders was deleted 510 ms before.")
+    assert explain(unknown, [], [])[0].endswith("no event tells of such a topic.")
+    assert explain(unknown, [leader(3, 1, 0, partition=1)], [])[0].endswith(
+        "orders has partitions 0 to 1, as far as is known."
+    )
+
+
+def refused(entry: JournalEntry, code: ErrorCode) -> JournalEntry:
+    answer = by_name(entry.api, entry.view.request.version).api.response
+    entry.end(entry.at_s + 0.01, "answered", answer(throttle_time_ms=0, error_code=code))
+    return entry
+
+
+def test_a_group_is_changed_by_other_members() -> None:
+    mine = refused(exchange("Heartbeat", 3, group_id="billing"), ErrorCode.REBALANCE_IN_PROGRESS)
+    other = exchange("JoinGroup", 5, number=7, at_s=99.99, peer=Peer("elsewhere"), group_id="billing")
+    stranger = exchange("JoinGroup", 5, number=8, at_s=99.99, peer=Peer("elsewhere"), group_id="other")
+    own = exchange("JoinGroup", 5, number=6, at_s=99.99, group_id="billing")
+    (told,) = explain(mine, [], [own, other, stranger, mine])
+    assert told.endswith("for billing: group billing was changed by JoinGroup of shop (exchange 7), 20 ms before.")
+    assert explain(mine, [], [own, stranger, mine])[0].endswith("nothing that is kept tells why.")
+
+
+def test_a_coordinator_that_has_moved() -> None:
+    mine = refused(exchange("Heartbeat", 3, group_id="billing"), ErrorCode.NOT_COORDINATOR)
+    index = partition_of_group("billing", 10)
+    events = [leader(1, 1, 0, "__consumer_offsets", one) for one in range(10)]
+    events.append(leader(99.99, 3, 1, "__consumer_offsets", index))
+    (told,) = explain(mine, events, [])
+    assert f"it is looked after by the leader of __consumer_offsets-{index}: its leader is broker 3 in epoch 1" in told
+
+
+def test_a_producer_that_another_one_has_fenced() -> None:
+    mine = refused(exchange("EndTxn", 3, transactional_id="tx"), ErrorCode.PRODUCER_FENCED)
+    rival = exchange("InitProducerId", 3, number=4, at_s=99.9, transactional_id="tx")
+    (told,) = explain(mine, [], [rival, mine])
+    assert told.endswith("for tx: tx was taken over by InitProducerId of shop (exchange 4), 110 ms before.")
+
+
+def test_what_was_not_answered_and_what_went_well() -> None:
+    entry = exchange("Heartbeat", 3)
+    entry.end(100.5, "closed", None)
+    killed = Happened(100.499, "node killed", {"node": 1})
+    (told,) = explain(entry, [killed], [])
+    assert told.endswith("and its connection was closed: broker 1 was killed, 1 ms before.")
+    fine = refused(exchange("Heartbeat", 3), ErrorCode.NONE)
+    assert explain(fine, [killed], []) == [
+        "Heartbeat v3 of shop to broker 1 was answered without an error, after 10 ms."
+    ]
+
+
+def test_in_front_of_another_cluster_metadata_tells() -> None:
+    told_of = exchange("Metadata", 7, number=12, at_s=100.05)
+    part = MetadataResponsePartition(
+        error_code=0, partition_index=3, leader_id=2, leader_epoch=8, replica_nodes=[], isr_nodes=[]
+    )
+    topic = MetadataResponseTopic(error_code=0, name="orders", partitions=[part])
+    told_of.end(100.06, "answered", MetadataResponse(brokers=[], topics=[topic]))
+    (told,) = explain(produce(ErrorCode.NOT_LEADER_OR_FOLLOWER), [], [told_of])
+    assert told.endswith("its leader is broker 2 in epoch 8, since 40 ms after.")
+
+
+async def test_a_journal_explains_what_a_cluster_did() -> None:
+    async with Cluster(2, seed=1) as cluster:
+        events, journal = Events(), Journal(50, cluster.node_ids)
+        cluster.on_node(events.watch)
+        cluster.on_node(journal.watch)
+        journal.knows(lambda: events.after(0))
+        await make_topics(cluster.bootstrap_servers, "t", partitions=1)
+        told = {one.detail["leader"] for one in events.after(0) if one.kind == "leader" and one.detail["topic"] == "t"}
+        (leads,) = told
+        connection = await Connection.open(*cluster.address(3 - leads), client_id="app")
+        data = [TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch(b"x"))])]
+        await connection.call(ProduceRequest(transactional_id=None, acks=1, timeout_ms=5000, topic_data=data))
+        await connection.close()
+        (entry,) = journal.entries(error="NOT_LEADER_OR_FOLLOWER")
+        (told_why,) = journal.explain(entry)
+        assert f"NOT_LEADER_OR_FOLLOWER for t-0: its leader is broker {leads} in epoch 0, since" in told_why
+        assert journal.explain(entry.number) == [told_why]
+        with pytest.raises(KeyError):
+            journal.explain(10_000)

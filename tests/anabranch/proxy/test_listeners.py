@@ -1,0 +1,86 @@
+"""Goal: ports are where they are said to be, and an upstream cannot make more of them than a cluster has brokers."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+import pytest
+
+from anabranch.protocol.errors import DecodeError
+from anabranch.proxy import listeners
+from anabranch.proxy.listeners import ListenerPorts, ProxyListener, reason_of
+from anabranch.proxy.settings import ProxySettings
+from anabranch.proxy.topic_names import TopicNames
+
+
+def ports(**more: object) -> tuple[ListenerPorts, list[tuple[int, int]]]:
+    heard: list[tuple[int, int]] = []
+
+    def hear(door: ProxyListener, before: int) -> None:
+        heard.append((before, door.node_id))
+
+    settings = ProxySettings(upstream=(("127.0.0.1", 1),), **more)  # type: ignore[arg-type]
+    return ListenerPorts(settings, TopicNames(), hear), heard
+
+
+async def test_where_clients_begin_becomes_the_port_of_the_broker_that_is_there() -> None:
+    made, heard = ports()
+    door = await made.begin_at(("127.0.0.1", 1))
+    assert door.node_id == -1 and made.local(5, "127.0.0.1") == -1
+    made.meet(5, "127.0.0.1", 1)
+    made.meet(6, "127.0.0.1", 2)
+    assert heard == [(-1, -1), (-1, 5), (6, 6)]
+    assert made.local(5, "127.0.0.1") == door.port != made.local(6, "127.0.0.1") and made.local(5, "") == -1
+    assert [one.node_id for one in made] == [5, 6]
+    await made.close()
+
+
+async def test_brokers_get_the_ports_that_follow_or_free_ones(caplog: pytest.LogCaptureFixture) -> None:
+    while True:
+        with contextlib.ExitStack() as stack:
+            taken = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            first = taken.getsockname()[1] - 1
+            made, _ = ports(port=first)
+            try:
+                door = await made.begin_at(("127.0.0.1", 1))
+            except OSError:
+                continue  # somebody else has it
+            assert door.port == first
+            made.meet(1, "127.0.0.1", 9)
+            assert made.local(1, "127.0.0.1") not in (first, first + 1)
+            assert f"port {first + 1} is taken" in caplog.text
+            await made.close()
+            again, _ = ports(port=first + 1)
+            with pytest.raises(OSError):
+                await again.begin_at(("127.0.0.1", 1))
+            return
+
+
+async def test_a_proxy_is_not_in_front_of_itself_and_has_no_ports_beyond_the_last() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    made, _ = ports(port=port)
+    with pytest.raises(OSError, match="in front of itself"):
+        await made.begin_at(("localhost", port))
+    await made.close()
+    last, _ = ports(port=65536)
+    last.meet(1, "127.0.0.1", 1)
+    assert 0 < last.local(1, "127.0.0.1") < 65536
+    await last.close()
+
+
+async def test_there_are_no_more_than_a_cluster_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listeners, "BROKERS_MAX", 3)
+    made, _ = ports()
+    for number in range(3):
+        made.meet(number, "127.0.0.1", 1000 + number)
+    with pytest.raises(DecodeError, match="more than 3 brokers"):
+        made.meet(3, "127.0.0.1", 1003)
+    await made.close()
+
+
+def test_troubles_in_words() -> None:
+    assert reason_of(TimeoutError()) == "no connection within 10 s"
+    assert reason_of(ConnectionRefusedError(111, "Connection refused")) == "Connection refused"
+    assert reason_of(OSError()) == "OSError"

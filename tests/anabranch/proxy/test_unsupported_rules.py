@@ -1,0 +1,31 @@
+"""Goal: a rule that can hit nothing in front of another cluster is refused, with what would do."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.faults.rule import Rule
+from anabranch.faults.rule_json import InvalidRule
+from anabranch.proxy.unsupported_rules import refuse_unsupported
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        (Rule(node="kill"), "cannot kill a broker of another cluster; .* disconnect=before"),
+        (Rule(between_brokers=True, hold=True), "does not pass through a proxy"),
+        (Rule(principal="User:alice", hold=True), "name its client_id"),
+        (Rule(elect="preferred"), "NOT_LEADER_OR_FOLLOWER"),
+        (Rule(stale_metadata=True), "edit the answers"),
+        (Rule(disk="full"), "KAFKA_STORAGE_ERROR"),
+        (Rule(step=("elect",), hold=True), "name an api"),
+        (Rule(link=("1:2",), disconnect="before"), "name brokers"),
+    ],
+)
+def test_what_needs_a_cluster_of_ours_is_refused(rule: Rule, says: str) -> None:
+    with pytest.raises(InvalidRule, match=says):
+        refuse_unsupported(rule)
+
+
+def test_others_are_not() -> None:
+    refuse_unsupported(Rule(api=("Fetch",), disconnect="before"))

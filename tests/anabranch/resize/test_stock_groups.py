@@ -1,0 +1,77 @@
+"""What `topics alter` says of groups whose members hold no gates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from anabranch.clients.config_admin import ConfigEntry
+from anabranch.clients.metadata import Topic
+from anabranch.clients.stock_groups import GATES, ORDERED, PRODUCERS
+from anabranch.protocol.apis.list_groups import ListedGroup
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.lineage import Lineage
+from anabranch.resize.stock_groups import group_lines, plan
+from tests.broker.coordinators.groups.test_group_gates import orders
+from tests.broker.coordinators.stock_members import TOPIC
+
+KNOWN = Topic(TOPIC, b"", {}, lineage=Lineage(1, [(0, 4)]))
+READERS = "rdkafka/10.0.0.7 and 1 more"
+DEFAULT, TOPIC_SOURCE = 5, 1
+
+
+def configured(**set_here: str) -> dict[str, ConfigEntry]:
+    values = {GATES: "auto", PRODUCERS: "auto", ORDERED: "true"}
+    set_names = {name.replace("_", "."): text for name, text in set_here.items()}
+    return {
+        name: ConfigEntry(
+            name=name,
+            value=set_names.get(name, value),
+            source=TOPIC_SOURCE if name in set_names else DEFAULT,
+            read_only=False,
+            sensitive=False,
+        )
+        for name, value in values.items()
+    }
+
+
+def listed(group_id: str, protocol: str = "range") -> ListedGroup:
+    return ListedGroup(group_id=group_id, protocol_type="consumer", readers=READERS, protocol=protocol)
+
+
+def told(count: int, *, stamped: bool = True, groups: int = 1, **set_here: str) -> str:
+    readers = [listed(f"readers-{number}") for number in range(groups)]
+    return "\n".join(group_lines(replace(KNOWN, stamped=stamped), count, configured(**set_here), readers))
+
+
+def test_growth_keeps_the_order_where_somebody_has_asked_for_it() -> None:
+    assert "read it in the group readers-0: rdkafka/10.0.0.7 and 1 more" in told(5)
+    assert "keys keep their order for them" in told(5)
+    assert "keys do not keep their order for them (reshard.legacy.consumers=auto)" in told(5, stamped=False)
+    assert "keys keep their order" in told(5, stamped=False, reshard_legacy_producers="verify")
+    assert "keys keep their order" in told(5, stamped=False, enable_ordered_delivery="true")
+    assert "do not keep" in told(5, enable_ordered_delivery="false")
+    assert "do not keep" in told(5, reshard_legacy_consumers="ignore")
+    assert "keys keep their order" in told(5, stamped=False, reshard_legacy_consumers="gate")
+    assert all(told(count, groups=0) == "" for count in (2, 5))
+    assert "and 2 more" in told(5, groups=7)
+    assert "do not keep their order for them across a merge" in told(2)
+
+
+async def test_a_plan_leaves_kafka_streams_to_its_own_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def found(_network: object, _topic: str) -> list[ListedGroup]:
+        return [listed("app", protocol) for protocol in ("stream", "streams", "range")]
+
+    monkeypatch.setattr("anabranch.resize.stock_groups.stock_groups_of", found)
+    async with orders() as (_, admin, _):
+        assert len(await plan(admin, KNOWN, 5, configured())) == 2
+
+
+async def test_a_plan_says_so_if_the_groups_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(_network: object, _topic: str) -> list[ListedGroup]:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no")
+
+    monkeypatch.setattr("anabranch.resize.stock_groups.stock_groups_of", fails)
+    async with orders() as (_, admin, _):
+        assert "is not known" in (await plan(admin, KNOWN, 2, {}))[0]

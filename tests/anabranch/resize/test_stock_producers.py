@@ -1,0 +1,53 @@
+"""What `topics alter` says of producers without generations, by policy and by who has written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from anabranch.clients.config_admin import ConfigEntry
+from anabranch.clients.metadata import Topic
+from anabranch.protocol.lineage import Lineage
+from anabranch.resize.stock_producers import ORDERED, POLICY, stock_lines
+
+TOPIC = Topic("t", b"", {}, lineage=Lineage(1, [(0, 4)]))
+DEFAULT, TOPIC_SOURCE = 5, 1
+
+
+def lines(count: int, policy: str = "auto", ordered: str | None = None, *, stamped: bool = False) -> str:
+    configs = {
+        POLICY: ConfigEntry(name=POLICY, value=policy, source=DEFAULT, read_only=False, sensitive=False),
+        ORDERED: ConfigEntry(
+            name=ORDERED,
+            value=ordered or "true",
+            source=TOPIC_SOURCE if ordered else DEFAULT,
+            read_only=False,
+            sensitive=False,
+        ),
+    }
+    return "\n".join(stock_lines(replace(TOPIC, stamped=stamped), count, configs))
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        (lines(5), "go on as in Kafka, and the order of their keys is not kept (reshard.legacy.producers=auto)"),
+        (lines(5), "enable.ordered.delivery=true before"),
+        (lines(5, stamped=True), "are refused from then on (reshard.legacy.producers=auto, a producer with"),
+        (lines(5, ordered="true"), "are refused from then on (reshard.legacy.producers=auto, enable.ordered.del"),
+        (lines(5, ordered="false", stamped=True), "go on as in Kafka"),
+        (lines(5, "refuse"), "are refused from then on (reshard.legacy.producers=refuse)"),
+        (lines(5, "allow", stamped=True), "go on as in Kafka"),
+        (lines(5, "verify"), "are let in where all keys lie by linear hashing over 5"),
+        (lines(2), "but are refused on 2, 3 until that is drained: some of their keys have no place"),
+        (lines(2, "allow"), "but are refused on 2, 3"),
+    ],
+)
+def test_a_plan_says_what_becomes_of_stock_producers(told: str, says: str) -> None:
+    assert says in told
+
+
+def test_a_topic_that_is_not_placed_by_generations_has_nothing_to_say() -> None:
+    assert stock_lines(replace(TOPIC, lineage=None), 5, {}) == []
+    assert stock_lines(TOPIC, 5, {}) == [], "nor has one of a cluster that knows no such property"

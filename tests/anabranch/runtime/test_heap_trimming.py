@@ -1,0 +1,166 @@
+"""Goal: what a burst of load leaves free goes back to the system, and nobody waits for it who has work to do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from anabranch.runtime.heap_trimming import (
+    BUSY_INTERVAL_S,
+    LOOK_INTERVAL_S,
+    SWEEP_INTERVAL_S,
+    WORTH_BYTES,
+    Heap,
+    Trimmer,
+)
+
+
+class PretendedHeap(Heap):
+    """Has as much free as a test says."""
+
+    def __init__(self) -> None:
+        self.known = True
+        self.free = 0
+        self.trims = 0
+
+    def free_bytes(self) -> int:
+        return self.free
+
+    def trim(self) -> None:
+        self.trims += 1
+        self.free = 0
+
+
+class Story:
+    """A process that looks every few seconds, and works as much as a test says."""
+
+    def __init__(self) -> None:
+        self.heap = PretendedHeap()
+        self.now = self.ran_s = 0.0
+        self.swept_at: list[float] = []
+        self.trimmer = Trimmer(self.heap, lambda: self.ran_s, lambda: self.swept_at.append(self.now))
+        self.trimmer.looked(self.now)
+
+    def goes_on(self, seconds: float, *, busy: float, free_bytes: int) -> int:
+        """How often the heap was trimmed meanwhile."""
+        before, until = self.heap.trims, self.now + seconds
+        while self.now < until:
+            self.heap.free = free_bytes
+            self.now += LOOK_INTERVAL_S
+            self.ran_s += LOOK_INTERVAL_S * busy
+            self.trimmer.looked(self.now)
+        return self.heap.trims - before
+
+
+def test_the_heap_is_trimmed_when_the_load_is_over() -> None:
+    story = Story()
+    assert story.goes_on(40, busy=0.9, free_bytes=20 * WORTH_BYTES) == 0
+    assert story.goes_on(LOOK_INTERVAL_S, busy=0.01, free_bytes=20 * WORTH_BYTES) == 1
+
+
+def test_a_load_that_never_ends_is_interrupted_once_in_a_while() -> None:
+    assert Story().goes_on(10 * BUSY_INTERVAL_S, busy=0.9, free_bytes=20 * WORTH_BYTES) == 10
+
+
+def test_what_is_frozen_is_looked_through_when_there_is_time_and_seldom_when_there_is_none() -> None:
+    idle, busy = Story(), Story()
+    idle.goes_on(6 * SWEEP_INTERVAL_S, busy=0, free_bytes=0)
+    busy.goes_on(6 * SWEEP_INTERVAL_S, busy=0.9, free_bytes=0)
+    assert idle.swept_at == [SWEEP_INTERVAL_S * number for number in range(1, 7)]
+    assert busy.swept_at == [6 * SWEEP_INTERVAL_S]
+
+
+def test_a_full_collection_leaves_out_what_has_survived_one_until_everything_is_swept() -> None:
+    """In a process of its own: what this one has frozen is its own affair."""
+    told = subprocess.run(
+        [sys.executable, "-c", FROZEN], stdout=subprocess.PIPE, text=True, check=True, timeout=60
+    ).stdout.split()
+    assert told == ["0", "True", "alive", "gone", "True", "0"]
+
+
+FROZEN = """
+import gc, weakref
+from anabranch.runtime.heap_trimming import collect_all
+from anabranch.runtime.runner import freezing_survivors
+class Circle:
+    def __init__(self): self.itself = self
+print(gc.get_freeze_count())
+with freezing_survivors():
+    circle = Circle(); seen = weakref.ref(circle)
+    gc.collect()
+    print(gc.get_freeze_count() > 0)
+    del circle
+    gc.collect()
+    print("gone" if seen() is None else "alive")
+    collect_all()
+    print("gone" if seen() is None else "alive")
+    print(gc.get_freeze_count() > 0)
+gc.unfreeze(); gc.collect()
+print(gc.get_freeze_count())
+"""
+
+
+def test_a_little_is_left_for_what_comes_next() -> None:
+    assert Story().goes_on(10 * BUSY_INTERVAL_S, busy=0, free_bytes=WORTH_BYTES - 1) == 0
+
+
+NEEDED_AGAIN = """
+import resource, sys
+from anabranch.runtime.heap_trimming import Heap
+
+def faults() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+if sys.argv[1] == "keep":
+    Heap().keep()
+bytearray(4 << 20)  # freed: from here on large blocks are cut from the heap
+before = faults()
+for _ in range(50):
+    large = [bytearray(4 << 20) for _ in range(5)]
+    del large
+print((faults() - before) * 4096 // (1 << 20))
+"""
+
+
+@pytest.mark.skipif(not Heap().known, reason="NO MEMORY IS GIVEN BACK HERE: the C library is not glibc")
+@pytest.mark.parametrize(("told", "least_mb", "most_mb"), [("keep", 0, 60), ("nothing", 500, 2000)])
+def test_what_is_needed_again_is_not_given_back_in_between(told: str, least_mb: int, most_mb: int) -> None:
+    """20 MB at the heap's end, fifty times over: taken from the system once, or each time if nothing is told."""
+    done = subprocess.run([sys.executable, "-c", NEEDED_AGAIN, told], stdout=subprocess.PIPE, check=True, timeout=60)
+    assert least_mb <= int(done.stdout) <= most_mb
+
+
+SCATTERED = """
+import asyncio
+from pathlib import Path
+import anabranch.runtime.heap_trimming, anabranch.runtime.runner
+
+anabranch.runtime.runner.TRIM_FROM_S = anabranch.runtime.heap_trimming.LOOK_INTERVAL_S = 0.1
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+async def main() -> None:
+    bytearray(30 << 20)  # freed: from here on large blocks are cut from the heap
+    kept, large = [], []
+    for _ in range(3000):
+        large.append(bytearray(40_000))
+        kept.append(bytearray(1000))
+    del large
+    before = resident()
+    async with asyncio.timeout(50):
+        while before - resident() < 60 << 20:
+            await asyncio.sleep(0.05)
+    print("given back")
+
+anabranch.runtime.runner.run(main)
+"""
+
+
+@pytest.mark.skipif(not Heap().known, reason="NO MEMORY IS GIVEN BACK HERE: the C library is not glibc")
+def test_a_command_gives_blocks_between_others_in_use_back() -> None:
+    """In a process of its own: what a heap holds depends on all that ever ran in it."""
+    done = subprocess.run([sys.executable, "-c", SCATTERED], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "given back\n", done

@@ -1,0 +1,116 @@
+"""Goal: a snapshot is all that a cluster holds, also as a file; a cluster goes back to it, or begins anew."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from anabranch import Admin, Cluster, Consumer, NewTopic, Producer
+from anabranch.state.snapshot import ABOUT, InvalidSnapshot, NotInMemory, Snapshot
+
+pytestmark = pytest.mark.timeout(120)
+
+
+async def write(servers: str, values: Sequence[bytes]) -> None:
+    async with Producer(servers) as producer:
+        for value in values:
+            await producer.send_and_wait("orders", value)
+
+
+async def commit(servers: str) -> list[bytes]:
+    """What one member of a group reads until the end, and commits."""
+    settings = {"bootstrap_servers": servers, "group_id": "billing", "auto_offset_reset": "earliest"}
+    async with Consumer("orders", **settings) as consumer:
+        got = [(await anext(consumer)).value]
+        await consumer.commit()
+        return got
+
+
+async def test_a_cluster_goes_back_and_begins_anew() -> None:
+    async with Cluster(3) as cluster:
+        servers = cluster.bootstrap_servers
+        async with Admin(servers) as admin:
+            await admin.create_topics([NewTopic(name="orders", partitions=1)])
+            await admin.wait_for_topic("orders", replicas=3)
+            cluster_id = (await admin.describe_cluster()).cluster_id
+        await write(servers, [b"a", b"b"])
+        assert await commit(servers) == [b"a"]
+        await cluster.crash_broker(3)
+        held = cluster.snapshot()
+        await cluster.start_broker(3)
+        await write(servers, [b"c"])
+        assert await commit(servers) == [b"b"]
+
+        await cluster.restore(held)
+        assert (cluster.bootstrap_servers, sorted(cluster.nodes)) == (servers, [1, 2])
+        await cluster.start_broker(3)
+        assert await commit(servers) == [b"b"], "the group is where it was"
+        await write(servers, [b"other"])
+        assert await commit(servers) == [b"other"], "and what was written later is gone"
+
+        await cluster.reset()
+        assert (cluster.bootstrap_servers, sorted(cluster.nodes)) == (servers, [1, 2, 3])
+        async with Admin(servers) as admin:
+            assert await admin.list_topics() == []
+            assert (await admin.describe_cluster()).cluster_id == cluster_id, "to its clients it is the same cluster"
+
+        copy = Snapshot.from_bytes(held.to_bytes())
+        assert copy == held
+        async with cluster.fork(copy) as other:
+            assert sorted(other.nodes) == [1, 2, 3] and other.bootstrap_servers != servers
+            assert await commit(other.bootstrap_servers) == [b"b"]
+
+
+async def test_what_was_changed_for_a_broker_is_forgotten() -> None:
+    async with Cluster(1, properties={"num.partitions": "2"}) as cluster:
+        await cluster.crash_broker(1)
+        await cluster.start_broker(1, {"num.partitions": "7"})
+        await cluster.reset()
+        assert cluster.nodes[1].settings.num_partitions == 2
+
+
+async def test_a_cluster_on_disk_has_none(tmp_path: Path) -> None:
+    async with Cluster(1, data_dir=tmp_path) as cluster:
+        for attempt in (cluster.reset(), cluster.restore(Snapshot("", {1: {}}, frozenset({1})))):
+            with pytest.raises(NotInMemory, match="stop it, and work on copies"):
+                await attempt
+        with pytest.raises(NotInMemory):
+            cluster.snapshot()
+        assert list(cluster.nodes) == [1]
+
+
+async def test_a_file_is_a_data_directory_in_a_zip(tmp_path: Path) -> None:
+    async with Cluster(1) as cluster:
+        async with Admin(cluster.bootstrap_servers) as admin:
+            await admin.create_topics([NewTopic(name="orders", partitions=1)])
+        await write(cluster.bootstrap_servers, [b"a"])
+        held = cluster.snapshot()
+    with zipfile.ZipFile(io.BytesIO(held.to_bytes())) as archive:
+        archive.extractall(tmp_path)
+    async with Cluster(1, data_dir=tmp_path) as cluster:
+        assert await commit(cluster.bootstrap_servers) == [b"a"]
+
+
+async def test_a_snapshot_of_other_brokers_is_refused() -> None:
+    other = Snapshot("", {1: {}, 2: {}}, frozenset({1, 2}))
+    async with Cluster(1) as cluster:
+        with pytest.raises(InvalidSnapshot, match=r"of the brokers \(1, 2\); this cluster has \(1,\)"):
+            await cluster.restore(other)
+        assert list(cluster.nodes) == [1]
+
+
+@pytest.mark.parametrize("about", [None, {}, {"form": 1}, {"form": 2}])
+def test_what_is_no_snapshot(about: dict[str, int] | None) -> None:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        if about is not None:
+            archive.writestr(ABOUT, json.dumps(about))
+    with pytest.raises(InvalidSnapshot, match="this version reads form 1" if about == {"form": 2} else "no snapshot"):
+        Snapshot.from_bytes(content.getvalue())
+    with pytest.raises(InvalidSnapshot, match="no snapshot of a cluster: File is not a zip file"):
+        Snapshot.from_bytes(b"x")

@@ -1,0 +1,192 @@
+"""The pytest plugin, as another project would use it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+THEIR_INI = """\
+[pytest]
+anabranch_brokers = 2
+anabranch_properties =
+    num.partitions=5
+"""
+THEIR_TEST = """\
+import pytest
+from confluent_kafka import Producer
+from anabranch.faults.rule import Rule
+
+def test_their_code(anabranch_cluster):
+    assert anabranch_cluster.bootstrap_servers.count(":") == 2
+    producer = Producer({"bootstrap.servers": anabranch_cluster.bootstrap_servers})
+    sent = []
+    producer.produce("orders", b"x", on_delivery=lambda error, message: sent.append((error, message.offset())))
+    assert producer.flush(60) == 0
+    assert sent == [(None, 0)]
+    assert len(producer.list_topics("orders").topics["orders"].partitions) == 5
+
+def test_their_cluster_breaks_and_mends(anabranch_cluster):
+    topic = anabranch_cluster.topic(partitions=2, retention_ms="60000")
+    anabranch_cluster.wait_for(topic=topic, isr="1,2")
+    with anabranch_cluster.nodes[2].killed():
+        anabranch_cluster.wait_for(topic=topic, isr="1")
+    anabranch_cluster.wait_for(topic=topic, isr="1,2", node=2)
+
+@pytest.mark.anabranch(rules=[
+    {"api": "Produce", "topic": "retried", "error": "NOT_LEADER_OR_FOLLOWER", "times": 2},
+    {"rule": Rule(api=("DeleteTopics",), hold=True), "optional": True},
+])
+def test_their_retries(anabranch_cluster):
+    topic = anabranch_cluster.topic("retried")
+    producer = Producer({"bootstrap.servers": anabranch_cluster.bootstrap_servers, "retry.backoff.ms": 10})
+    producer.produce(topic, b"x")
+    assert producer.flush(60) == 0
+    assert [row["hits"] for row in anabranch_cluster.faults.rows()] == [2, 0]
+    with anabranch_cluster.faults(api="ListGroups", hold=True, optional=True) as rule:
+        assert rule.hits == 0
+
+def test_their_rules_are_gone(anabranch_cluster):
+    assert anabranch_cluster.faults.rows() == []
+"""
+THEIR_MISTAKES = """\
+import pytest
+
+@pytest.mark.anabranch(rules=[{"api": "DeleteTopics", "hold": True}])
+def test_that_tests_nothing(anabranch_cluster):
+    pass
+
+@pytest.mark.anabranch(rules=[{"api": "DeleteTopics", "hold": True}])
+def test_that_fails_anyway(anabranch_cluster):
+    raise ZeroDivisionError
+
+@pytest.mark.anabranch(rules=[{"api": "DeleteTopic", "hold": True}])
+def test_whose_rule_is_none(anabranch_cluster):
+    pass
+
+@pytest.mark.anabranch(rules=[])
+def test_without_a_cluster():
+    pass
+
+@pytest.mark.anabranch(journal=10, rules=[{"name": "slow", "api": "Metadata", "delay_ms": 1}])
+def test_that_tells_what_was_done(anabranch):
+    anabranch.topic("orders")
+    assert anabranch.admin.describe_topic("orders") is None
+"""
+THEIR_ASYNCHRONOUS_TEST = """\
+import pytest
+from anabranch import Admin, Producer
+
+{mark}
+async def test_their_asynchronous_code(anabranch_cluster):
+    async with Admin(anabranch_cluster.bootstrap_servers) as admin:
+        assert len((await admin.describe_cluster()).brokers) == 2
+
+{mark}
+async def test_a_cluster_as_new_for_a_coroutine(anabranch):
+    async with Admin(anabranch.bootstrap_servers) as admin:
+        assert await admin.list_topics() == []
+    topic = anabranch.topic("orders")
+    with anabranch.faults(api="Produce", error="NOT_LEADER_OR_FOLLOWER", times=1) as rule:
+        async with Producer(anabranch.bootstrap_servers, retry_backoff_ms=10) as producer:
+            await producer.send_and_wait(topic, b"x")
+        assert rule.hits == 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "mark"),
+    [
+        (("-p", "no:asyncio"), None),
+        (("--asyncio-mode=strict",), "@pytest.mark.asyncio"),
+        (("--asyncio-mode=auto",), ""),
+    ],
+    ids=["without pytest-asyncio", "with its strict mode", "with its auto mode"],
+)
+def test_a_project_gets_a_live_endpoint_from_the_fixture(
+    words: tuple[str, ...], mark: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "pytest.ini").write_text(THEIR_INI)
+    (tmp_path / "test_theirs.py").write_text(THEIR_TEST)
+    if mark is not None:
+        (tmp_path / "test_asynchronous.py").write_text(THEIR_ASYNCHRONOUS_TEST.format(mark=mark))
+    done = run(tmp_path, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{4 if mark is None else 6} passed" in done.stdout
+
+
+def test_a_rule_that_hits_nothing_fails_its_test(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers")
+    (tmp_path / "test_mistakes.py").write_text(THEIR_MISTAKES)
+    told = run(tmp_path).stdout
+    assert "5 failed" in told
+    assert "RuleNeverHit: rule rule-1 has hit nothing, and no request came that it is about" in told
+    assert "FAILED test_mistakes.py::test_that_fails_anyway - ZeroDivisionError" in told
+    assert "no API is called 'DeleteTopic'; did you mean DeleteTopics" in told
+    assert "@pytest.mark.anabranch is for tests that ask for anabranch or anabranch_cluster" in told
+    shown = told.partition("test_that_fails_anyway ___")[2].partition("___ test_")[0]
+    assert "anabranch rules" in shown and '"name": "rule-2"' in shown
+    shown = told.partition("test_that_tells_what_was_done ___")[2]
+    for title, content in (
+        ("rules", '"name": "slow"'),
+        ("events", '"topic": "orders"'),
+        ("journal", '"api": "Metadata"'),
+    ):
+        assert content in shown.partition(f"- anabranch {title} -")[2].partition("- anabranch")[0], title
+
+
+OWN = """\
+import pytest
+from confluent_kafka import Producer
+
+def produced(kafka):
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "retry.backoff.ms": 10})
+    sent = []
+    producer.produce("orders", b"x", partition=0, on_delivery=lambda error, message: sent.append(message.offset()))
+    assert producer.flush(60) == 0
+    return sent
+
+@pytest.mark.parametrize("time", range(5))
+def test_a_cluster_as_new(anabranch, time):
+    assert produced(anabranch) == [0]
+
+@pytest.mark.anabranch(brokers=3, config={"num.partitions": 4}, journal=50,
+                       rules=[{"api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER", "times": 1}])
+def test_a_cluster_as_the_test_wants_it(anabranch):
+    assert anabranch.bootstrap_servers.count(":") == 3
+    assert produced(anabranch) == [0]
+    assert anabranch.journal.count(api="Produce", topic="orders") == 2
+    assert len(anabranch.control.state()["topics"][0]["partitions"]) == 4
+
+def test_two_clusters(anabranch, anabranch_clusters):
+    with anabranch_clusters.running() as other:
+        assert produced(anabranch) == produced(other) == [0]
+        assert anabranch.bootstrap_servers != other.bootstrap_servers
+
+def test_settings(anabranch):
+    assert anabranch.bootstrap_servers.count(":") == 2
+    assert produced(anabranch) == [0]
+    assert len(anabranch.control.state()["topics"][0]["partitions"]) == 5
+"""
+
+
+@pytest.mark.parametrize("words", [(), ("-n", "2")], ids=["in one process", "with xdist"])
+def test_each_test_has_a_cluster_as_new(words: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text(THEIR_INI + "addopts = --strict-markers\n")
+    (tmp_path / "test_own.py").write_text(OWN)
+    done = run(tmp_path, *words)
+    assert "8 passed" in done.stdout, done.stdout + done.stderr
+
+
+def run(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )

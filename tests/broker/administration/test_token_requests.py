@@ -1,0 +1,67 @@
+"""Goal: only who is known by more than an address may ask for tokens, and sees those that are its own business."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from anabranch.broker.administration import token_requests
+from anabranch.broker.authorization.authorizer import Authorizer
+from anabranch.broker.authorization.peer import ANONYMOUS, Peer
+from anabranch.broker.dispatch.request_context import RequestContext
+from anabranch.controller.zk.token_znodes import Token
+from anabranch.protocol.acls import Acl, Operation, Permission, ResourcePattern, ResourceType
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+TOKEN = Token("id", "User:owner", "User:requester", ("User:renewer",), 1, 2, 3)
+
+
+class Node:
+    """The services that are asked."""
+
+    tokens = None
+
+    def __init__(self) -> None:
+        self.authorizer = Authorizer()
+
+
+def asked_by(principal: str, protocol: str = "SASL_SSL", *, by_token: bool = False, node: Node | None = None) -> Any:
+    peer = Peer("127.0.0.1", principal=principal, protocol=protocol, by_token=by_token)
+    return RequestContext(cast("Any", node or Node()), 0, "c", peer)
+
+
+@pytest.mark.parametrize(
+    ("ctx", "code"),
+    [
+        (asked_by("User:a", "PLAINTEXT"), ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
+        (asked_by(ANONYMOUS, "SSL"), ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
+        (asked_by("User:a", by_token=True), ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
+        (asked_by("User:CN=a", "SSL"), ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED),
+        (asked_by("User:a", "SASL_PLAINTEXT"), ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED),
+    ],
+)
+def test_who_may_ask(ctx: RequestContext, code: ErrorCode) -> None:
+    with pytest.raises(KafkaError) as refused:
+        token_requests.tokens_for(ctx)
+    assert refused.value.code is code
+
+
+def test_who_sees_a_token() -> None:
+    users = {
+        name: token_requests.may_see(asked_by(f"User:{name}"), TOKEN) for name in ("owner", "requester", "renewer")
+    }
+    assert set(users.values()) == {True}
+    assert not token_requests.may_see(asked_by("User:stranger"), TOKEN)
+    for kind, name, operation in (
+        (ResourceType.DELEGATION_TOKEN, "id", Operation.DESCRIBE),
+        (ResourceType.USER, "User:owner", Operation.DESCRIBE_TOKENS),
+    ):
+        node = Node()
+        entry = Acl("User:stranger", "*", operation, Permission.ALLOW)
+        node.authorizer.replace(ResourcePattern(kind, name), [entry])
+        assert token_requests.may_see(asked_by("User:stranger", node=node), TOKEN)
+
+
+def test_a_principal_has_two_halves() -> None:
+    assert token_requests.halves("User:CN=a:b") == ("User", "CN=a:b")

@@ -1,0 +1,176 @@
+"""Checks and plans of new topics, as Kafka makes them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from anabranch.broker.administration import topic_creation
+from anabranch.broker.config.broker_settings import BrokerSettings
+from anabranch.broker.metadata.metadata_cache import BrokerImage, ClusterImage, MetadataCache, TopicImage
+from anabranch.protocol.apis.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
+from anabranch.protocol.apis.update_metadata import (
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from tests.broker.serving import lone_services
+
+IMAGE = ClusterImage(
+    alike={"my_topic": ("my.topic",)},
+    brokers={broker: BrokerImage(broker, "h", 9000 + broker, None, broker) for broker in (1, 2, 3)},
+    topics={"my.topic": TopicImage("my.topic", bytes(16), {})},
+    controller_id=2,
+)
+SETTINGS = BrokerSettings(num_partitions=4, default_replication_factor=2)
+
+
+def asked(name: str = "t", partitions: int = -1, replicas: int = -1, **fields: Any) -> CreatableTopic:
+    fields = {"assignments": [], "configs": [], **fields}
+    return CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas, **fields)
+
+
+def rows(*replicas: list[int]) -> list[CreatableReplicaAssignment]:
+    return [CreatableReplicaAssignment(partition_index=i, broker_ids=ids) for i, ids in enumerate(replicas)]
+
+
+def plan(topic: CreatableTopic) -> topic_creation.TopicPlan:
+    return topic_creation.plan_topic(SETTINGS, IMAGE, topic, random.Random(1))
+
+
+def config(name: str, value: str | None) -> list[CreatableTopicConfig]:
+    return [CreatableTopicConfig(name=name, value=value)]
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        (asked("my.topic"), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (asked("my_topic"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (asked(""), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (asked(".."), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (asked("a" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (asked("späti"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (asked("line\n"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (asked("__cluster_metadata"), ErrorCode.INVALID_REQUEST),
+        (asked("my_topic", partitions=0), ErrorCode.INVALID_PARTITIONS),
+        (asked("", configs=config("retention.ms", None)), ErrorCode.INVALID_CONFIG),
+        (asked(partitions=0), ErrorCode.INVALID_PARTITIONS),
+        (asked(partitions=10001), ErrorCode.POLICY_VIOLATION),
+        (asked(replicas=0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (asked(replicas=4), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (asked(partitions=1, assignments=rows([1])), ErrorCode.INVALID_REQUEST),
+        (asked(assignments=rows([1, 1])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (asked(assignments=rows([1], [1, 2])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (asked(assignments=rows([])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (asked(assignments=rows([1], [2])[1:]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (asked(configs=config("retention.ms", None)), ErrorCode.INVALID_CONFIG),
+        (asked(configs=config("retention.ms", "soon")), ErrorCode.INVALID_CONFIG),
+        (asked(configs=config("no.such.thing", "1")), ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_what_is_refused(topic: CreatableTopic, code: ErrorCode) -> None:
+    with pytest.raises(KafkaError) as caught:
+        plan(topic)
+    assert caught.value.code == code
+
+
+def test_counts_that_are_not_given_are_the_brokers() -> None:
+    made = plan(asked())
+    assert (len(made.assignment), made.replication_factor) == (4, 2)
+    made = plan(asked(partitions=3))
+    assert (len(made.assignment), made.replication_factor) == (3, 2)
+
+
+def test_replicas_by_hand_need_not_be_alive() -> None:
+    """Kafka's own rule: a topic can be laid out before its brokers have started."""
+    assert plan(asked(assignments=rows([3, 9], [1, 2]))).assignment == {0: [3, 9], 1: [1, 2]}
+
+
+def test_replicas_by_hand() -> None:
+    assert plan(asked(assignments=rows([3, 1], [1, 2]))).assignment == {0: [3, 1], 1: [1, 2]}
+
+
+def test_topic_ids_are_random_uuids() -> None:
+    ids = {topic_creation.fresh_uuid(random.Random(seed)) for seed in range(50)}
+    assert len(ids) == 50
+    assert all(one[6] >> 4 == 4 and one[8] >> 6 == 2 for one in ids)
+
+
+def test_the_offsets_topic_is_compacted_and_sized_by_its_own_settings() -> None:
+    settings = BrokerSettings(offsets_topic_num_partitions=8, offsets_topic_replication_factor=3)
+    made = topic_creation.plan_auto_creation(settings, IMAGE, "__consumer_offsets", random.Random(1))
+    assert (len(made.assignment), made.replication_factor) == (8, 3)
+    assert made.configs["cleanup.policy"] == "compact"
+
+
+def test_the_topic_of_transactions_is_kept_as_safe_as_its_settings_say() -> None:
+    settings = BrokerSettings(transaction_state_log_num_partitions=5, transaction_state_log_min_isr=2)
+    made = topic_creation.plan_auto_creation(settings, IMAGE, "__transaction_state", random.Random(1))
+    assert (len(made.assignment), made.replication_factor) == (5, 3)
+    assert made.configs == {
+        "cleanup.policy": "compact",
+        "compression.type": "uncompressed",
+        "min.insync.replicas": "2",
+        "segment.bytes": "104857600",
+        "unclean.leader.election.enable": "false",
+    }
+
+
+@pytest.mark.parametrize(
+    ("controller", "brokers", "shown"), [(2, (1, 2), 2), (100, (3, 2), 2), (-1, (1,), 1), (1, (), -1)]
+)
+async def test_clients_are_shown_a_broker_that_can_reach_the_controller(
+    controller: int, brokers: tuple[int, ...], shown: int
+) -> None:
+    services = await lone_services()
+    services.metadata.image = ClusterImage(
+        brokers={one: BrokerImage(one, "h", 1, None, 1) for one in brokers}, controller_id=controller
+    )
+    assert topic_creation.controller_to_show(services) == shown
+
+
+async def test_clients_of_a_kafka_4_are_shown_any_broker() -> None:
+    services = await lone_services(BrokerSettings(kafka_version="4.1"))
+    assert topic_creation.controller_to_show(services) == -1
+    services.metadata.image = ClusterImage(
+        brokers={one: BrokerImage(one, "h", 1, None, 1) for one in (1, 2, 3)}, controller_id=2
+    )
+    assert {topic_creation.controller_to_show(services) for _ in range(100)} == {1, 2, 3}
+
+
+async def test_who_waits_for_many_topics_looks_at_each_until_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a request for thousands of topics, of which each comes with an update of its own, stays in proportion."""
+    looked: list[str] = []
+    has_leaders = topic_creation.has_leaders
+
+    def noted(image: ClusterImage, name: str, count: int) -> bool:
+        looked.append(name)
+        return has_leaders(image, name, count)
+
+    monkeypatch.setattr(topic_creation, "has_leaders", noted)
+    metadata = MetadataCache()
+    names = [f"topic-{number}" for number in range(100)]
+    waiting = asyncio.ensure_future(
+        topic_creation.wait_until_created(SimpleNamespace(metadata=metadata), dict.fromkeys(names, 1), 60_000)  # type: ignore[arg-type]
+    )
+    for name in names:
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        metadata.apply(told(name))
+    assert await waiting
+    assert len(looked) <= 2 * len(names) + 1
+
+
+def told(name: str) -> UpdateMetadataRequest:
+    """A topic with one partition that is led."""
+    row = UpdateMetadataPartitionState(
+        partition_index=0, controller_epoch=1, leader=1, leader_epoch=0, isr=[1], zk_version=0, replicas=[1]
+    )
+    topic = UpdateMetadataTopicState(topic_name=name, partition_states=[row])
+    return UpdateMetadataRequest(controller_id=1, controller_epoch=1, topic_states=[topic], live_brokers=[])

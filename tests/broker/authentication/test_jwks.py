@@ -1,0 +1,209 @@
+"""Goal: a broker reads its issuer's keys, hears of new ones, and keeps what it has while they cannot be read.
+
+Method: a real HTTP server on loopback, whose document changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.server
+import itertools
+import json
+import socket
+import threading
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from anabranch.broker.authentication import jwks as module
+from anabranch.broker.authentication.jwks import BYTES_MAX, Jwks
+from anabranch.broker.tasks.supervised_task import log_failure
+from tests.broker.serving import until
+from tests.secured.issuer import Issuer, jwks
+
+HOUR_MS = 3_600_000
+
+
+class Document:
+    """What the server has; None: it is out of order."""
+
+    def __init__(self) -> None:
+        self.text: str | None = None
+        self.url = ""
+        self.asked = 0
+
+
+@pytest.fixture
+def document() -> Iterator[Document]:
+    held = Document()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            held.asked += 1
+            content = (held.text or "").encode()
+            self.send_response(500 if held.text is None else 200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        held.url = f"http://127.0.0.1:{server.server_address[1]}/keys"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield held
+        server.shutdown()
+        thread.join()
+
+
+def ids(keys: Jwks) -> set[str | None]:
+    return {one.key_id for one in keys.keys}
+
+
+async def test_new_keys_are_read_when_a_token_names_one(document: Document, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EARLIEST_S", 0.01)
+    document.text = jwks(Issuer(key_id="old"))
+    keys = Jwks(document.url, HOUR_MS)
+    await keys.start(log_failure)
+    assert ids(keys) == {"old"}
+    document.text = jwks(Issuer(key_id="old"), Issuer(key_id="new"))
+    keys.want("new")
+    await until(lambda: ids(keys) == {"old", "new"})
+    document.text, asked = None, document.asked
+    keys.want("newer")
+    await until(lambda: document.asked > asked)
+    document.text, asked = "no keys", document.asked
+    keys.want("newer")
+    await until(lambda: document.asked > asked)
+    assert ids(keys) == {"old", "new"}, "what cannot be read leaves what was"
+    document.text = jwks(Issuer(key_id="newer"))
+    keys.want("newer")
+    await until(lambda: ids(keys) == {"newer"})
+    await keys.stop()
+
+
+async def test_tokens_of_nobody_do_not_make_a_node_ask_for_ever(document: Document) -> None:
+    document.text = jwks(Issuer())
+    keys = Jwks(document.url, HOUR_MS)
+    await keys.start(log_failure)
+    for number in range(1000):
+        keys.want(str(number))
+    await keys.stop()
+    assert document.asked == 1
+
+
+@pytest.mark.parametrize("text", [None, "no keys", "[" * 1000, " " * (BYTES_MAX + 1)])
+async def test_a_node_does_not_start_without_keys(document: Document, text: str | None) -> None:
+    document.text = text
+    with pytest.raises((OSError, ValueError)):
+        await Jwks(document.url, HOUR_MS).start(log_failure)
+
+
+async def test_who_does_not_speak_http_is_an_error_and_no_bug() -> None:
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"SSH-2.0-nothing\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises((OSError, ValueError)):
+            await Jwks(f"http://127.0.0.1:{port}/", HOUR_MS).start(log_failure)
+
+
+async def drip(
+    pieces: Iterable[bytes], ended: asyncio.Event, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Answer with a piece every now and then, for as long as the other side takes it."""
+    with contextlib.suppress(ConnectionError):
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.02)
+    writer.close()
+    ended.set()
+
+
+SLOW_BODY = itertools.chain([b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"], itertools.repeat(b" "))
+SLOW_HEADER = itertools.chain([b"HTTP/1.1 200 OK\r\nX: "], itertools.repeat(b"x"))
+
+
+@pytest.mark.parametrize("pieces", [SLOW_BODY, SLOW_HEADER], ids=["body", "header"])
+async def test_an_answer_that_never_ends_is_given_up_and_leaves_no_thread(
+    pieces: Iterable[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "DOCUMENT_S", 0.5)
+    fetching: list[threading.Thread] = []
+    fetched = module._fetched
+
+    def noted(url: str, sockets: list[socket.socket]) -> str:
+        fetching.append(threading.current_thread())
+        try:
+            return fetched(url, sockets)
+        finally:
+            fetching.clear()
+
+    monkeypatch.setattr(module, "_fetched", noted)
+    ended = asyncio.Event()
+    answer = partial(drip, pieces, ended)
+    async with asyncio.timeout(60), await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(TimeoutError):
+            await Jwks(f"http://127.0.0.1:{port}/", HOUR_MS).start(log_failure)
+        await until(lambda: not fetching)
+        await ended.wait()
+
+
+async def test_a_redirect_to_another_scheme_is_refused(document: Document) -> None:
+    document.text = jwks(Issuer(key_id="elsewhere"))
+
+    async def redirect(to: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n".encode())
+        writer.close()
+
+    async def keys_behind(to: str) -> Jwks:
+        async with await asyncio.start_server(partial(redirect, to), "127.0.0.1", 0) as server:
+            keys = Jwks(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", HOUR_MS)
+            await keys.start(log_failure)
+            await keys.stop()
+            return keys
+
+    assert ids(await keys_behind(document.url)) == {"elsewhere"}
+    for to in (document.url.replace("http:", "ftp:"), document.url.replace("http:", "https:")):
+        with pytest.raises(OSError, match="redirects to"):
+            await keys_behind(to)
+
+
+def oct_key() -> str:
+    return json.dumps({"keys": [{"kty": "oct", "k": "c2VjcmV0", "alg": "HS256", "kid": "one"}]})
+
+
+def private_use() -> str:
+    return json.dumps({"keys": [{**Issuer().public, "use": "enc"}]})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [oct_key(), private_use(), '{"keys": []}', '{"keys": [{"kty": "RSA", "n": "", "e": ""}]}', "[]", "null", "<html>"],
+)
+async def test_keys_that_no_token_may_be_signed_with_are_none(document: Document, text: str) -> None:
+    document.text = text
+    with pytest.raises(ValueError, match="JWKS"):
+        await Jwks(document.url, HOUR_MS).start(log_failure)
+
+
+async def test_a_file_is_read_at_once(tmp_path: Path) -> None:
+    (tmp_path / "keys.json").write_text(jwks(Issuer(key_id="kept")))
+    keys = Jwks(f"file://{tmp_path}/keys.json", HOUR_MS)
+    await keys.start(log_failure)
+    assert ids(keys) == {"kept"}
+    await keys.stop()
+    with pytest.raises(ValueError, match="write file:///"):
+        Jwks("ftp://example/keys", HOUR_MS)
+    with pytest.raises(OSError, match="No such file"):
+        Jwks(f"file://{tmp_path}/other.json", HOUR_MS)

@@ -1,0 +1,77 @@
+"""OAUTHBEARER: the messages of RFC 7628, and the two steps in which a bad token is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.broker.authentication.oauthbearer import BadToken, Bearer, OAuthBearerServer
+from anabranch.broker.authentication.sasl_exchange import SaslProtocolError, SaslRefused, Step
+
+GOOD = b"n,,\x01auth=Bearer good\x01\x01"
+
+
+def read(token: str, now_ms: int) -> Bearer:
+    if token == "narrow":
+        raise BadToken("not all of the required scope", ("a", "b"))
+    if token != "good":
+        raise BadToken(f"a token that says {token}")
+    return Bearer("alice", now_ms + 60_000)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [GOOD, b"n,a=alice,\x01auth=bEaReR   good\x01\x01", b"n,,\x01host=h\x01auth=Bearer good\x01port=9\x01\x01"],
+)
+def test_a_good_token_names_the_user_and_when_the_session_ends(first: bytes) -> None:
+    assert OAuthBearerServer(read).step(first, 1000) == Step(b"", "alice", 61_000)
+
+
+@pytest.mark.parametrize(
+    ("token", "told"),
+    [
+        ("planted", '{"status":"invalid_token"}'),
+        ("narrow", '{"status":"insufficient_scope", "scope":"[a, b]"}'),
+    ],
+)
+def test_a_bad_token_is_explained_first_and_refused_when_the_client_gives_up(token: str, told: str) -> None:
+    server = OAuthBearerServer(read)
+    assert server.step(b"n,,\x01auth=Bearer %s\x01\x01" % token.encode(), 0) == Step(told.encode())
+    with pytest.raises(SaslRefused) as refused:
+        server.step(b"\x01", 0)
+    assert refused.value.told == told
+    assert token not in str(refused.value)
+
+
+def test_after_a_bad_token_a_client_may_show_another_one() -> None:
+    server = OAuthBearerServer(read)
+    server.step(b"n,,\x01auth=Bearer bad\x01\x01", 0)
+    assert server.step(GOOD, 0).user == "alice"
+
+
+def test_who_asks_to_act_for_another_user_is_refused() -> None:
+    with pytest.raises(SaslRefused, match=r"\(root\).*\(alice\)"):
+        OAuthBearerServer(read).step(b"n,a=root,\x01auth=Bearer good\x01\x01", 0)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"",
+        b"\x01",
+        GOOD[:-1],
+        b"n,,\x01\x01",
+        b"y,,\x01auth=Bearer good\x01\x01",
+        b"n,,\x01auth=Bearer g\xc3\xb6\x01\x01",
+        b"n,,\x01auth=Bearer\x01\x01",
+        b"n,,\x01auth=Bearer good\x01\x01\n",
+    ],
+)
+def test_any_other_message_is_refused_with_the_general_text(first: bytes) -> None:
+    with pytest.raises(SaslRefused) as refused:
+        OAuthBearerServer(read).step(first, 0)
+    assert refused.value.told is None
+
+
+def test_another_scheme_than_bearer_ends_the_connection_as_in_kafka() -> None:
+    with pytest.raises(SaslProtocolError, match="scheme 'Basic'"):
+        OAuthBearerServer(read).step(b"n,,\x01auth=Basic good\x01\x01", 0)

@@ -1,0 +1,93 @@
+"""Goal: who is refused by TLS is told why, and is rid of whoever stays all the same.
+
+Method: Python's blocking `ssl`, another implementation of the rules than asyncio's, against a broker on each loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+
+import pytest
+
+from anabranch.broker.authentication import tls_handshakes
+from anabranch.cluster.in_process import Cluster
+from tests.broker.serving import until
+from tests.loops import LOOPS
+from tests.secured.certificates import Files, files
+
+on_each_loop = pytest.mark.asyncio(loop_factories=[*LOOPS])
+
+
+def refusing() -> Cluster:
+    """A broker that wants certificates."""
+    properties = {**files().properties, "ssl.client.auth": "required", "ssl.endpoint.identification.algorithm": ""}
+    properties |= {"inter.broker.listener.name": "PLAINTEXT"}
+    return Cluster(1, listeners=["SSL://127.0.0.1:0", "PLAINTEXT://127.0.0.1:0"], properties=properties)
+
+
+def address(cluster: Cluster) -> tuple[str, int]:
+    """Of the listener with TLS."""
+    host, _, port = cluster.bootstrap_servers_of("SSL").rpartition(":")
+    return host, int(port)
+
+
+def heard(where: tuple[str, int], context: ssl.SSLContext) -> str:
+    """What a client that sends something right behind its handshake hears of it."""
+    with socket.create_connection(where, timeout=30) as plain:
+        try:
+            with context.wrap_socket(plain, server_hostname="localhost") as secured:
+                secured.sendall(bytes(100_000))
+                return repr(secured.recv(100))
+        except ssl.SSLError as error:
+            return str(error.reason)
+
+
+def trusting(version: ssl.TLSVersion) -> ssl.SSLContext:
+    """A client of this version."""
+    context = ssl.create_default_context(cafile=str(files().ca))
+    context.minimum_version = context.maximum_version = version
+    return context
+
+
+@on_each_loop
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=lambda one: one.name)
+async def test_who_shows_no_certificate_hears_that_one_is_wanted(version: ssl.TLSVersion) -> None:
+    async with refusing() as cluster:
+        for _ in range(5):
+            reason = await asyncio.to_thread(heard, address(cluster), trusting(version))
+            assert reason in ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_HANDSHAKE_FAILURE")
+
+
+@on_each_loop
+async def test_who_shows_a_strangers_certificate_hears_that(tmp_path: pytest.TempPathFactory) -> None:
+    context = trusting(ssl.TLSVersion.TLSv1_3)
+    context.load_cert_chain(Files(tmp_path).identity("mallory"))  # type: ignore[arg-type]
+    async with refusing() as cluster:
+        assert await asyncio.to_thread(heard, address(cluster), context) == "TLSV1_ALERT_DECRYPT_ERROR"
+
+
+@on_each_loop
+async def test_who_stays_after_that_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls_handshakes, "LINGER_S", 0.1)
+    async with refusing() as cluster:
+        server = cluster.nodes[1].server
+        idle = server.connection_count
+        reader, writer = await asyncio.open_connection(*address(cluster), ssl=trusting(ssl.TLSVersion.TLSv1_3))
+        raw = writer.transport.get_extra_info("socket")
+        assert raw is not None
+        await until(lambda: server.connection_count == idle)
+        with pytest.raises(OSError):
+            await reader.read()
+        writer.close()
+
+
+async def test_who_speaks_no_tls_is_sent_nothing() -> None:
+    async with refusing() as cluster:
+        reader, writer = await asyncio.open_connection(*address(cluster))
+        writer.write(bytes(20))
+        with pytest.raises(ConnectionError):
+            assert await reader.read() == b""
+            raise ConnectionResetError  # closed the one way or the other
+        writer.close()

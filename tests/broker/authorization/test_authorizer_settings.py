@@ -1,0 +1,38 @@
+"""Goal: a node has the authorizer that its settings name, and refuses settings that would look safe and be open."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.broker.authorization.authorizer_settings import CLASSES, authorizer_of
+from anabranch.broker.config.broker_settings import BrokerSettings, ConfigError
+from anabranch.broker.node.start_settings import start_settings
+from anabranch.protocol.acls import Operation, ResourceType
+
+NAME = "authorizer.class.name"
+
+
+def test_nobody_decides_by_default() -> None:
+    assert authorizer_of(BrokerSettings()) is None
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_both_of_kafkas_names_are_understood(name: str) -> None:
+    authorizer = authorizer_of(start_settings(BrokerSettings(), {NAME: name, "super.users": "User:a;User:b"}))
+    assert authorizer is not None
+    allowed = [authorizer.allows(f"User:{user}", "h", Operation.READ, ResourceType.TOPIC, "t") for user in "abc"]
+    assert allowed == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({NAME: "com.example.Mine"}, "no Java class can be loaded here; write kafka.security.authorizer.AclAuthorizer"),
+        ({"super.users": "User:a"}, "there is none, so everybody may do everything: add authorizer.class.name="),
+        ({"allow.everyone.if.no.acl.found": "true"}, "are for an authorizer, and there is none"),
+        ({NAME: CLASSES[0], "super.users": "alice"}, "'alice' in super.users is not a principal like User:alice"),
+    ],
+)
+def test_what_would_not_be_kept_is_refused(properties: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        start_settings(BrokerSettings(), properties)

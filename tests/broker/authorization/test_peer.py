@@ -1,0 +1,31 @@
+"""Goal: a peer is told by its address, and a principal's name may hold what separates it from its type."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.broker.authorization.peer import Peer
+
+
+def test_who_has_not_authenticated_is_anonymous() -> None:
+    assert Peer("10.0.0.1", 5000).principal == "User:ANONYMOUS"
+    assert Peer("10.0.0.1", 5000).user == "ANONYMOUS"
+
+
+def test_the_name_of_a_user_may_hold_colons() -> None:
+    assert Peer("::1", 5000, "User:a:b").user == "a:b"
+    assert str(Peer("::1", 5000, "User:a:b")) == "::1:5000"
+
+
+@pytest.mark.parametrize(
+    ("address", "written"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("::1", "0:0:0:0:0:0:0:1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("2001:db8::00ff", "2001:db8:0:0:0:0:0:ff"),
+        ("fe80::1%eth0", "fe80:0:0:0:0:0:0:1%eth0"),
+    ],
+)
+def test_hosts_are_written_in_acls_as_java_does(address: str, written: str) -> None:
+    assert Peer(address).acl_host == written

@@ -1,0 +1,95 @@
+"""Changes of configuration on their way: written with a condition, announced in Kafka's format, noticed, forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from anabranch.broker.config import change_notifications, config_changes
+from anabranch.broker.config.config_changes import ConfigChanges, change_config, read_config
+from anabranch.broker.membership import registration
+from anabranch.controller.zk import paths
+from anabranch.controller.zk.memory import MemoryZooKeeper
+from anabranch.controller.zk.session import ZkSession
+from tests.broker.serving import until
+
+
+async def watching(session: ZkSession, heard: list[str]) -> ConfigChanges:
+    async def topic(name: str) -> None:
+        heard.append(name)
+
+    changes = ConfigChanges({"topics": topic})
+    await changes.watch(session)
+    return changes
+
+
+async def test_a_change_is_written_announced_and_heard_by_every_node() -> None:
+    zookeeper = MemoryZooKeeper()
+    writer, reader = await zookeeper.connect(), await zookeeper.connect()
+    await registration.prepare_parents(writer)
+    heard: list[str] = []
+    changes = await watching(reader, heard)
+    await change_config(writer, "topics/t", lambda before: {**before, "a": "1"})
+    await change_config(writer, "topics/t", lambda before: {**before, "b": "2"})
+    await change_config(writer, "users/u/clients/c", lambda before: {"producer_byte_rate": "1"})
+    await until(lambda: heard == ["t", "t"])
+    assert await read_config(reader, "topics/t") == {"a": "1", "b": "2"}
+    data, _ = await reader.get(f"{paths.CONFIG_CHANGE_PREFIX}0000000000")
+    assert data == b'{"version":2,"entity_path":"topics/t"}'
+    await changes.stop()
+
+
+async def test_two_writers_lose_nothing() -> None:
+    """Kafka's brokers read, change and write without a condition, and the slower one wins."""
+    zookeeper = MemoryZooKeeper()
+    writers = [await zookeeper.connect() for _ in range(4)]
+    await registration.prepare_parents(writers[0])
+
+    def adding(name: str) -> config_changes.Edit:
+        return lambda before: {**before, name: "1"}
+
+    await asyncio.gather(*(change_config(one, "topics/t", adding(f"{place}")) for place, one in enumerate(writers)))
+    assert await read_config(writers[0], "topics/t") == {"0": "1", "1": "1", "2": "1", "3": "1"}
+
+
+async def test_what_was_announced_before_is_left_to_whoever_starts() -> None:
+    session = await MemoryZooKeeper().connect()
+    await registration.prepare_parents(session)
+    await change_config(session, "topics/old", dict)
+    heard: list[str] = []
+    changes = await watching(session, heard)
+    await change_config(session, "topics/new", dict)
+    await until(lambda: heard == ["new"])
+    await changes.stop()
+
+
+async def test_announcements_go_when_they_are_old() -> None:
+    session = await MemoryZooKeeper().connect()
+    await registration.prepare_parents(session)
+    heard: list[str] = []
+    changes = await watching(session, heard)
+    await change_config(session, "topics/first", dict)
+    await until(lambda: heard == ["first"])
+    await change_config(session, "topics/second", dict)
+    await until(lambda: heard == ["first", "second"])
+    for name in changes._seen:
+        changes._seen[name] -= change_notifications.RETENTION_S
+    await change_config(session, "topics/third", dict)
+    while len(await session.children(paths.CONFIG_CHANGES)) > 1:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    assert await session.children(paths.CONFIG_CHANGES) == ["config_change_0000000002"]
+    await changes.stop()
+
+
+async def test_nonsense_among_the_announcements_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    session = await MemoryZooKeeper().connect()
+    await registration.prepare_parents(session)
+    heard: list[str] = []
+    changes = await watching(session, heard)
+    await session.create(f"{paths.CONFIG_CHANGES}/config_change_x")
+    await session.create(paths.CONFIG_CHANGE_PREFIX, b"not json", sequence=True)
+    await change_config(session, "topics/t", dict)
+    await until(lambda: heard == ["t"])
+    await changes.stop()
+    assert "a change of configuration is left out" in caplog.text

@@ -1,0 +1,129 @@
+"""Goal: a node listens where its properties say, tells clients what they say, and refuses what Kafka refuses.
+
+Method: the rules of `KafkaConfig.validateValues`, one by one; then nodes whose listeners differ, over TCP.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.broker.config.broker_settings import BrokerSettings, ConfigError
+from anabranch.broker.config.effective_config import with_properties
+from anabranch.broker.config.listeners import Listener, base_name, inter_broker_name, listeners_in
+from anabranch.clients.connection import Connection
+from anabranch.cluster.in_process import Cluster
+from anabranch.protocol.apis.describe_cluster import DescribeClusterRequest
+from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
+from anabranch.protocol.apis.metadata import MetadataRequest
+
+PLAIN = Listener("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9092)
+MAP = "listener.security.protocol.map"
+
+
+def test_one_listener_is_the_default() -> None:
+    assert listeners_in({}, PLAIN) == (PLAIN,)
+    assert BrokerSettings().listening == (PLAIN,)
+
+
+def test_each_listener_has_a_name_a_protocol_an_address_and_what_clients_are_told() -> None:
+    given = {
+        "listeners": "internal://127.0.0.1:9092, EXTERNAL://[::1]:0",
+        "advertised.listeners": "EXTERNAL://kafka.example:19094",
+        MAP: "INTERNAL:PLAINTEXT,EXTERNAL:SASL_SSL",
+    }
+    internal, external = listeners_in(given, PLAIN)
+    assert (internal.name, internal.protocol, internal.reachable_host) == ("INTERNAL", "PLAINTEXT", "127.0.0.1")
+    assert (external.host, external.port, external.tls, external.sasl) == ("::1", 0, True, True)
+    assert (external.reachable_host, external.reachable_port(5)) == ("kafka.example", 19094)
+    assert str(external) == "EXTERNAL://[::1]:0"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"listeners": "A://h:1"}, "No security protocol defined for listener A"),
+        ({"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2"}, "different name"),
+        ({"listeners": "PLAINTEXT://h:1,SSL://h:1"}, "different port"),
+        ({"listeners": "PLAINTEXT://127.0.0.1:1,SSL://127.0.0.2:1"}, "different port"),
+        ({"listeners": "PLAINTEXT://h"}, "write NAME://HOST:PORT"),
+        ({"listeners": "PLAINTEXT://h:70000"}, "write NAME://HOST:PORT"),
+        ({"listeners": "PLAINTEXT://h:1", "advertised.listeners": "SSL://h:1"}, "names SSL"),
+        ({MAP: "PLAINTEXT"}, "no NAME:PROTOCOL"),
+        ({MAP: "PLAINTEXT:TLS"}, "no NAME:PROTOCOL"),
+        ({MAP: "PLAINTEXT:SSL,PLAINTEXT:SSL"}, "twice"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(given: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        listeners_in(given, PLAIN)
+
+
+def test_an_ipv4_and_an_ipv6_listener_may_share_a_port() -> None:
+    given = {"listeners": "A://127.0.0.1:9092,B://[::1]:9092", MAP: "A:PLAINTEXT,B:PLAINTEXT"}
+    assert [one.port for one in listeners_in(given, PLAIN)] == [9092, 9092]
+
+
+def test_brokers_use_the_listener_that_is_named_or_has_their_protocol() -> None:
+    both = (PLAIN, Listener("IN", "SSL", "127.0.0.1", 9093))
+    assert inter_broker_name({}, both) == "PLAINTEXT"
+    assert inter_broker_name({"inter.broker.listener.name": "in"}, both) == "IN"
+    assert inter_broker_name({"security.inter.broker.protocol": "PLAINTEXT"}, both) == "PLAINTEXT"
+    assert inter_broker_name({}, both[1:]) == "IN"
+    with pytest.raises(ConfigError, match="Only one of"):
+        inter_broker_name({"inter.broker.listener.name": "IN", "security.inter.broker.protocol": "SSL"}, both)
+    with pytest.raises(ConfigError, match="SSL is to be used between brokers"):
+        inter_broker_name({"security.inter.broker.protocol": "SSL"}, both)
+    with pytest.raises(ConfigError, match="which listener is for brokers"):
+        inter_broker_name({}, (both[1], Listener("OUT", "SSL", "127.0.0.1", 9094)))
+
+
+def test_a_property_of_one_listener_is_known_by_what_follows_the_prefix() -> None:
+    assert base_name("ssl.client.auth") == ("", "ssl.client.auth")
+    assert base_name("listener.name.external.ssl.client.auth") == ("EXTERNAL", "ssl.client.auth")
+    assert base_name("listener.name.external.scram-sha-256.sasl.jaas.config") == ("EXTERNAL", "sasl.jaas.config")
+    with pytest.raises(ConfigError, match="unknown property"):
+        with_properties(BrokerSettings(), {"listener.name.external.no.such": "1"})
+
+
+async def test_clients_are_told_the_addresses_of_the_listener_by_which_they_came() -> None:
+    listeners = ["PLAINTEXT://127.0.0.1:0", "OTHER://127.0.0.1:0"]
+    async with Cluster(2, listeners=listeners, properties={MAP: "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT"}) as cluster:
+        ports = {name: [node.server.ports[name] for node in cluster.nodes.values()] for name in ("PLAINTEXT", "OTHER")}
+        assert cluster.bootstrap_servers_of("OTHER").endswith(f":{ports['OTHER'][1]}")
+        for expected in ports.values():
+            connection = await Connection.open("127.0.0.1", expected[0], client_id="test")
+            metadata = await connection.call(MetadataRequest(topics=[]))
+            assert sorted(one.port for one in metadata.brokers) == sorted(expected)
+            described = await connection.call(DescribeClusterRequest(include_cluster_authorized_operations=False))
+            assert sorted(one.port for one in described.brokers) == sorted(expected)
+            found = await connection.call(FindCoordinatorRequest(coordinator_keys=["g"]))
+            while found.coordinators[0].port == -1:
+                found = await connection.call(FindCoordinatorRequest(coordinator_keys=["g"]))
+            assert found.coordinators[0].port in expected
+            await connection.close()
+
+
+async def test_a_leader_without_the_clients_listener_is_told_as_such() -> None:
+    properties = {MAP: "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT", "default.replication.factor": "1"}
+    both = ["PLAINTEXT://127.0.0.1:0", "OTHER://127.0.0.1:0"]
+    async with Cluster(2, listeners=both, properties=properties) as cluster:
+        await cluster.stop_broker(2)
+        await cluster.start_broker(2, {"listeners": "PLAINTEXT://127.0.0.1:0"})
+        port = cluster.nodes[1].server.ports["OTHER"]
+        connection = await Connection.open("127.0.0.1", port, client_id="test")
+        codes: set[int] = set()
+        topic = MetadataRequest(topics=None)
+        plain = await Connection.open("127.0.0.1", cluster.nodes[1].port, client_id="test")
+        from anabranch.protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
+
+        made = CreatableTopic(name="t", num_partitions=4, replication_factor=1, assignments=[], configs=[])
+        await plain.call(CreateTopicsRequest(topics=[made], timeout_ms=10000))
+        while len(codes) < 2:
+            answer = await connection.call(topic)
+            assert [one.node_id for one in answer.brokers] == [1]
+            codes = {row.error_code for one in answer.topics for row in one.partitions if row.leader_id != 2}
+        assert codes == {0, 72}  # LISTENER_NOT_FOUND
+        old = await connection.call(topic, version=5)
+        assert {row.error_code for one in old.topics for row in one.partitions} == {0, 5}
+        await connection.close()
+        await plain.close()

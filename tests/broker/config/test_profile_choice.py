@@ -1,0 +1,31 @@
+"""How the personas of a cluster's nodes are said, and what is wrong with other texts."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.broker.config.profile_choice import versions_of
+from anabranch.broker.config.property_declaration import ConfigError
+
+
+def test_one_for_all_or_some_for_some() -> None:
+    assert versions_of("4.1", [1, 2]) == {1: "4.1", 2: "4.1"}
+    assert versions_of("1=3.5, 2=4.0", [1, 2, 3]) == {1: "3.5", 2: "4.0", 3: "3.9"}
+    assert versions_of({3: "4.2"}, [1, 3]) == {1: "3.9", 3: "4.2"}
+    assert versions_of("", [1], "2.8") == {1: "2.8"}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("5.0", "'5.0' is no version of Kafka"),
+        ("1=", "'1=' is no ID=VERSION"),
+        ("4.1,2=4.0", "'4.1' is no ID=VERSION"),
+        ("a=4.1", "'a=4.1' is no ID=VERSION"),
+        ("7=4.1", "there is no node 7; there are 1, 2"),
+        ("1=9", "'9' is no version"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_what_to_write(text: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        versions_of(text, [1, 2])

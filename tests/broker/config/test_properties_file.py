@@ -1,0 +1,56 @@
+"""Goal: a file of properties means what Java reads from it, and options count before it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from anabranch.broker.config.broker_settings import ConfigError
+from anabranch.broker.config.properties_file import properties_in, properties_of, properties_text
+
+FILE = r"""
+# a comment
+! another
+a=1
+b : two
+c three = 3
+  d.e =  spaces kept inside
+long = first \
+    second \
+    third
+path = C:\\temp
+sign = \u00e9\t!
+empty =
+f=a=b:c
+"""
+
+
+def test_pairs_comments_and_lines_that_go_on() -> None:
+    assert properties_in(FILE) == {
+        "a": "1",
+        "b": "two",
+        "c": "three = 3",
+        "d.e": "spaces kept inside",
+        "long": "first second third",
+        "path": "C:\\temp",
+        "sign": "é\t!",
+        "empty": "",
+        "f": "a=b:c",
+    }
+
+
+def test_options_count_before_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("num.partitions=3\nbroker.rack=a\n")
+    assert properties_of(str(path), ["num.partitions=4"]) == {"num.partitions": "4", "broker.rack": "a"}
+    assert properties_of(None, []) == {}
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        properties_of(str(tmp_path / "none"), [])
+
+
+@pytest.mark.parametrize(
+    "text", ["", "plain", " at both ends ", "a=b:c # d", "! \\ \\u00e9", "\u00e9 \u20ac \U0001f511", "two\nlines\t"]
+)
+def test_what_is_written_is_read(text: str) -> None:
+    assert properties_in(properties_text({"a.b": text, "c": text})) == {"a.b": text, "c": text}

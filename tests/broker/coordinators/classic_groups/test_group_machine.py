@@ -1,0 +1,278 @@
+"""One group as a machine: every state, every refusal, and the timeouts, without a clock or a socket."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from anabranch.broker.coordinators.classic_groups import (
+    group_machine,
+    group_responses,
+    joining,
+    pending_responses,
+    rebalance,
+)
+from anabranch.broker.coordinators.classic_groups.group_machine import restored
+from anabranch.broker.coordinators.classic_groups.group_state import (
+    COMPLETING,
+    DEAD,
+    EMPTY,
+    LEGAL,
+    PREPARING,
+    STABLE,
+    GroupLimits,
+    GroupState,
+)
+from anabranch.protocol.errors import ErrorCode
+from tests.broker.coordinators.driver import SESSION_MS, Driver, new_group, static_pair
+
+PAIRS = list(itertools.product(GroupState, GroupState))
+
+
+@pytest.mark.parametrize(("before", "after"), PAIRS, ids=lambda state: state.value)
+def test_only_the_legal_transitions_happen(before: GroupState, after: GroupState) -> None:
+    group = new_group()
+    group.state = before
+    if after in LEGAL[before]:
+        group.move(after, 5)
+        assert (group.state, group.state_since_ms) == (after, 5)
+    else:
+        with pytest.raises(AssertionError, match="is not a transition"):
+            group.move(after, 5)
+
+
+def test_the_table_is_kafkas() -> None:
+    """Predecessors as GroupMetadata.scala lists them."""
+    predecessors = {after: {before for before in GroupState if after in LEGAL[before]} for after in GroupState}
+    assert predecessors == {
+        EMPTY: {PREPARING},
+        PREPARING: {EMPTY, COMPLETING, STABLE},
+        COMPLETING: {PREPARING},
+        STABLE: {COMPLETING},
+        DEAD: {EMPTY, PREPARING, COMPLETING, STABLE},
+    }
+
+
+# --- syncing -----------------------------------------------------------------------------------------------------
+
+
+def test_sync_refusals() -> None:
+    drive = Driver()
+    leader, _ = drive.stable(2)
+    cases = {
+        ErrorCode.UNKNOWN_MEMBER_ID: drive.sync("who"),
+        ErrorCode.ILLEGAL_GENERATION: drive.sync(leader, generation=99),
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL: drive.sync(leader, protocol_name="other"),
+    }
+    assert {error: drive.answers[ticket].error_code for error, ticket in cases.items()} == {one: one for one in cases}
+    drive.join(leader)
+    assert drive.answers[drive.sync(leader)].error_code == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_an_assignment_that_cannot_be_stored_starts_over() -> None:
+    drive = Driver()
+    member = drive.draw_id()
+    drive.join(member)
+    sync = drive.sync(member, {member: b"x"})
+    drive.persisted(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert drive.answers[sync].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert drive.group.state is PREPARING
+    assert drive.answers[drive.join(member)].generation_id == 2
+    drive.sync(member, {member: b"x"})
+    drive.persisted()
+    assert drive.group.state is STABLE
+
+
+def test_a_store_that_is_overtaken_by_a_rebalance_changes_nothing() -> None:
+    drive = Driver()
+    leader = drive.draw_id()
+    drive.join(leader)
+    sync = drive.sync(leader, {leader: b"old"})
+    other = drive.draw_id()
+    drive.join(other)
+    assert drive.answers[sync].error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    drive.persisted()
+    assert drive.group.state is PREPARING
+    drive.join(leader)
+    assert drive.group.generation == 2 and drive.group.state is COMPLETING
+
+
+# --- staying and leaving -----------------------------------------------------------------------------------------
+
+
+def test_heartbeat_refusals() -> None:
+    drive = Driver()
+    (member,) = drive.stable(1)
+    assert drive.heartbeat(member) is ErrorCode.NONE
+    assert drive.heartbeat(member, 99) is ErrorCode.ILLEGAL_GENERATION
+    assert drive.heartbeat("who") is ErrorCode.UNKNOWN_MEMBER_ID
+    drive.join(member)
+    assert drive.group.state is COMPLETING and drive.heartbeat(member) is ErrorCode.NONE
+    drive.close()
+    assert drive.heartbeat(member) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_silent_member_is_expired_and_the_others_rebalance() -> None:
+    drive = Driver()
+    leader, follower = drive.stable(2)
+    drive.advance(SESSION_MS - 1)
+    drive.heartbeat(follower)
+    drive.advance(1)
+    assert list(drive.group.members.by_id) == [follower] and drive.group.state is PREPARING
+    assert drive.answers[drive.join(follower)].leader == follower
+    assert drive.heartbeat(leader) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_the_last_one_to_go_leaves_an_empty_group_and_a_record_of_it() -> None:
+    drive = Driver()
+    (member,) = drive.stable(1)
+    left = drive.leave((member, None))
+    assert left.error_code == 0 and [one.error_code for one in left.members] == [0]
+    assert (drive.group.state, drive.group.generation) == (EMPTY, 2)
+    (write,) = drive.persists
+    assert (write.value.members, write.value.protocol, write.value.generation) == ([], None, 2)
+    assert drive.group.next_deadline() is None
+
+
+def test_leaving_in_a_batch_and_alone() -> None:
+    drive = Driver()
+    ids = drive.stable(3)
+    left = drive.leave((ids[1], None), ("who", None), (ids[2], None))
+    assert left.error_code == 0
+    assert [one.error_code for one in left.members] == [0, ErrorCode.UNKNOWN_MEMBER_ID, 0]
+    assert list(drive.group.members.by_id) == [ids[0]] and drive.group.state is PREPARING
+    alone = Driver()
+    alone.stable(1)
+    assert alone.leave(("who", None), version=2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert alone.group.state is STABLE
+
+
+def test_an_id_that_lapses_unused_disturbs_nobody() -> None:
+    drive = Driver()
+    (member,) = drive.stable(1)
+    drive.draw_id(session_ms=6000)
+    drive.advance(6000)
+    assert not drive.group.members.pending and drive.group.state is STABLE
+    assert drive.heartbeat(member) is ErrorCode.NONE
+
+
+def test_the_last_missing_member_leaves_and_the_join_phase_ends() -> None:
+    drive = Driver()
+    leader, follower = drive.stable(2)
+    waiting = drive.join(leader)
+    drive.leave((follower, None))
+    assert drive.answers[waiting].generation_id == drive.group.generation
+
+
+def test_a_pending_id_may_leave() -> None:
+    drive = Driver()
+    member = drive.draw_id()
+    assert drive.leave((member, None)).members[0].error_code == 0
+    assert drive.answers[drive.join(member)].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_closing_answers_everybody_who_waits() -> None:
+    drive = Driver()
+    leader, follower = drive.stable(2)
+    joining = drive.join(follower, protocols={"range": b"new"})
+    drive.close(ErrorCode.NOT_COORDINATOR)
+    assert drive.answers[joining].error_code == ErrorCode.NOT_COORDINATOR
+    assert drive.group.state is DEAD and drive.group.next_deadline() is None
+    assert drive.answers[drive.join(leader)].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+# --- commits and watchers ----------------------------------------------------------------------------------------
+
+
+def test_who_may_commit() -> None:
+    drive = Driver()
+    assert drive.commit("", -1) is ErrorCode.NONE
+    assert drive.commit("who", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    leader, follower = drive.stable(2)
+    generation = drive.group.generation
+    assert drive.commit("", -1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert drive.commit(leader, generation) is ErrorCode.NONE
+    assert drive.commit(leader, generation - 1) is ErrorCode.ILLEGAL_GENERATION
+    assert drive.commit(leader, generation, "x") is ErrorCode.UNKNOWN_MEMBER_ID
+    drive.join(leader)
+    assert drive.group.state is PREPARING
+    assert drive.commit(leader, generation) is ErrorCode.NONE, "the last chance before partitions move"
+    drive.join(follower)
+    assert drive.group.state is COMPLETING
+    assert drive.commit(leader, generation + 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    drive.close()
+    assert drive.commit(leader, generation + 1) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_commit_keeps_the_session_alive() -> None:
+    drive = Driver()
+    (member,) = drive.stable(1)
+    for _ in range(4):
+        drive.advance(SESSION_MS - 1)
+        assert drive.commit(member, drive.group.generation) is ErrorCode.NONE
+
+
+def test_who_may_wait_for_progress() -> None:
+    drive = Driver()
+    assert drive.observe("", -1) is ErrorCode.NONE
+    (member,) = drive.stable(1)
+    assert drive.observe(member, 1) is ErrorCode.NONE
+    assert drive.observe("", -1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert drive.observe(member, 0) is ErrorCode.ILLEGAL_GENERATION
+    drive.join(member)
+    assert drive.observe(member, 2) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+# --- failover ----------------------------------------------------------------------------------------------------
+
+
+def test_a_restored_group_goes_on_where_it_was() -> None:
+    drive = Driver()
+    a_id, b_id = static_pair(drive)
+    value = drive.group.snapshot({one.member_id: one.assignment for one in drive.group.members})
+    after = Driver(restored("g", value, GroupLimits(), drive.group.rng, drive.now_ms), now_ms=drive.now_ms)
+    assert after.group.state is STABLE and after.group.generation == drive.group.generation
+    assert after.heartbeat(a_id, instance_id="a") is after.heartbeat(b_id) is ErrorCode.NONE
+    assert after.answers[after.sync(b_id)].assignment == b"B"
+    assert after.group.members.leader_id == a_id
+    after.advance(SESSION_MS)
+    assert len(after.group.members) == 0, "sessions start anew, and end"
+
+
+def test_a_group_restored_without_members_is_empty() -> None:
+    drive = Driver()
+    (member,) = drive.stable(1)
+    drive.leave((member, None))
+    (write,) = drive.persists
+    group = restored("g", write.value, GroupLimits(), drive.group.rng, 0)
+    assert (group.state, group.generation, group.protocol_type) == (EMPTY, 2, "consumer")
+
+
+# --- one door ----------------------------------------------------------------------------------------------------
+
+DECIDE: Final = (group_machine, joining, rebalance, pending_responses, group_responses)
+"""The modules that decide about a group; what it knows is in `classic_group`, `members` and `group_phases`."""
+
+
+def changed_attributes(source: str) -> set[str]:
+    """Every attribute, or item of one, that is assigned to or deleted."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        context = getattr(node, "ctx", None)
+        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(context, ast.Store | ast.Del):
+            found.add(ast.unparse(node))
+    return found
+
+
+def test_a_group_is_changed_by_its_own_methods_alone() -> None:
+    changes = {one.__name__: changed_attributes(Path(one.__file__ or "").read_text()) for one in DECIDE}
+    assert changes == {one.__name__: set() for one in DECIDE}
+    assert changed_attributes("group.state = 5; del member.waits[3]; a, group.x = b") == {
+        "group.state",
+        "member.waits[3]",
+        "group.x",
+    }

@@ -1,0 +1,78 @@
+"""Responses of a group, version by version."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.broker.coordinators.classic_groups import group_responses as responses
+from anabranch.broker.coordinators.classic_groups.group_events import Join, Leave, Tick
+from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
+from anabranch.protocol.codec import decode, encode
+from anabranch.protocol.errors import ErrorCode
+from tests.broker.coordinators.driver import Driver
+
+
+def join_event(version: int) -> Join:
+    request = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=1,
+        member_id="m",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=memoryview(b"xx").tobytes())],
+    )
+    return Join(ticket=1, request=request, version=version, client_id="c", client_host="/h")
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_a_refused_join_can_be_said_in_every_version(version: int) -> None:
+    refused = responses.refusal(join_event(version), ErrorCode.NOT_COORDINATOR)
+    said, _ = decode(type(refused.response), version, encode(refused.response, version))
+    assert (refused.ticket, said.error_code, said.member_id, said.generation_id) == (1, 16, "m", -1)
+    assert said.protocol_name == (None if version >= 7 else "")
+
+
+def test_leaving_in_both_forms() -> None:
+    request = LeaveGroupRequest(group_id="g", member_id="old", members=[MemberIdentity(member_id="new")])
+    for version, member_id in [(2, "old"), (3, "new")]:
+        assert [one.member_id for one in responses.leaving(Leave(ticket=1, request=request, version=version))] == [
+            member_id
+        ]
+
+
+def test_what_is_in_force_is_only_told_of_a_stable_group() -> None:
+    drive = Driver()
+    (member_id,) = drive.stable(1)
+    shown = responses.described(drive.group)
+    assert (shown.group_state, shown.protocol_data, shown.members[0].member_assignment) == (
+        "Stable",
+        "range",
+        member_id.encode(),
+    )
+    drive.join(member_id)
+    hidden = responses.described(drive.group)
+    assert (hidden.group_state, hidden.protocol_data) == ("CompletingRebalance", "")
+    assert (hidden.members[0].member_id, hidden.members[0].member_assignment) == (member_id, b"")
+
+
+def test_gates_are_described_apart_from_what_kafka_describes() -> None:
+    drive = Driver()
+    (member_id,) = drive.stable(1)
+    drive.group.members.by_id[member_id].holds_gates = True
+    row = responses.described(drive.group)
+    assert (row.withheld, row.members[0].holds_gates) == ([], False)
+    responses.add_gates(row, drive.group, {("t", 1): "0@0 to reach offset 5"})
+    assert row.members[0].holds_gates
+    assert [(one.name, [(part.partition_index, part.reason) for part in one.partitions]) for one in row.withheld] == [
+        ("t", [(1, "0@0 to reach offset 5")])
+    ]
+
+
+def test_a_group_that_does_not_exist_and_one_that_is_elsewhere() -> None:
+    assert responses.not_described("g", ErrorCode.NONE).group_state == "Dead"
+    assert responses.not_described("g", ErrorCode.NOT_COORDINATOR).error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_time_cannot_be_refused() -> None:
+    with pytest.raises(AssertionError, match="cannot be answered"):
+        responses.refusal(Tick(), ErrorCode.NONE)

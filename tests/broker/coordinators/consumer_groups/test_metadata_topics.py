@@ -1,0 +1,50 @@
+"""Topics of the metadata image as groups see them: what may be assigned is somebody else's to say."""
+
+from __future__ import annotations
+
+from anabranch.broker.coordinators.consumer_groups.metadata_topics import MetadataTopics
+from anabranch.broker.coordinators.consumer_groups.subscribed_topics import Topic
+from anabranch.broker.metadata.metadata_cache import ClusterImage, MetadataCache, PartitionImage, TopicImage
+
+
+def image(*topics: TopicImage, complete: bool = True) -> ClusterImage:
+    return ClusterImage(
+        topics={one.name: one for one in topics}, names={one.topic_id: one.name for one in topics}, complete=complete
+    )
+
+
+def topic(name: str, count: int) -> TopicImage:
+    partitions = {index: PartitionImage(index, 1, 0, (1,), (1,), (), 0) for index in reversed(range(count))}
+    return TopicImage(name, name.encode().ljust(16), partitions)
+
+
+def test_all_partitions_that_clients_are_shown() -> None:
+    cache = MetadataCache()
+    topics = MetadataTopics(cache)
+    assert not topics.complete
+    cache.image = image(topic("t", 3))
+    seen = topics.of("g")
+    assert topics.complete and seen.image is cache.image
+    assert seen.find("t") == Topic(b"t".ljust(16), "t", (0, 1, 2)) and seen.find("u") is None
+    assert (seen.name_of(b"t".ljust(16)), seen.name_of(b"u".ljust(16)), list(seen.names())) == ("t", None, ["t"])
+
+
+def test_partitions_can_be_withheld_from_one_group() -> None:
+    cache = MetadataCache()
+    cache.image = image(topic("t", 3))
+    topics = MetadataTopics(cache, lambda group_id, one: (0, 2) if group_id == "g" else tuple(sorted(one.partitions)))
+    partitions = [found.partitions for name in "gh" if (found := topics.of(name).find("t")) is not None]
+    assert partitions == [(0, 2), (0, 1, 2)]
+
+
+def test_new_topics_are_counted_and_other_changes_are_not() -> None:
+    cache = MetadataCache()
+    topics = MetadataTopics(cache)
+    cache.image = image(topic("t", 1))
+    first = topics.of("g").newest_topic
+    cache.image = image(topic("t", 2))
+    assert topics.of("g").newest_topic == first
+    cache.image = image(topic("t", 2), topic("u", 1))
+    assert topics.of("g").newest_topic == first + 1
+    cache.image = image(topic("u", 1))
+    assert topics.of("g").newest_topic == first + 1

@@ -1,0 +1,96 @@
+"""What a coordinator makes of metadata and of what leaders say; which segments are open is told elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from anabranch.broker.coordinators.gates.gated_topic import GatedTopic, LeaderAnswer
+from anabranch.broker.metadata.metadata_cache import PartitionImage, TopicImage
+from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.order_gates import UNKNOWN
+
+PARENT = Segment(0, 0)
+
+
+def image(*counts: int, epochs: Mapping[int, int] | None = None) -> TopicImage:
+    """A topic resized through `counts`; leader epochs are those of its generations, unless said otherwise."""
+    history = tuple(enumerate(counts))
+    lineage = Lineage(1, history)
+    partitions = {
+        index: PartitionImage(
+            index=index,
+            leader=1,
+            leader_epoch=(epochs or {}).get(index, lineage.class_generation(index)),
+            isr=(1,),
+            replicas=(1,),
+            offline_replicas=(),
+            partition_epoch=0,
+            gen_start=tuple((one, one) for one in lineage.class_generations(index)),
+        )
+        for index in range(max(counts))
+    }
+    return TopicImage("t", b"t" * 16, partitions, generation=len(counts) - 1, history=history, base=1)
+
+
+def told(ends: Mapping[Segment, int], *, start: int = 0, epoch: int = 9) -> LeaderAnswer:
+    return LeaderAnswer(epoch, start, ends, ends)
+
+
+def withheld(topic: GatedTopic, **committed: int) -> dict[int, list[str]]:
+    found = topic.withheld(lambda index: committed.get(f"p{index}", UNKNOWN))
+    return {index: list(map(str, waits)) for index, waits in found.items()}
+
+
+def test_what_no_leader_has_said_keeps_a_gate_closed() -> None:
+    topic = GatedTopic(image(1, 2))
+    assert topic.unknown_segments() == [0, 1]
+    assert withheld(topic, p0=99) == {1: ["0@0 to reach an end not yet known (committed: 99)"]}
+    topic.record_answer(0, told({PARENT: 5}))
+    assert topic.unknown_segments() == [1]
+    assert withheld(topic, p0=4) == {1: ["0@0 to reach offset 5 (committed: 4)"]}
+    assert withheld(topic, p0=5) == {}
+
+
+def test_what_was_said_in_an_older_epoch_is_not_believed() -> None:
+    topic = GatedTopic(image(1, 2))
+    topic.record_answer(0, told({PARENT: 5}, epoch=1))
+    assert withheld(topic, p0=5) == {}
+    topic.refresh(image(1, 2, epochs={0: 2}))
+    assert topic.unknown_segments() == [0, 1]
+    assert list(withheld(topic, p0=5)) == [1]
+
+
+def test_only_what_a_resize_has_touched_is_asked_about() -> None:
+    topic = GatedTopic(image(2, 3))
+    assert topic.affected_partitions() == [0, 2]
+    assert topic.cuts_of(0) == [(PARENT, 1)]
+    assert topic.cuts_of(2) == []
+
+
+def test_children_begin_for_groups_with_a_commit_on_their_parents() -> None:
+    topic = GatedTopic(image(1, 2, 4))
+    children = topic.children(0)
+    assert children == {Segment(1, 1): 0, Segment(2, 2): 0, Segment(3, 2): 1}
+    assert topic.children(1) == {Segment(2, 2): 0, Segment(3, 2): 1}
+    assert topic.children(2) == {}
+
+    def starts(*, was_there: bool = False, **committed: int) -> dict[int, int] | None:
+        return topic.starts(children, lambda index: committed.get(f"p{index}", UNKNOWN), was_there=was_there)
+
+    assert starts(p0=3) is None, "it is not known where their logs begin"
+    assert starts() == {}, "it has committed nothing: its reset policy decides"
+    for index, start in ((1, 7), (2, 0), (3, 0)):
+        topic.record_answer(index, told({}, start=start))
+    assert starts(p0=3) == {1: 7, 2: 0, 3: 0}
+    assert starts(p0=3, p2=5) == {1: 7, 3: 0}
+    assert starts(p0=3, p1=1, p2=0, p3=0) == {}, "what has expired is not the coordinator's to skip"
+    assert starts(was_there=True) == {1: 7, 2: 0, 3: 0}
+
+
+def test_a_commit_of_an_earlier_life_of_an_index_is_mended() -> None:
+    topic = GatedTopic(image(2, 1, 2))
+    topic.record_answer(1, told({}, start=30))
+    children = topic.children(1)
+    assert children == {Segment(1, 2): 0}
+    committed = {0: 9, 1: 12}
+    assert topic.starts(children, lambda index: committed[index], was_there=True) == {1: 30}

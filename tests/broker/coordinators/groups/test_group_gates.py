@@ -1,0 +1,356 @@
+"""What a coordinator assigns to members of another make when their topic grows, and when it gives them the rest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+
+from anabranch import Admin, Cluster, NewTopic, Producer
+from anabranch.broker.coordinators.groups import group_gates
+from anabranch.clients.group_admin import describe_group
+from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from anabranch.protocol.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from tests.broker.coordinators.stock_members import GROUP, TOPIC, StockMember, asked_until, committed
+
+EACH = 10
+"""Records in each partition before it is split."""
+
+
+@asynccontextmanager
+async def orders(
+    brokers: int = 1, partitions: int = 1, kafka: str = "", **configs: str
+) -> AsyncIterator[tuple[Cluster, Admin, Producer]]:
+    """A topic with some stamped records in each partition."""
+    properties = {name.replace("_", "."): text for name, text in configs.items()}
+    async with (
+        asyncio.timeout(60),
+        Cluster(brokers, kafka=kafka) as cluster,
+        Admin(cluster.bootstrap_servers) as admin,
+        Producer(cluster.bootstrap_servers) as producer,
+    ):
+        await admin.create_topics([NewTopic(name=TOPIC, partitions=partitions, configs=properties)])
+        await admin.wait_for_topic(TOPIC)
+        await fill(producer, partitions)
+        yield cluster, admin, producer
+
+
+async def fill(producer: Producer, partitions: int) -> None:
+    for index in range(partitions):
+        for number in range(EACH):
+            await producer.send(TOPIC, b"%d" % number, partition=index)
+    await producer.flush()
+
+
+async def created(admin: Admin) -> bool:
+    """Whether the topic could be made: one of its name may still be on its way out."""
+    try:
+        await admin.create_topics([NewTopic(name=TOPIC, partitions=1)])
+    except KafkaError as error:
+        assert error.code is ErrorCode.TOPIC_ALREADY_EXISTS
+        return False
+    return True
+
+
+async def withheld(admin: Admin) -> dict[int, str]:
+    known = (await describe_group(admin.network, GROUP)).withheld
+    return {one.partition: reason for one, reason in known.items()}
+
+
+async def test_a_child_comes_when_its_parent_is_committed_to_the_cut_and_not_before() -> None:
+    async with orders() as (_, admin, _):
+        member = StockMember(admin)
+        assert await member.take_part() == {0}
+        await member.commit({0: EACH - 1})
+        await admin.create_partitions(TOPIC, 2)
+        assert await member.take_part() == {0}
+        assert await withheld(admin) == {1: f"0@0 to reach offset {EACH} (committed: {EACH - 1})"}
+        assert await committed(admin) == {0: EACH - 1, 1: 0}, "its start, whatever the reset policy would say"
+        assert await member.heartbeat() is ErrorCode.NONE
+        await member.commit({0: EACH})
+        assert await member.told_to_rejoin() == {0, 1}
+        assert await withheld(admin) == {}
+        assert await member.heartbeat() is ErrorCode.NONE
+
+
+async def test_what_opens_together_comes_in_one_rebalance() -> None:
+    async with orders(brokers=3, partitions=4) as (cluster, admin, _), Admin(cluster.bootstrap_servers) as other:
+        members = [StockMember(admin), StockMember(other)]
+        await members[0].take_part()
+        await asyncio.gather(members[1].take_part(), members[0].told_to_rejoin())
+        await admin.create_partitions(TOPIC, 8)
+        halves = await asyncio.gather(members[0].take_part(), members[1].told_to_rejoin())
+        assert halves[0] | halves[1] == {0, 1, 2, 3}
+        generation = members[0].generation
+        for member in members:
+            await member.commit(dict.fromkeys(member.assigned, EACH))
+        halves = await asyncio.gather(*(one.told_to_rejoin() for one in members))
+        assert halves[0] | halves[1] == set(range(8))
+        assert members[0].generation == generation + 1
+
+
+async def test_a_chain_waits_for_its_far_end_through_what_is_empty() -> None:
+    async with orders() as (_, admin, _):
+        member = StockMember(admin)
+        await member.take_part()
+        await member.commit({0: 1})
+        for count in (2, 4):
+            await admin.create_partitions(TOPIC, count)
+        assert await member.take_part() == {0}
+        await member.commit({0: EACH})
+        assert await member.told_to_rejoin() == {0, 1, 2, 3}, "nothing was ever in 1"
+
+
+async def test_records_behind_the_cut_open_nothing_more() -> None:
+    async with orders() as (_, admin, producer):
+        member = StockMember(admin)
+        await member.take_part()
+        await admin.create_partitions(TOPIC, 2)
+        await fill(producer, 1)
+        assert await member.take_part() == {0}
+        assert "committed: nothing" in (await withheld(admin))[1]
+        await member.commit({0: 2 * EACH})
+        assert await member.told_to_rejoin() == {0, 1}
+        assert await committed(admin) == {0: 2 * EACH, 1: 0}, "it was there before the child, though it had no commit"
+
+
+async def test_a_group_that_comes_later_begins_children_by_its_own_policy() -> None:
+    async with orders() as (_, admin, _):
+        await admin.create_partitions(TOPIC, 2)
+        member = StockMember(admin)
+        assert await member.take_part() == {0}
+        await member.commit({0: EACH})
+        assert await member.told_to_rejoin() == {0, 1}
+        assert await committed(admin) == {0: EACH}
+
+
+async def test_a_group_without_a_commit_is_let_go_if_the_topic_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_gates, "OPENING_DELAY_MS", 0)
+    async with orders(reshard_legacy_consumers_uncommitted_ms="300") as (_, admin, _):
+        await admin.create_partitions(TOPIC, 2)
+        member = StockMember(admin)
+        assert await member.take_part() == {0}
+        assert await member.told_to_rejoin() == {0, 1}
+        assert await member.take_part() == {0, 1}, "once let go, it stays so"
+
+
+@pytest.mark.parametrize(
+    ("configs", "options"),
+    [
+        ({"reshard_legacy_consumers": "ignore"}, {}),
+        ({"enable_ordered_delivery": "false"}, {}),
+        ({}, {"protocol": "RoundRobinAssigner"}),
+        ({}, {"protocol_type": "connect"}),  # whatever its protocols are called
+        ({}, {"holds_gates": True}),
+    ],
+)
+async def test_who_is_not_gated(configs: dict[str, str], options: dict[str, object]) -> None:
+    async with orders(**configs) as (_, admin, _):
+        member = StockMember(admin, **options)  # type: ignore[arg-type]
+        await member.take_part()
+        await admin.create_partitions(TOPIC, 2)
+        assert await member.take_part() == {0, 1}
+        assert await withheld(admin) == {}
+
+
+async def test_a_topic_that_nobody_asked_order_of_grows_as_in_kafka() -> None:
+    async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic(name=TOPIC, partitions=1)])
+        await admin.wait_for_topic(TOPIC)
+        member = StockMember(admin)
+        await member.take_part()
+        await admin.create_partitions(TOPIC, 2)
+        assert await member.take_part() == {0, 1}
+        await admin.alter_configs(TOPIC, changes={"reshard.legacy.consumers": "gate"})
+        assert await member.take_part() == {0, 1}, "nothing was ever in 0"
+
+
+async def test_what_a_member_with_gates_has_is_its_own_business() -> None:
+    async with orders() as (cluster, admin, _), Admin(cluster.bootstrap_servers) as other:
+        members = [StockMember(admin), StockMember(other, holds_gates=True)]
+        await members[0].take_part()
+        await asyncio.gather(members[1].take_part(), members[0].told_to_rejoin())
+        await admin.create_partitions(TOPIC, 4)
+        stock, own = await asyncio.gather(members[0].take_part(), members[1].told_to_rejoin())
+        dealt = sorted(one.member_id for one in members)
+        all_of_own = {0, 2} if dealt[0] == members[1].member_id else {1, 3}
+        assert own == all_of_own
+        assert stock == {0} - all_of_own
+
+
+async def test_a_gate_that_closed_again_is_closed_for_a_static_member_that_returns() -> None:
+    async with orders() as (_, admin, _):
+        await admin.create_partitions(TOPIC, 2)
+        member = StockMember(admin, instance="till-1")
+        await member.take_part()
+        await member.commit({0: EACH})
+        assert await member.told_to_rejoin() == {0, 1}
+        await member.commit({0: 3})
+        back = StockMember(admin, instance="till-1")
+        await back.join()
+        assert back.generation == member.generation, "nobody noticed"
+        assert await back.sync() is ErrorCode.NONE
+        assert back.assigned == {0}
+        await back.commit({0: EACH})
+        assert await back.told_to_rejoin() == {0, 1}
+
+
+async def test_what_grew_while_a_static_member_was_away_comes_when_it_returns() -> None:
+    """Nobody is asked for an assignment then (KIP-345, KIP-814)."""
+    async with orders() as (_, admin, _):
+        member = StockMember(admin, instance="till-1")
+        await member.take_part()
+        await member.commit({0: EACH})
+        await admin.create_partitions(TOPIC, 2)
+        back = StockMember(admin, instance="till-1")
+        await back.join()
+        assert await back.told_to_rejoin() == {0, 1}
+        assert await committed(admin) == {0: EACH, 1: 0}
+
+
+async def test_the_next_coordinator_finds_what_this_one_withheld() -> None:
+    async with orders(brokers=3) as (cluster, admin, _):
+        member = StockMember(admin)
+        await member.take_part()
+        await member.commit({0: 1})
+        await admin.create_partitions(TOPIC, 2)
+        assert await member.take_part() == {0}
+        known = next(node for node in cluster.nodes.values() if GROUP in node.services.groups.table.slots)
+        await cluster.crash_broker(known.settings.node_id)
+        await asked_until(member.heartbeat, lambda code: code is ErrorCode.NONE)
+        await asked_until(lambda: withheld(admin), bool)
+        await member.commit({0: EACH})
+        assert await member.told_to_rejoin() == {0, 1}
+
+
+async def test_the_markers_below_a_cut_are_not_waited_for() -> None:
+    async with orders() as (cluster, admin, _):
+        member = StockMember(admin)
+        await member.take_part()
+        async with Producer(cluster.bootstrap_servers, transactional_id="till") as producer:
+            await producer.begin_transaction()
+            await producer.send(TOPIC, b"aborted", partition=0)
+            await producer.flush()
+            await producer.abort_transaction()
+        await admin.create_partitions(TOPIC, 2)
+        assert await member.take_part() == {0}
+        assert (await withheld(admin))[1].startswith(f"0@0 to reach offset {EACH} ")
+        await member.commit({0: EACH})
+        assert await member.told_to_rejoin() == {0, 1}
+
+
+async def test_what_is_withheld_comes_when_the_topic_is_given_up() -> None:
+    async with orders() as (_, admin, _):
+        await admin.create_partitions(TOPIC, 2)
+        member = StockMember(admin)
+        assert await member.take_part() == {0}
+        await admin.alter_configs(TOPIC, changes={"reshard.legacy.consumers": "ignore"})
+        assert await member.told_to_rejoin() == {0, 1}
+
+
+async def test_a_topic_of_the_same_name_is_another_one() -> None:
+    async with orders() as (_, admin, producer):
+        member = StockMember(admin)
+        await member.take_part()
+        await member.commit({0: EACH})
+        for count in (2, 4):
+            await admin.create_partitions(TOPIC, count)
+            await member.take_part()
+        await admin.delete_topics([TOPIC])
+        await asked_until(lambda: committed(admin), lambda known: not known)
+        await asked_until(partial(created, admin), bool)
+        await admin.wait_for_topic(TOPIC)
+        await fill(producer, 1)
+        await member.take_part()
+        await member.commit({0: 1})
+        await admin.create_partitions(TOPIC, 2)
+        assert await member.take_part() == {0}
+        assert await committed(admin) == {0: 1, 1: 0}
+
+
+# --- groups whose broker assigns ---------------------------------------------------------------------------------
+
+
+class Assigned:
+    """A member of a group whose broker assigns."""
+
+    def __init__(self, admin: Admin, name: str = "till-1") -> None:
+        self.admin, self.name, self.epoch = admin, name, 0
+        self.owned: set[int] = set()
+
+    async def beat(self) -> set[int]:
+        """One heartbeat; what the member has behind it."""
+        await self.admin.network.refresh()
+        topic_id = self.admin.network.metadata.topics[TOPIC].topic_id
+        owned = [TopicPartitions(topic_id=topic_id, partitions=sorted(self.owned))] if self.owned else []
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=GROUP, member_id=self.name, member_epoch=self.epoch, topic_partitions=owned
+        )
+        if self.epoch == 0:
+            request.rebalance_timeout_ms, request.subscribed_topic_names = 60_000, [TOPIC]
+        answer = await self.admin.network.call_coordinator(GROUP, request, lambda one: one.error_code)
+        assert answer.error_code == ErrorCode.NONE, answer
+        self.epoch = answer.member_epoch
+        if answer.assignment is not None:
+            self.owned = {index for row in answer.assignment.topic_partitions for index in row.partitions}
+        return self.owned
+
+    async def commit(self, offsets: dict[int, int]) -> None:
+        rows = [
+            OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
+            for index, offset in offsets.items()
+        ]
+        request = OffsetCommitRequest(
+            group_id=GROUP,
+            generation_id_or_member_epoch=self.epoch,
+            member_id=self.name,
+            topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=rows)],
+        )
+        answer = await self.admin.network.call_coordinator(
+            GROUP, request, lambda one: one.topics[0].partitions[0].error_code
+        )
+        assert [row.error_code for row in answer.topics[0].partitions] == [0] * len(rows)
+
+
+async def test_a_broker_that_assigns_leaves_out_what_is_closed_and_bumps_the_group_once_it_opens() -> None:
+    async with orders(kafka="4.1") as (cluster, admin, _):
+        admin.network.follow(TOPIC)
+        member = Assigned(admin)
+        assert await member.beat() == {0}
+        await member.commit({0: EACH - 1})
+        epoch = member.epoch
+        await admin.create_partitions(TOPIC, 4)
+        assert await member.beat() == {0}
+        assert member.epoch == epoch, "what it may have has not changed"
+        (node,) = cluster.nodes.values()
+        assert node.services.groups.withheld(GROUP) == {
+            (TOPIC, index): f"0@0 to reach offset {EACH} (committed: {EACH - 1})" for index in (1, 2, 3)
+        }
+        assert await committed(admin) == {0: EACH - 1, 1: 0, 2: 0, 3: 0}
+        await member.commit({0: EACH})
+        assert await asked_until(member.beat, lambda owned: owned != {0}) == {0, 1, 2, 3}
+        assert member.epoch == epoch + 1
+        assert node.services.groups.withheld(GROUP) == {}
+
+
+async def test_the_next_coordinator_of_a_group_whose_broker_assigns_knows_what_may_be_assigned() -> None:
+    async with orders(brokers=3, kafka="4.1") as (cluster, admin, _):
+        admin.network.follow(TOPIC)
+        member = Assigned(admin)
+        assert await member.beat() == {0}
+        await member.commit({0: 1})
+        await admin.create_partitions(TOPIC, 2)
+        assert await member.beat() == {0}
+        known = next(node for node in cluster.nodes.values() if GROUP in node.services.groups.table.slots)
+        await cluster.crash_broker(known.settings.node_id)
+        assert await member.beat() == {0}
+        await member.commit({0: EACH})
+        assert await asked_until(member.beat, lambda owned: owned != {0}) == {0, 1}

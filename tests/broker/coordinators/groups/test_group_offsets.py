@@ -1,0 +1,203 @@
+"""What becomes of committed offsets: deleted on request, expired by Kafka's rules, compacted, reloaded."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.broker.coordinators.classic_groups.group_state import EMPTY
+from anabranch.broker.coordinators.groups.group_offsets import utf16_length
+from anabranch.broker.storage.cleaner import Cleaning, cleanable_part
+from anabranch.clients.connection import Connection
+from anabranch.protocol.apis.join_group import JoinGroupRequestProtocol
+from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
+from anabranch.protocol.apis.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from anabranch.protocol.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
+from tests.broker.coordinators.world import (
+    TOPIC,
+    GroupWorld,
+    commit_errors,
+    commit_request,
+    group_world,
+    join_request,
+    sync_request,
+)
+from tests.broker.replication.replica_cluster import until
+
+MINUTE_MS = 60_000
+
+
+def delete_request(*indexes: int, topic: str = TOPIC, group: str = "g") -> OffsetDeleteRequest:
+    rows = [OffsetDeleteRequestPartition(partition_index=index) for index in indexes]
+    return OffsetDeleteRequest(group_id=group, topics=[OffsetDeleteRequestTopic(name=topic, partitions=rows)])
+
+
+async def consume(connection: Connection, *topics: str, protocol_type: str = "consumer") -> tuple[str, int]:
+    """A group of one member that is subscribed to these topics."""
+    request = join_request(session_ms=1_800_000)
+    request.protocol_type = protocol_type
+    metadata = encode_subscription(ConsumerProtocolSubscription(topics=list(topics), user_data=None))
+    request.protocols = [JoinGroupRequestProtocol(name="range", metadata=metadata)]
+    response = await connection.call(request, version=3)
+    assert response.error_code == 0
+    await connection.call(sync_request(response.member_id, response.generation_id), version=4)
+    return response.member_id, response.generation_id
+
+
+def errors_in(response: object) -> dict[int, ErrorCode]:
+    return {row.partition_index: ErrorCode(row.error_code) for topic in response.topics for row in topic.partitions}  # type: ignore[attr-defined]
+
+
+def committed(world: GroupWorld, group: str = "g", broker_id: int = 1) -> set[tuple[str, int]]:
+    return set(world.groups(broker_id).offsets.of(group).committed)
+
+
+# --- deleted on request ------------------------------------------------------------------------------------------
+
+
+async def test_offsets_of_an_empty_group_are_deleted() -> None:
+    async with group_world(brokers=2) as world:
+        connection = await world[1].connect()
+        await connection.call(commit_request({0: 1, 1: 1}))
+        response = await connection.call(delete_request(0, 2, 99))
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert response.error_code == 0 and errors_in(response) == {0: ErrorCode.NONE, 2: ErrorCode.NONE, 99: unknown}
+        assert committed(world) == {(TOPIC, 1)}
+        await world.coordinate(2)
+        assert committed(world, broker_id=2) == {(TOPIC, 1)}, "the tombstone was replicated"
+        await connection.close()
+
+
+async def test_offsets_of_topics_in_use_are_kept() -> None:
+    async with group_world() as world:
+        connection = await world[1].connect()
+        await world.create_topic(1, "left")
+        member = await consume(connection, TOPIC)
+        await connection.call(commit_request({0: 1}, member=member))
+        await connection.call(commit_request({0: 1}, member=member, topic="left"))
+        response = await connection.call(delete_request(0, 99))
+        assert response.error_code == 0 and errors_in(response)[0] is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        assert errors_in(await connection.call(delete_request(0, topic="left"))) == {0: ErrorCode.NONE}
+        assert committed(world) == {(TOPIC, 0)}
+        await connection.close()
+
+
+@pytest.mark.parametrize(
+    ("group", "error"),
+    [
+        ("connect", ErrorCode.NON_EMPTY_GROUP),
+        ("nobody", ErrorCode.GROUP_ID_NOT_FOUND),
+        ("", ErrorCode.INVALID_GROUP_ID),
+    ],
+)
+async def test_what_concerns_the_group_stands_on_top(group: str, error: ErrorCode) -> None:
+    async with group_world() as world:
+        connection = await world[1].connect()
+        if group == "connect":
+            await consume(connection, TOPIC, protocol_type="connect")
+        asked = delete_request(0, 99, group="g" if group == "connect" else group)
+        response = await connection.call(asked)
+        assert ErrorCode(response.error_code) is error
+        assert errors_in(response) == {}, "Kafka leaves out what it has found out about partitions"
+        await connection.close()
+
+
+# --- expired -----------------------------------------------------------------------------------------------------
+
+
+async def test_members_keep_what_they_consume_and_lose_the_rest() -> None:
+    async with group_world(offsets_retention_minutes=1) as world:
+        connection = await world[1].connect()
+        await world.create_topic(1, "left")
+        member = await consume(connection, TOPIC)
+        await connection.call(commit_request({0: 1}, member=member))
+        await connection.call(commit_request({0: 1}, member=member, topic="left"))
+        world.late_ms = MINUTE_MS - 5000
+        await world.groups(1).offsets.expire()
+        assert committed(world) == {(TOPIC, 0), ("left", 0)}
+        world.late_ms = MINUTE_MS
+        await world.groups(1).offsets.expire()
+        assert committed(world) == {(TOPIC, 0)}
+        await connection.close()
+
+
+async def test_a_group_that_was_left_counts_from_then() -> None:
+    async with group_world(brokers=2, offsets_retention_minutes=1) as world:
+        connection = await world[1].connect()
+        member = await consume(connection, TOPIC)
+        await connection.call(commit_request({0: 1}, member=member))
+        world.late_ms = MINUTE_MS
+        await connection.call(LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=member[0])]))
+        world.late_ms = 2 * MINUTE_MS - 5000
+        await connection.call(commit_request({1: 1}))
+        await world.groups(1).offsets.expire()
+        assert committed(world) == {(TOPIC, 0), (TOPIC, 1)}
+        world.late_ms = 2 * MINUTE_MS
+        await world.groups(1).offsets.expire()
+        assert world.groups(1).group("g") is None, "even the late commit: it counts from when the group became Empty"
+        await world.coordinate(2)
+        assert world.groups(2).group("g") is None, "its own record has a tombstone too"
+        await connection.close()
+
+
+async def test_an_old_retention_is_kept() -> None:
+    async with group_world() as world:
+        connection = await world[1].connect()
+        request = commit_request({0: 1})
+        request.retention_time_ms = 1000
+        assert commit_errors(await connection.call(request, version=4)) == [ErrorCode.NONE]
+        await connection.call(commit_request({1: 1}))
+        world.late_ms = 2000
+        await world.groups(1).offsets.expire()
+        assert committed(world) == {(TOPIC, 1)}
+        group = world.groups(1).group("g")
+        assert group is not None and group.state is EMPTY
+        await connection.close()
+
+
+async def test_a_retention_that_never_ends_is_kept() -> None:
+    async with group_world() as world:
+        connection = await world[1].connect()
+        request = commit_request({0: 1})
+        request.retention_time_ms = 2**63 - 1
+        assert commit_errors(await connection.call(request, version=4)) == [ErrorCode.NONE]
+        world.late_ms = 1000 * MINUTE_MS
+        await world.groups(1).offsets.expire()
+        assert committed(world) == {(TOPIC, 0)}
+        await connection.close()
+
+
+# --- compacted ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_compacted_journal_tells_the_same() -> None:
+    async with group_world() as world:
+        connection = await world[1].connect()
+        member = await consume(connection, TOPIC)
+        for offset in range(200):
+            await connection.call(commit_request({0: offset, 1: 2 * offset}, member=member))
+        groups, log = world.groups(1), world[1].replicas.leader_of(CONSUMER_OFFSETS_TOPIC, 0).log
+        before = log.size_bytes
+        log.roll(log.log_end_offset)
+        now_ms = world.clock_ms()
+        cleaning = Cleaning(log._files, log, cleanable_part(log, log.log_end_offset, now_ms), now_ms)
+        while cleaning.step():
+            pass
+        assert log.size_bytes < before / 10
+        offsets = dict(groups.offsets.of("g").committed)
+        groups.table.leadership.on_resign(CONSUMER_OFFSETS_TOPIC, 0)
+        groups.on_leader(CONSUMER_OFFSETS_TOPIC, 0, 9)
+        await until(lambda: not groups.loading)
+        assert groups.offsets.of("g").committed == offsets
+        group = groups.group("g")
+        assert group is not None and list(group.members.by_id) == [member[0]]
+        await connection.close()
+
+
+def test_lengths_are_javas() -> None:
+    assert [utf16_length(text) for text in ("", "ab", "ü", "\N{GRINNING FACE}")] == [0, 2, 1, 2]

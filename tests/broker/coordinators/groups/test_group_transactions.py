@@ -1,0 +1,270 @@
+"""Offsets in transactions: when they count, who may commit them, and what the next coordinator knows of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset
+from anabranch.clients.connection import Connection
+from anabranch.protocol.apis.delete_groups import DeleteGroupsRequest
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
+from tests.broker.coordinators.world import (
+    GroupWorld,
+    commit_request,
+    fetch_offsets_request,
+    group_world,
+    join_alone,
+    offsets_in,
+    positions_in,
+    watch_request,
+)
+from tests.broker.replication.replica_cluster import until
+from tests.broker.transactions import (
+    ScriptedCoordinator,
+    codes_of,
+    coordinate_transactions,
+    end,
+    marker,
+    txn_commit_request,
+)
+
+OFFSETS = (CONSUMER_OFFSETS_TOPIC, 0)
+OK = [ErrorCode.NONE]
+
+
+async def begun(world: GroupWorld) -> tuple[Connection, ScriptedCoordinator]:
+    """A transaction that the group's partition is part of."""
+    return await world[1].connect(), await coordinate_transactions(world, 1, [OFFSETS])
+
+
+async def fetched(connection: Connection, *, stable: bool = False) -> tuple[int, ErrorCode]:
+    response = await connection.call(fetch_offsets_request(8, [0], stable=stable))
+    (row,) = response.groups[0].topics[0].partitions
+    return row.committed_offset, ErrorCode(row.error_code)
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_offsets_count_once_the_transaction_is_committed(version: int) -> None:
+    async with group_world() as world:
+        connection, coordinator = await begun(world)
+        assert codes_of(await connection.call(commit_request({0: 10}))) == OK
+        said = await connection.call(txn_commit_request({0: 20}), version=version)
+        assert codes_of(said) == OK
+        assert coordinator.questions == [("tx", 0, [OFFSETS])]
+        assert await fetched(connection) == (10, ErrorCode.NONE)
+        assert await fetched(connection, stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        assert codes_of(await connection.call(txn_commit_request({0: 30}), version=version)) == OK
+        await end(world, marker(True, OFFSETS))
+        assert await fetched(connection, stable=True) == (30, ErrorCode.NONE)
+        assert codes_of(await connection.call(txn_commit_request({0: 40}), version=version)) == OK
+        await end(world, marker(False, OFFSETS))
+        assert await fetched(connection, stable=True) == (30, ErrorCode.NONE), "aborted"
+        assert len(coordinator.asked) == 2, "once per transaction"
+
+
+async def test_a_later_plain_commit_wins_over_a_transaction_that_ends_after_it() -> None:
+    async with group_world() as world:
+        connection, _ = await begun(world)
+        await connection.call(txn_commit_request({0: 20}))
+        await connection.call(commit_request({0: 25}))
+        await end(world, marker(True, OFFSETS))
+        assert await fetched(connection) == (25, ErrorCode.NONE)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_what_is_staged_survives_the_coordinator(commit: bool) -> None:
+    async with group_world(brokers=2) as world:
+        connection, _ = await begun(world)
+        await connection.call(commit_request({0: 10}))
+        await connection.call(txn_commit_request({0: 20, 1: 21}))
+        await world.coordinate(2)
+        other = await world[2].connect()
+        assert await fetched(other, stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        await end(world, marker(commit, OFFSETS), broker_id=2)
+        wanted = {0: 20, 1: 21} if commit else {0: 10}
+        for broker_id in (2, 1):
+            await world.coordinate(broker_id)
+            said = await (await world[broker_id].connect()).call(fetch_offsets_request(8, None))
+            assert offsets_in(said, 8) == wanted, "live, and read from the log"
+
+
+async def test_a_gate_opens_with_the_marker() -> None:
+    """K603: a boundary that is only staged may never be committed; whoever waits for it goes on waiting."""
+    async with group_world() as world:
+        connection, _ = await begun(world)
+        await connection.call(commit_request({0: 10}))
+        watching = asyncio.create_task((await world[1].connect()).call(watch_request({0: 20})))
+        slot = world.groups(1).table.slots["g"]
+        await until(lambda: len(slot.positions.watches) == 1)
+        await connection.call(txn_commit_request({0: 20}))
+        await end(world, marker(False, OFFSETS))
+        assert not watching.done()
+        await connection.call(txn_commit_request({0: 20}))
+        assert not watching.done()
+        await end(world, marker(True, OFFSETS))
+        assert positions_in(await watching) == {0: 20}
+
+
+async def test_members_are_fenced_from_v3_on() -> None:
+    async with group_world() as world:
+        connection, _ = await begun(world)
+        member_id, generation = await join_alone(connection)
+
+        async def said(version: int = 4, **who: Any) -> ErrorCode:
+            return codes_of(await connection.call(txn_commit_request({0: 20}, **who), version=version))[0]
+
+        assert await said(member=(member_id, generation)) is ErrorCode.NONE
+        assert await said(member=(member_id, generation - 1)) is ErrorCode.ILLEGAL_GENERATION
+        assert await said(member=("who", generation)) is ErrorCode.UNKNOWN_MEMBER_ID
+        assert await said(member=("", generation)) is ErrorCode.UNKNOWN_MEMBER_ID
+        assert await said(member=(member_id, generation), instance_id="i") is ErrorCode.UNKNOWN_MEMBER_ID
+        assert await said(group="", member=(member_id, generation)) is ErrorCode.INVALID_GROUP_ID
+        assert await said(group="unheard of", member=("who", 1)) is ErrorCode.UNKNOWN_MEMBER_ID
+        assert "unheard of" not in world.groups(1).table.slots
+        assert await said(version=2) is ErrorCode.NONE, "older producers cannot say for whom they commit"
+        assert await said() is ErrorCode.NONE, "and newer ones need not"
+
+
+async def test_static_members_are_fenced_by_whoever_took_their_place() -> None:
+    async with group_world() as world:
+        from tests.broker.coordinators.world import join_request, sync_request
+
+        connection, _ = await begun(world)
+        joined = await connection.call(join_request(instance_id="i"))
+        await connection.call(sync_request(joined.member_id, joined.generation_id, {joined.member_id: b"mine"}))
+        request = txn_commit_request({0: 1}, member=("older life", joined.generation_id), instance_id="i")
+        assert codes_of(await connection.call(request)) == [ErrorCode.FENCED_INSTANCE_ID]
+
+
+async def test_the_transactions_coordinator_and_the_log_have_their_say() -> None:
+    async with group_world() as world:
+        connection, coordinator = await begun(world)
+
+        async def said(version: int = 4, **more: Any) -> ErrorCode:
+            return codes_of(await connection.call(txn_commit_request({0: 20}, **more), version=version))[0]
+
+        coordinator.ongoing.clear()
+        assert await said() is ErrorCode.TRANSACTION_ABORTABLE
+        assert await said(3) is ErrorCode.INVALID_TXN_STATE
+        coordinator.trouble = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert await said() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert await said(1) is ErrorCode.COORDINATOR_NOT_AVAILABLE, "the oldest clients would crash"
+        coordinator.trouble = ErrorCode.PRODUCER_FENCED
+        assert await said() is ErrorCode.INVALID_PRODUCER_EPOCH
+        coordinator.trouble = ErrorCode.NONE
+        coordinator.ongoing["tx"] = {OFFSETS}
+        await end(world, marker(False, OFFSETS, producer=(7, 3)))
+        assert await said() is ErrorCode.INVALID_PRODUCER_EPOCH
+        assert await said(producer=(7, 3)) is ErrorCode.NONE
+
+
+async def test_a_transaction_coordinator_that_cannot_be_reached() -> None:
+    async with group_world(brokers=2) as world:
+        await coordinate_transactions(world, 2, [OFFSETS])
+        await world.kill(2)
+        connection = await world[1].connect()
+        said = codes_of(await connection.call(txn_commit_request({0: 20})))
+        assert said == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+
+
+async def test_partitions_are_refused_alone_and_the_group_for_all_others() -> None:
+    async with group_world() as world:
+        connection, coordinator = await begun(world)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert codes_of(await connection.call(txn_commit_request({0: 1, 9: 1}))) == [ErrorCode.NONE, unknown]
+        assert codes_of(await connection.call(txn_commit_request({0: 1}, topic="no"))) == [unknown]
+        asked = len(coordinator.asked)
+        long = "x" * 4097
+        too_large = [ErrorCode.OFFSET_METADATA_TOO_LARGE, unknown]
+        assert codes_of(await connection.call(txn_commit_request({0: 1, 9: 1}, metadata=long))) == too_large
+        assert len(coordinator.asked) == asked
+        refused = txn_commit_request({0: 1, 9: 1}, metadata=long, member=("who", 1))
+        assert codes_of(await connection.call(refused)) == [ErrorCode.UNKNOWN_MEMBER_ID, unknown]
+
+
+async def test_another_coordinator() -> None:
+    async with group_world(brokers=2) as world:
+        await begun(world)
+        await world.coordinate(2)
+        said = await (await world[1].connect()).call(txn_commit_request({0: 1}))
+        assert codes_of(said) == [ErrorCode.NOT_COORDINATOR]
+
+
+async def test_a_deleted_group_stays_deleted_when_its_transaction_is_committed() -> None:
+    async with group_world(brokers=2) as world:
+        connection, _ = await begun(world)
+        await connection.call(txn_commit_request({0: 20}))
+        deleted = await connection.call(DeleteGroupsRequest(groups_names=["g"]))
+        assert [row.error_code for row in deleted.results] == [0]
+        await end(world, marker(True, OFFSETS))
+        for broker_id in (1, 2):
+            await world.coordinate(broker_id)
+            assert await fetched(await world[broker_id].connect()) == (-1, ErrorCode.NONE), (
+                "live, and read from the log"
+            )
+
+
+async def test_a_commit_that_is_not_replicated_in_time_stays_staged() -> None:
+    """The client hears that it failed, and aborts; but the record is in the log, and a replay would stage it."""
+    async with group_world(brokers=2, offsets_commit_timeout_ms=100) as world:
+        connection, _ = await begun(world)
+        await world.kill(2)
+        assert codes_of(await connection.call(txn_commit_request({0: 20}))) == [ErrorCode.REQUEST_TIMED_OUT]
+        assert await fetched(connection, stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        await world.coordinate(1, isr=(1,))
+        await end(world, marker(False, OFFSETS))
+        assert await fetched(connection, stable=True) == (-1, ErrorCode.NONE)
+
+
+async def test_a_marker_that_comes_while_the_load_waits_for_replication_is_not_missed() -> None:
+    """The staged offset is on brokers 1 and 2, its marker comes to 2, and only then broker 3 has all of it."""
+    async with group_world(brokers=3) as world:
+        connection, _ = await begun(world)
+        world[3].replicas.fetchers.forget(world.partition(3, CONSUMER_OFFSETS_TOPIC))
+        staging = asyncio.ensure_future(connection.call(txn_commit_request({0: 20})))
+        await until(lambda: world.partition(2, CONSUMER_OFFSETS_TOPIC).log.log_end_offset == 1)
+        await world.lead(2, isr=(2, 3), topic=CONSUMER_OFFSETS_TOPIC, only=[1, 2])
+        await staging
+        groups = world.groups(2)
+        await until(lambda: groups.loading)
+        ending = asyncio.ensure_future(end(world, marker(True, OFFSETS), broker_id=2))
+        await until(lambda: world.partition(2, CONSUMER_OFFSETS_TOPIC).log.log_end_offset == 2)
+        assert groups.loading
+        await world.tell(CONSUMER_OFFSETS_TOPIC, 0, [3])
+        await ending
+        await until(lambda: not groups.loading)
+        assert await fetched(await world[2].connect(), stable=True) == (20, ErrorCode.NONE)
+
+
+async def test_a_plain_commit_is_unstable_until_it_is_replicated() -> None:
+    async with group_world(brokers=2) as world:
+        connection, other = await world[1].connect(), await world[1].connect()
+        await connection.call(commit_request({0: 10}))
+        await world.kill(2)
+        committing = asyncio.create_task(connection.call(commit_request({0: 20})))
+        offsets = world.groups(1).table.slots["g"].offsets
+        await until(lambda: offsets.unstable(("t", 0)))
+        assert await fetched(other) == (10, ErrorCode.NONE)
+        assert await fetched(other, stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        await world.coordinate(1, isr=(1,))
+        await committing
+        assert await fetched(other, stable=True) == (20, ErrorCode.NONE)
+
+
+async def test_nothing_expires_under_an_open_transaction() -> None:
+    async with group_world(offsets_retention_minutes=1) as world:
+        connection, _ = await begun(world)
+        await connection.call(commit_request({0: 10, 1: 11}))
+        await connection.call(txn_commit_request({0: 20}))
+        world.late_ms += 61_000
+        await world.groups(1).offsets.expire()
+        slot = world.groups(1).table.slots["g"]
+        assert list(slot.offsets.committed) == [("t", 0)]
+        value: CommittedOffset = slot.offsets.staged[7]["t", 0]
+        assert value.offset == 20
+        await end(world, marker(True, OFFSETS))
+        assert await fetched(connection) == (20, ErrorCode.NONE)

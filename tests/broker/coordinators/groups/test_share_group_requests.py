@@ -1,0 +1,233 @@
+"""Groups that share partitions, over the wire: what administrators see and do, and what outlives a coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from anabranch import Admin, NewTopic, Producer
+from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
+from anabranch.inspect.draining import delete_read, draining
+from anabranch.protocol.apis.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
+from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from anabranch.protocol.apis.delete_groups import DeleteGroupsRequest
+from anabranch.protocol.apis.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
+from anabranch.protocol.apis.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
+from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
+from anabranch.protocol.apis.list_groups import ListGroupsRequest
+from anabranch.protocol.apis.share_group_describe import ShareGroupDescribeRequest
+from anabranch.protocol.errors import ErrorCode
+from tests.broker.coordinators.share_partitions.sharing import (
+    ACCEPT,
+    RELEASE,
+    TOPIC,
+    Member,
+    members,
+    send,
+    sharing,
+    until,
+)
+
+
+async def ask(member: Member, request: Any) -> Any:
+    return await (await member.coordinator()).call(request)
+
+
+async def offsets(member: Member) -> list[tuple[int, int, int]]:
+    """Partition, start and what is left, as administrators are told."""
+    group = DescribeShareGroupOffsetsRequestGroup(group_id="g", topics=None)
+    (told,) = (await ask(member, DescribeShareGroupOffsetsRequest(groups=[group]))).groups
+    assert told.error_code == ErrorCode.NONE, told
+    return [(row.partition_index, row.start_offset, row.lag) for topic in told.topics for row in topic.partitions]
+
+
+async def test_administrators_see_a_group_move_it_and_delete_it() -> None:
+    async with sharing() as cluster, members(cluster, "a", "b") as (a, admin):
+        await a.join()
+        await a.fetch()
+        listed = await ask(admin, ListGroupsRequest(types_filter=["Share"]))
+        assert [(one.group_id, one.protocol_type, one.group_state) for one in listed.groups] == [
+            ("g", "share", "Stable")
+        ]
+        (told,) = (await ask(admin, ShareGroupDescribeRequest(group_ids=["g"]))).groups
+        assert [member.member_id for member in told.members] == ["a"]
+        await send(cluster, 5)
+        await a.fetch()
+        await a.acknowledge(0, 4, ACCEPT, ACCEPT, RELEASE, ACCEPT, RELEASE)
+        assert await offsets(admin) == [(0, 2, 2)]
+        move = AlterShareGroupOffsetsRequest(
+            group_id="g",
+            topics=[
+                AlterShareGroupOffsetsRequestTopic(
+                    topic_name=TOPIC,
+                    partitions=[AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=1)],
+                )
+            ],
+        )
+        forget = DeleteShareGroupOffsetsRequest(
+            group_id="g", topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=TOPIC)]
+        )
+        delete = DeleteGroupsRequest(groups_names=["g"])
+        assert (await ask(admin, move)).error_code == ErrorCode.NON_EMPTY_GROUP
+        assert (await ask(admin, forget)).error_code == ErrorCode.NON_EMPTY_GROUP
+        assert (await ask(admin, delete)).results[0].error_code == ErrorCode.NON_EMPTY_GROUP
+        assert (await a.fetch(session_epoch=-1)).error == 0
+        await a.beat(-1)
+        moved = await ask(admin, move)
+        assert [row.error_code for row in moved.responses[0].partitions] == [ErrorCode.NONE]
+        assert await offsets(admin) == [(0, 1, 4)]
+        (row,) = move.topics[0].partitions
+        row.start_offset = -(2**63)  # Kafka takes it, too
+        assert (await ask(admin, move)).responses[0].partitions[0].error_code == ErrorCode.NONE
+        assert await offsets(admin) == [(0, -(2**63), 5)], "what is left is that of the whole partition"
+        row.start_offset = 1
+        await ask(admin, move)
+        a.epoch = a.session_epoch = 0
+        await a.join()
+        while not (got := await a.fetch()).acquired:
+            a.session_epoch = 0
+        assert got.acquired == [(1, 4, 1)], "a new life of the group knows nothing of the last one"
+        await a.beat(-1)
+        assert (await ask(admin, forget)).responses[0].error_code == ErrorCode.NONE
+        assert (await ask(admin, forget)).responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await offsets(admin) == []
+        assert (await ask(admin, delete)).results[0].error_code == ErrorCode.NONE
+        assert (await ask(admin, ListGroupsRequest())).groups == []
+        assert (await ask(admin, forget)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert await offsets(admin) == [], "a group that there is not stands nowhere"
+        move.group_id = forget.group_id = ""
+        for request in (move, forget):
+            assert (await ask(admin, request)).error_code == ErrorCode.INVALID_GROUP_ID
+
+
+async def test_alter_offsets_of_missing_group_creates_it() -> None:
+    async with sharing() as cluster, members(cluster, "a", "x") as (admin, x):
+        x.group = "h"
+        await x.join()
+        await x.fetch()
+        await send(cluster, 5)
+        row = AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=2)
+        topic = AlterShareGroupOffsetsRequestTopic(topic_name=TOPIC, partitions=[row])
+        moved = await ask(admin, AlterShareGroupOffsetsRequest(group_id="g", topics=[topic]))
+        assert moved.error_code == ErrorCode.NONE
+        assert [one.error_code for one in moved.responses[0].partitions] == [ErrorCode.NONE]
+        listed = {one.group_id: one.group_state for one in (await ask(admin, ListGroupsRequest())).groups}
+        assert listed["g"] == "Empty" and await offsets(admin) == [(0, 2, 3)]
+
+
+async def test_the_coordinator_of_a_shared_partition_is_found_by_a_whole_key() -> None:
+    async with sharing() as cluster, members(cluster, "a") as (admin,):
+        good = "a:b:AAAAAAAAAAAAAAAAAAAAAQ:0"
+        wrong = ["", "g", "g:x:0", "g:AAAAAAAAAAAAAAAAAAAAAQ:", f"{good}x", ":AAAAAAAAAAAAAAAAAAAAAQ:0"]
+        found = await ask(admin, FindCoordinatorRequest(key_type=2, coordinator_keys=[good, *wrong]))
+        codes = [one.error_code for one in found.coordinators]
+        assert codes[0] in (ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        assert codes[1:] == [ErrorCode.INVALID_REQUEST] * len(wrong)
+
+
+async def test_with_a_topic_goes_all_that_was_kept_of_it() -> None:
+    async with sharing() as cluster, members(cluster, "a", "b") as (a, admin):
+        await a.join()
+        await a.fetch()
+        await send(cluster, 2)
+        await a.fetch()
+        assert await a.acknowledge(0, 1, ACCEPT) == (0, 0)
+        await a.fetch(session_epoch=-1)
+        await a.beat(-1)
+        (node,) = cluster.nodes.values()
+        group, (shard,) = (
+            node.services.groups.table.slots["g"].group,
+            [one for one in node.services.shares.coordinator.shards() if one.states],
+        )
+        assert isinstance(group, ShareGroup)
+        async with Admin(cluster.bootstrap_servers) as user:
+            await user.delete_topics([TOPIC])
+        await until(lambda: not shard.states and not group.initialized)
+        assert await offsets(admin) == []
+        assert (await ask(admin, DeleteGroupsRequest(groups_names=["g"]))).results[0].error_code == ErrorCode.NONE
+        await cluster.stop_broker(1)
+        await cluster.start_broker(1)
+        coordinator = cluster.nodes[1].services.shares.coordinator
+        await until(lambda: {one.loading for one in coordinator.shards()} == {False})
+        assert not any(one.states for one in coordinator.shards())
+
+
+async def test_a_group_outlives_its_coordinator() -> None:
+    async with sharing(3) as cluster, members(cluster, "a") as (a,):
+        await a.join()
+        epoch = a.epoch
+        coordinator = next(broker for broker, node in cluster.nodes.items() if "g" in node.services.groups.table.slots)
+        await cluster.nodes.pop(coordinator).stop()
+        while True:
+            answer = await a.beat()
+            if answer.error_code == ErrorCode.NONE:
+                break
+            assert answer.error_code in (
+                ErrorCode.NOT_COORDINATOR,
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            ), answer
+            await asyncio.sleep(0.01)
+        assert (answer.member_epoch, answer.assignment) == (epoch, None), "it goes on where it was"
+
+
+async def test_groups_of_other_kinds_and_other_kafkas_keep_out() -> None:
+    async with sharing() as cluster, members(cluster, "a", "x") as (a, x):
+        await a.join()
+        beat = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id="c",
+            member_epoch=0,
+            rebalance_timeout_ms=1000,
+            subscribed_topic_names=[TOPIC],
+            topic_partitions=[],
+        )
+        assert (await ask(a, beat)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        x.group = "h"
+        beat.group_id = "h"
+        assert (await ask(x, beat)).error_code == ErrorCode.NONE
+        assert (await x.beat()).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+async def test_a_partition_that_is_merged_away_and_returns_is_shared_from_where_the_group_was() -> None:
+    """Its state stays, as committed offsets do: what is written before the group sees it again is not passed over."""
+    async with (
+        sharing() as cluster,
+        members(cluster, "a") as (a,),
+        Admin(cluster.bootstrap_servers) as admin,
+        Producer(cluster.bootstrap_servers) as producer,
+    ):
+        (node,) = cluster.nodes.values()
+        configs = {"enable.ordered.delivery": "true", "reshard.legacy.consumers.shrink": "warn"}
+        await admin.create_topics([NewTopic(name="ordered", partitions=2, configs=configs)])
+        await admin.wait_for_topic("ordered")
+        await a.beat(topics=["ordered"])
+        await a.join(2)
+        await a.fetch()
+        for _ in range(3):
+            await producer.send_and_wait("ordered", b"old", partition=1)
+        await a.fetch()
+        assert await a.acknowledge(0, 2, ACCEPT, index=1) == (0, 0)
+        await admin.create_partitions("ordered", 1, allow_shrink=True)
+        await delete_read(admin, "ordered", await draining(admin, "ordered"), force=False)
+        await until(lambda: node.services.metadata.partition("ordered", 1) is None)
+        assert await offsets(a) == [(0, 0, 0)]
+
+        await admin.create_partitions("ordered", 2)
+        await until(lambda: node.services.metadata.partition("ordered", 1) is not None)
+        await producer.send_and_wait("ordered", b"new", partition=1)
+        while sum(map(len, a.assigned.values())) < 2:
+            await a.beat()
+        got = await a.fetch(wait_ms=60_000)
+        assert list(got.values.values()) == [b"new"], got
+        assert [partition for partition, _, left in await offsets(a) if left] == [1]

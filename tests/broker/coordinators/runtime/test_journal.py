@@ -1,0 +1,128 @@
+"""The journal: what is written comes back, in order, and failures speak the members' language."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.broker.coordinators.runtime.journal import (
+    COMMIT_ERRORS,
+    GROUP_ERRORS,
+    Journal,
+    JournalRecord,
+    TransactionEnd,
+    entries_of,
+)
+from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import GroupMetadataKey, OffsetCommitKey, encode_key
+from anabranch.protocol.records.batch_builder import BatchBuilder
+from anabranch.protocol.records.control import build_end_transaction
+from tests.broker.coordinators.world import GroupWorld, group_world
+from tests.broker.storage.unreadable import UNREADABLE, stored_at
+
+OFFSET_KEY = OffsetCommitKey(group="g", topic="t", partition=1)
+GROUP_KEY = GroupMetadataKey(group="g")
+
+
+def journal(world: GroupWorld, timeout_ms: int = 60_000) -> Journal:
+    return Journal(world[1].replicas, timeout_ms=timeout_ms, clock_ms=world.clock_ms)
+
+
+async def test_what_is_appended_is_read_back() -> None:
+    async with group_world() as world:
+        mine = journal(world)
+        assert await mine.append(0, [(encode_key(OFFSET_KEY), b"1"), (encode_key(GROUP_KEY), None)], {}) == 0
+        assert await mine.append(0, [(encode_key(OFFSET_KEY), b"2")], {}) == 2
+        entries, following = mine.read(0, mine.first_offset(0))
+        assert entries == [
+            JournalRecord(OFFSET_KEY, b"1", 0),
+            JournalRecord(GROUP_KEY, None, 1),
+            JournalRecord(OFFSET_KEY, b"2", 2),
+        ]
+        assert following == 3 and mine.read(0, 3) == ([], 3)
+        assert mine.read(0, 1)[0] == entries[1:], "from the middle of a batch"
+
+
+async def test_only_the_leader_reads_and_writes() -> None:
+    async with group_world(brokers=2) as world:
+        mine = journal(world)
+        await world.coordinate(2)
+        for attempt in (lambda: mine.first_offset(0), lambda: mine.read(0, 0)):
+            with pytest.raises(KafkaError) as refused:
+                attempt()
+            assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        with pytest.raises(KafkaError) as refused:
+            await mine.append(0, [(b"\0\0", None)], COMMIT_ERRORS)
+        assert refused.value.code is ErrorCode.NOT_COORDINATOR
+
+
+async def test_too_few_replicas() -> None:
+    async with group_world(brokers=2, min_insync_replicas=2) as world:
+        await world.coordinate(1, isr=(1,))
+        for errors in (COMMIT_ERRORS, GROUP_ERRORS):
+            with pytest.raises(KafkaError) as refused:
+                await journal(world).append(0, [(encode_key(GROUP_KEY), None)], errors)
+            assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_nobody_acknowledges_in_time() -> None:
+    async with group_world(brokers=2) as world:
+        await world.kill(2)
+        for errors, code in [
+            (COMMIT_ERRORS, ErrorCode.REQUEST_TIMED_OUT),
+            (GROUP_ERRORS, ErrorCode.REBALANCE_IN_PROGRESS),
+        ]:
+            with pytest.raises(KafkaError) as refused:
+                await journal(world, timeout_ms=50).append(0, [(encode_key(GROUP_KEY), None)], errors)
+            assert refused.value.code is code
+
+
+def test_transactions_and_the_unknown() -> None:
+    staged = BatchBuilder()
+    staged.append(encode_key(OFFSET_KEY), b"v", timestamp_ms=0)
+    future = BatchBuilder()
+    future.append(b"\x00\x09what", b"v", timestamp_ms=0)
+    future.append(None, b"v", timestamp_ms=0)
+    marker = build_end_transaction(commit=True, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp_ms=0)
+    data = staged.build(7, 0, 0, transactional=True) + future.build(base_offset=1) + marker
+    assert list(entries_of(data)) == [JournalRecord(OFFSET_KEY, b"v", 0, producer_id=7), TransactionEnd(7, commit=True)]
+
+
+@pytest.mark.parametrize("records", UNREADABLE.values(), ids=UNREADABLE.keys())
+async def test_what_cannot_be_read_is_passed_over(records: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """A coordinator that does not get past it would be of no use to anybody."""
+    async with group_world() as world:
+        mine = journal(world)
+        await mine.append(0, [(encode_key(OFFSET_KEY), b"1")], {})
+        log = world[1].replicas.partition(mine.topic, 0).log
+        log.append_as_follower(stored_at(records, 1))
+        junk = BatchBuilder()
+        junk.append(b"\0", b"a key that is none", timestamp_ms=0)
+        log.append_as_follower(stored_at(junk.build(), log.log_end_offset))
+        last = await mine.append(0, [(encode_key(OFFSET_KEY), b"2")], {})
+        told: list[JournalRecord | TransactionEnd] = []
+        assert await mine.replay(0, told.append) == last + 1
+        assert told == [JournalRecord(OFFSET_KEY, b"1", 0), JournalRecord(OFFSET_KEY, b"2", last)]
+        assert "passed over" in caplog.text
+
+        def refuse(_: JournalRecord | TransactionEnd) -> None:
+            raise DecodeError("no such value")
+
+        assert await mine.replay(0, refuse) == last + 1
+        assert caplog.text.count("no such value") == 2
+
+
+async def test_loading_takes_several_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with group_world() as world:
+        monkeypatch.setattr("anabranch.broker.coordinators.runtime.journal.LOAD_BYTES", 200)
+        mine = journal(world)
+        for number in range(20):
+            await mine.append(0, [(encode_key(OFFSET_KEY), b"%d" % number)], {})
+        offset, seen = 0, []
+        while True:
+            entries, following = mine.read(0, offset)
+            if following == offset:
+                break
+            assert len(entries) < 20
+            seen += entries
+            offset = following
+        assert [one.value for one in seen if isinstance(one, JournalRecord)] == [b"%d" % number for number in range(20)]

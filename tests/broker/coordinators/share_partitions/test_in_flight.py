@@ -1,0 +1,35 @@
+"""Goal: what is stored of a change says the fate of each offset in it, in as few batches as may be."""
+
+from __future__ import annotations
+
+from anabranch.broker.coordinators.share_partitions.in_flight import InFlight, RecordState, StateBatch, changes_of
+
+
+def stretch(first: int, last: int, count: int, becomes: RecordState) -> InFlight:
+    return InFlight(first, last, RecordState.ACQUIRED, count, (0, 99), "a", 100, becomes)
+
+
+def test_a_cut_leaves_two_of_the_same_fate() -> None:
+    one = stretch(0, 9, 2, RecordState.AVAILABLE)
+    rest = one.cut(4)
+    assert ((one.first, one.last, one.count), (rest.first, rest.last, rest.count)) == ((0, 3, 4), (4, 9, 6))
+    assert (rest.batch, rest.member, rest.delivery_count, rest.becomes) == ((0, 99), "a", 2, RecordState.AVAILABLE)
+
+
+def test_what_is_being_stored_is_neither_free_nor_held() -> None:
+    one = InFlight(0, 9, RecordState.ACQUIRED, 1, (0, 9), "a", 100)
+    assert (one.free, one.held) == (False, True)
+    one.becomes = RecordState.AVAILABLE
+    assert (one.free, one.held) == (False, False)
+
+
+def test_neighbours_of_one_fate_are_stored_together() -> None:
+    available, done = RecordState.AVAILABLE, RecordState.ACKNOWLEDGED
+    changing = [stretch(4, 5, 1, done), stretch(0, 1, 1, done), stretch(2, 3, 1, done), stretch(6, 6, 2, done)]
+    changing += [stretch(7, 7, 2, available), stretch(9, 9, 2, available)]
+    assert changes_of(changing) == [
+        StateBatch(0, 5, done, 1),
+        StateBatch(6, 6, done, 2),
+        StateBatch(7, 7, available, 2),
+        StateBatch(9, 9, available, 2),
+    ]

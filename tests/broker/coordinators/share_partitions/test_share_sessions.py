@@ -1,0 +1,51 @@
+"""A request that is sent twice is found out, and nothing of a session outlives its connection."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.broker.coordinators.share_partitions.share_sessions import CLOSE_EPOCH, LAST_EPOCH, ShareSessions
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+A, B = (bytes(16), 0), (bytes(16), 1)
+
+
+def refusal(sessions: ShareSessions, member: str, epoch: int) -> ErrorCode:
+    with pytest.raises(KafkaError) as refused:
+        sessions.admit("g", member, epoch)
+    return refused.value.code
+
+
+def test_each_request_has_the_next_epoch() -> None:
+    sessions = ShareSessions()
+    assert refusal(sessions, "m", 1) is ErrorCode.SHARE_SESSION_NOT_FOUND
+    session = sessions.open("g", "m", "connection", 10)
+    assert sessions.admit("g", "m", 1) is session
+    assert refusal(sessions, "m", 1) is ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    session.epoch = LAST_EPOCH
+    sessions.admit("g", "m", LAST_EPOCH)
+    assert sessions.admit("g", "m", 1) is session
+    assert sessions.admit("g", "m", CLOSE_EPOCH) is session
+    assert refusal(sessions, "m", CLOSE_EPOCH) is ErrorCode.SHARE_SESSION_NOT_FOUND
+
+
+def test_there_are_so_many_and_a_member_may_begin_anew() -> None:
+    sessions = ShareSessions()
+    first = sessions.open("g", "m", "connection", 1)
+    with pytest.raises(KafkaError) as refused:
+        sessions.open("g", "other", "connection", 1)
+    assert refused.value.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    assert sessions.open("g", "m", "another connection", 1) is not first
+    assert sessions.leave("connection") == []
+    assert sessions.has("g")
+    assert [one.member for one in sessions.leave("another connection")] == ["m"]
+    assert len(sessions) == 0 and not sessions.has("g")
+
+
+def test_partitions_take_turns() -> None:
+    session = ShareSessions().open("g", "m", None, 1)
+    assert session.rotated() == []
+    session.update([A, B], [])
+    assert session.rotated() != session.rotated()
+    session.update([], [A, A])
+    assert session.rotated() == [B]

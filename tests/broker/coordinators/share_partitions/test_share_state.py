@@ -1,0 +1,97 @@
+"""What was said of an offset last counts, and a record says it again after a restart."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch.broker.coordinators.share_partitions.in_flight import RecordState, StateBatch
+from anabranch.broker.coordinators.share_partitions.share_state import (
+    SNAPSHOT,
+    UNCHANGED,
+    UPDATE,
+    ShareKey,
+    ShareState,
+    combined,
+    decode_key,
+    encode_key,
+    encode_snapshot,
+    encode_update,
+    restored,
+)
+from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
+
+KEY = ShareKey("g", bytes(range(16)), 3)
+FATES = st.tuples(
+    st.integers(0, 30),
+    st.integers(0, 6),
+    st.sampled_from([RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordState.ARCHIVED]),
+    st.integers(1, 3),
+)
+SAID = st.lists(FATES.map(lambda one: StateBatch(one[0], one[0] + one[1], one[2], one[3])), max_size=12)
+
+
+@given(said=SAID, start=st.integers(0, 20))
+def test_the_last_word_on_each_offset_counts(said: list[StateBatch], start: int) -> None:
+    expected = {offset: (one.state, one.delivery_count) for one in said for offset in range(one.first, one.last + 1)}
+    result: list[StateBatch] = []
+    for one in said:
+        result = combined(result, [one], start)
+    assert result == combined([], said, start)
+    found = {offset: (one.state, one.delivery_count) for one in result for offset in range(one.first, one.last + 1)}
+    assert found == {offset: fate for offset, fate in expected.items() if offset >= start}
+    assert all(a.last < b.first for a, b in itertools.pairwise(result))
+
+
+@given(said=SAID)
+def test_records_say_it_again(said: list[StateBatch]) -> None:
+    state = ShareState(state_epoch=2, leader_epoch=4, start_offset=1, snapshot_epoch=7, created_ms=11)
+    again = restored(None, SNAPSHOT, encode_snapshot(state, 12))
+    assert (again.created_ms, again.snapshot_epoch, again.delivery_complete_count) == (11, 7, -1)
+    update = encode_update(state, UNCHANGED, said, 5, 6)
+    state.take(UNCHANGED, said, 5, 6)
+    again = restored(again, UPDATE, update)
+    assert again.updates == 1
+    for name in ("state_epoch", "leader_epoch", "start_offset", "batches", "delivery_complete_count"):
+        assert getattr(again, name) == getattr(state, name), name
+
+
+def test_the_start_does_not_go_back_for_a_leader_that_had_no_answer() -> None:
+    state = ShareState(leader_epoch=4, start_offset=3)
+    state.take(5, [], 0, 4)  # it was stored, and the leader was not told
+    state.take(4, [StateBatch(4, 4, RecordState.AVAILABLE, 1), StateBatch(7, 7, RecordState.ACKNOWLEDGED, 1)], 1, 4)
+    assert (state.start_offset, state.batches) == (5, [StateBatch(7, 7, RecordState.ACKNOWLEDGED, 1)])
+
+
+def test_keys_tell_both_kinds_apart_and_leave_others_alone() -> None:
+    assert decode_key(encode_key(KEY, SNAPSHOT)) == (KEY, SNAPSHOT)
+    assert decode_key(encode_key(KEY, UPDATE)) == (KEY, UPDATE)
+    assert decode_key(b"\x00\x09") is None
+    for broken in (b"", b"\x00"):
+        with pytest.raises(DecodeError):
+            decode_key(broken)
+
+
+def test_a_key_is_as_kafka_writes_it() -> None:
+    """ShareSnapshotKey of kafka-share-coordinator 4.2: version, group, topic id, partition."""
+    assert encode_key(KEY, SNAPSHOT) == b"\x00\x00" + b"\x00\x01g" + bytes(range(16)) + b"\x00\x00\x00\x03"
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(DecodeError, match="never there"):
+        restored(None, UPDATE, encode_update(ShareState(), 0, [], -1, 0))
+    bad = encode_snapshot(ShareState(batches=[StateBatch(0, 0, 9, 1)]), 0)  # type: ignore[arg-type]
+    with pytest.raises(DecodeError, match="9"):
+        restored(None, SNAPSHOT, bad)
+
+
+def test_who_is_not_the_latest_is_fenced() -> None:
+    state = ShareState(state_epoch=3, leader_epoch=5)
+    state.fence(leader_epoch=5, state_epoch=3)
+    for leader, epoch, code in ((4, 3, ErrorCode.FENCED_LEADER_EPOCH), (5, 2, ErrorCode.FENCED_STATE_EPOCH)):
+        with pytest.raises(KafkaError) as refused:
+            state.fence(leader_epoch=leader, state_epoch=epoch)
+        assert refused.value.code is code

@@ -1,0 +1,294 @@
+"""Goal: members of one group read one partition together: each record is one member's at a time, until it is done.
+
+Method: real brokers over TCP; members written for the tests, so that each request can be the wrong one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from anabranch import Producer
+from anabranch.broker.coordinators.share_partitions.share_state import ShareKey, ShareState
+from anabranch.protocol.errors import ErrorCode
+from tests.broker.coordinators.share_partitions.sharing import (
+    ACCEPT,
+    REJECT,
+    RELEASE,
+    RENEW,
+    TOPIC,
+    Member,
+    members,
+    send,
+    sharing,
+    until,
+)
+
+
+async def begun(*ones: Member) -> None:
+    """Let the members join, and their group begin at the end of the partition."""
+    for one in ones:
+        await one.join()
+        assert (await one.fetch()).acquired == []
+
+
+async def test_members_share_a_partition_record_by_record() -> None:
+    async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
+        await begun(a, b)
+        await send(cluster, 4)
+        assert (await a.fetch(max_records=2)).values == {0: b"0", 1: b"1"}
+        assert (await b.fetch()).values == {2: b"2", 3: b"3"}
+        assert await a.acknowledge(0, 1, ACCEPT, RELEASE) == (0, 0)
+        assert (await b.fetch(said={0: [(2, 3, [ACCEPT])]})).acquired == [(1, 1, 2)]
+        assert await b.acknowledge(1, 1, REJECT) == (0, 0)
+        assert (await a.fetch()).acquired == []
+
+
+async def test_a_fetch_waits_for_records_and_for_what_others_give_back() -> None:
+    async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
+        await begun(a, b)
+        waiting = asyncio.create_task(a.fetch(wait_ms=60_000))
+        await send(cluster, 1)
+        assert (await waiting).acquired == [(0, 0, 1)]
+        waiting = asyncio.create_task(b.fetch(wait_ms=60_000))
+        await asyncio.sleep(0)
+        assert await a.acknowledge(0, 0, RELEASE) == (0, 0)
+        assert (await waiting).acquired == [(0, 0, 2)]
+
+
+async def test_what_a_member_held_is_others_when_its_connection_or_session_ends() -> None:
+    async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
+        await begun(a, b)
+        await send(cluster, 1)
+        assert (await a.fetch()).acquired == [(0, 0, 1)]
+        waiting = asyncio.create_task(b.fetch(wait_ms=60_000))
+        await a.close()
+        assert (await waiting).acquired == [(0, 0, 2)]
+        assert (await b.fetch(session_epoch=-1)).error == 0
+        b.session_epoch = 0
+        assert (await b.fetch(wait_ms=60_000)).acquired == [(0, 0, 3)]
+
+
+async def test_a_fetch_that_waits_gets_nothing_once_its_session_is_over() -> None:
+    async with sharing() as cluster, members(cluster, "a", "a") as (a, again):
+        await begun(a)
+        (node,) = cluster.nodes.values()
+        waiting = asyncio.create_task(a.fetch(wait_ms=60_000))
+        await until(lambda: len(node.services.replicas.rooms.fetches) > 0)
+        again.assigned = a.assigned
+        assert (await again.fetch()).acquired == [], "it begins anew, over another connection"
+        await send(cluster, 1)
+        got = await again.fetch(wait_ms=60_000)
+        assert (got.acquired, (await waiting).acquired) == ([(0, 0, 1)], [])
+
+
+async def test_a_fetch_that_waits_gets_nothing_of_what_was_brought_up_anew_meanwhile() -> None:
+    async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
+        await begun(a, b)
+        (node,) = cluster.nodes.values()
+        waiting = asyncio.create_task(a.fetch(wait_ms=60_000))
+        await until(lambda: len(node.services.replicas.rooms.fetches) > 0)
+        (key,) = node.services.shares.partitions.served()
+        node.services.shares.partitions.forget(key)
+        assert (await b.fetch()).acquired == []
+        await send(cluster, 1)
+        got = [*(await waiting).acquired, *(await b.fetch(wait_ms=1)).acquired]
+        assert got == [(0, 0, 1)], "one of them has it"
+
+
+async def test_what_nobody_reads_goes_when_all_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who comes next would read how often records came before that is stored."""
+    async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
+        await begun(a, b)
+        await send(cluster, 2)
+        assert (await b.fetch()).acquired == [(0, 1, 1)]
+        (node,) = cluster.nodes.values()
+        sessions, partitions = node.services.shares.sessions, node.services.shares.partitions
+        (key,) = partitions.served()
+        one = partitions.known(key)
+        assert one is not None
+        forget, changing = partitions.forget, []
+
+        def forgetting(key: ShareKey) -> None:
+            changing.extend(flight for flight in one.shared.flights() if flight.becomes is not None)
+            forget(key)
+
+        monkeypatch.setattr(partitions, "forget", forgetting)
+        await one.turn.acquire()  # a change that takes its time
+        await a.close()
+        await until(lambda: len(sessions) == 1)
+        await b.close()
+        await until(lambda: len(sessions) == 0)
+        one.turn.release()
+        await until(lambda: key not in partitions.served())
+        assert changing == []
+
+
+async def test_a_leader_that_asked_in_an_earlier_epoch_serves_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with sharing() as cluster, members(cluster, "a") as (a,):
+        await a.join()
+        await send(cluster, 1)
+        (node,) = cluster.nodes.values()
+        persister, partition = node.services.shares.persister, node.services.replicas.leader_of(TOPIC, 0)
+        asked: list[int] = []
+        read = persister.read
+
+        async def reading(key: ShareKey, leader_epoch: int) -> ShareState:
+            found = await read(key, leader_epoch)
+            if not asked:
+                partition.leader_epoch += 1
+            asked.append(leader_epoch)
+            return found
+
+        monkeypatch.setattr(persister, "read", reading)
+        assert (await a.fetch()).errors == {0: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+        assert (await a.fetch()).error == 0
+        assert asked == [partition.leader_epoch - 1, partition.leader_epoch], "it fences the earlier epoch"
+
+
+async def test_a_lock_runs_out_unless_it_is_renewed() -> None:
+    async with (
+        sharing(group_share_record_lock_duration_ms="1000") as cluster,
+        members(cluster, "a", "b") as (a, b),
+    ):
+        await begun(a, b)
+        await send(cluster, 1)
+        await a.fetch()
+        assert (await b.fetch(wait_ms=60_000)).acquired == [(0, 0, 2)]
+        assert await a.acknowledge(0, 0, ACCEPT) == (0, ErrorCode.INVALID_RECORD_STATE)
+        assert await b.acknowledge(0, 0, RENEW) == (0, 0)
+        assert await b.acknowledge(0, 0, ACCEPT) == (0, 0)
+        assert (await a.fetch()).acquired == []
+
+
+async def test_what_was_said_outlives_the_leader_and_what_was_held_comes_again() -> None:
+    async with sharing(3) as cluster, members(cluster, "a") as (a,):
+        await a.join()
+        leader = leader_of(cluster)
+        assert (await a.fetch(leader)).acquired == []
+        await send(cluster, 4)
+        await a.fetch(leader)
+        assert await a.acknowledge(0, 3, ACCEPT, RELEASE, REJECT, RELEASE, broker=leader) == (0, 0)
+        assert (await a.fetch(leader, max_records=1, share_acquire_mode=1)).acquired == [(1, 1, 2)]
+        await cluster.nodes.pop(leader).stop()
+        a.session_epoch = 0
+        while True:
+            successor = leader_of(cluster)
+            if successor in cluster.nodes:
+                got = await a.fetch(successor)
+                if got.acquired:
+                    break
+                a.session_epoch = 0
+            await asyncio.sleep(0.01)
+        assert got.acquired == [(1, 1, 2), (3, 3, 2)], "what was only held counts as not delivered"
+
+
+async def test_requests_that_are_wrong_change_nothing() -> None:
+    async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
+        await begun(a, b)
+        await send(cluster, 2)
+        await a.fetch()
+        assert await b.acknowledge(0, 0, ACCEPT) == (0, ErrorCode.INVALID_RECORD_STATE)
+        assert await a.acknowledge(0, 7, ACCEPT) == (0, ErrorCode.INVALID_REQUEST)
+        assert await a.acknowledge(1, 0, ACCEPT) == (0, ErrorCode.INVALID_REQUEST)
+        assert await a.acknowledge(0, 1, ACCEPT, 9) == (0, ErrorCode.INVALID_REQUEST)
+        assert await a.acknowledge(0, 1, ACCEPT, session_epoch=1) == (ErrorCode.INVALID_SHARE_SESSION_EPOCH, 0)
+        assert await a.acknowledge(0, 1, ACCEPT, session_epoch=0) == (ErrorCode.INVALID_SHARE_SESSION_EPOCH, 0)
+        opening = await a.fetch(said={0: [(0, 1, [ACCEPT])]}, session_epoch=0)
+        assert opening.error == ErrorCode.INVALID_REQUEST
+        stranger = Member(cluster, "x" * 37)
+        stranger.assigned = a.assigned
+        assert (await stranger.fetch()).error == ErrorCode.INVALID_REQUEST
+        await stranger.close()
+        unknown = Member(cluster, "unknown")
+        unknown.assigned = {bytes(15) + b"\1": [0]}
+        assert (await unknown.fetch()).errors == {0: ErrorCode.UNKNOWN_TOPIC_ID}
+        await unknown.close()
+        assert await a.acknowledge(0, 1, ACCEPT) == (0, 0)
+
+
+async def test_batches_that_were_not_acquired_are_left_out() -> None:
+    async with sharing() as cluster, members(cluster, "a", "b") as (a, b):
+        await begun(a, b)
+        for _ in range(4):
+            await send(cluster, 1)
+        assert (await a.fetch(max_records=1)).acquired == [(0, 0, 1)]
+        got = await b.fetch(max_records=2)
+        assert (got.acquired, got.batches) == ([(1, 2, 1)], [1, 2])
+        assert await a.acknowledge(0, 0, RELEASE) == (0, 0)
+        got = await b.fetch(max_records=1)
+        assert (got.acquired, got.batches) == ([(0, 0, 2)], [0])
+
+
+async def test_one_record_too_many_only_where_that_is_allowed() -> None:
+    async with sharing() as cluster, members(cluster, "a") as (a,):
+        await begun(a)
+        await send(cluster, 3)
+        assert (await a.fetch(max_records=2, share_acquire_mode=1)).acquired == [(0, 1, 1)]
+        assert (await a.fetch(max_records=2, share_acquire_mode=1)).acquired == [(2, 2, 1)]
+
+
+async def test_a_record_that_nobody_can_deal_with_is_isolated() -> None:
+    """As Kafka 4.2 does it: half of its batch at the fourth delivery, alone at the fifth and last one."""
+    async with sharing() as cluster, members(cluster, "a") as (a,):
+        await begun(a)
+        await send(cluster, 8)
+        told = []
+        for _ in range(3):
+            told.append((await a.fetch()).acquired)
+            assert await a.acknowledge(0, 7, RELEASE) == (0, 0)
+        assert told == [[(0, 7, 1)], [(0, 7, 2)], [(0, 7, 3)]]
+        assert (await a.fetch()).acquired == [(0, 3, 4)]
+        assert await a.acknowledge(0, 3, RELEASE) == (0, 0)
+        assert [(await a.fetch()).acquired for _ in range(5)] == [[(n, n, 5)] for n in range(4)] + [[(4, 7, 4)]]
+        assert await a.acknowledge(0, 7, ACCEPT, RELEASE, ACCEPT, ACCEPT, ACCEPT, ACCEPT, ACCEPT, ACCEPT) == (0, 0)
+        assert (await a.fetch()).acquired == [], "the record that failed is archived, and no other"
+
+
+def leader_of(cluster: object) -> int:
+    images = [node.services.metadata for node in cluster.nodes.values()]  # type: ignore[attr-defined]
+    found: int = images[0].partition("t", 0).leader
+    return found
+
+
+async def test_records_of_aborted_transactions_are_done_for_groups_that_read_what_is_committed() -> None:
+    async with sharing() as cluster, members(cluster, "a") as (a,):
+        (node,) = cluster.nodes.values()
+        assert node.services.broker is not None
+        node.services.broker.group_configs._given["g"] = {
+            "share.auto.offset.reset": "earliest",
+            "share.isolation.level": "read_committed",
+        }
+        async with Producer(cluster.bootstrap_servers, transactional_id="x") as producer:
+            with contextlib.suppress(ZeroDivisionError):
+                async with producer.transaction():
+                    await producer.send_and_wait(TOPIC, b"aborted")
+                    raise ZeroDivisionError
+            async with producer.transaction():
+                await producer.send_and_wait(TOPIC, b"committed")
+        await a.join()
+        got = await a.fetch(wait_ms=60_000)
+        assert [value for value in got.values.values() if b"ted" in value] == [b"committed"]
+        assert min(first for first, _, _ in got.acquired) == 1, "the first record is archived"
+
+
+async def test_a_change_that_comes_late_to_its_coordinator_does_not_take_back_a_later_one() -> None:
+    """Its leader has asked again meanwhile, or given up; what a member was told of a later one has to hold."""
+    async with sharing(request_timeout_ms="2000") as cluster, members(cluster, "a", "b") as (a, b):
+        await begun(a, b)
+        await send(cluster, 2)
+        assert list((await a.fetch()).values) == [0, 1]
+        late = cluster.faults.add(api="WriteShareGroupState", between_brokers=True, times=1, hold=True)
+        await a.acknowledge(1, 1, RELEASE)
+        assert late.hits == 1
+        await a.fetch()
+        assert await a.acknowledge(1, 1, ACCEPT) == (0, 0)
+        late.release()
+        for one in (a, b):
+            await one.close()  # nobody reads any more: whoever comes next begins with what is stored
+        again = Member(cluster, "c")
+        await again.join()
+        assert list((await again.fetch(wait_ms=60_000)).values) == [0]
+        await again.close()

@@ -1,0 +1,39 @@
+"""What a handler declares, and rows of which each has its own answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.broker.dispatch.request_context import answer_each, declaration_of, handles, version_range
+from anabranch.broker.tasks.yield_budget import YieldBudget
+from anabranch.protocol.apis.heartbeat import HeartbeatRequest
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+
+@pytest.mark.parametrize(("text", "versions"), [("0-11", (0, 11)), ("4", (4, 4)), ("3-3", (3, 3))])
+def test_versions(text: str, versions: tuple[int, int]) -> None:
+    assert version_range(text) == versions
+
+
+async def test_a_handler_keeps_what_it_declares_and_stays_itself() -> None:
+    @handles(HeartbeatRequest, versions="1-3")
+    async def heartbeat() -> int:
+        return 5
+
+    declared = declaration_of(heartbeat)
+    assert (declared.request, declared.first_version, declared.last_version) == (HeartbeatRequest, 1, 3)
+    assert await heartbeat() == 5
+
+
+async def test_a_row_that_is_refused_spoils_no_other() -> None:
+    def answer(number: int) -> str:
+        if number == 1:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "no")
+        return f"row {number}"
+
+    rows = await answer_each(YieldBudget(), range(3), answer, lambda number, code: f"{number}: {code.name}")
+    assert rows == ["row 0", "1: INVALID_TOPIC_EXCEPTION", "row 2"]
+    with pytest.raises(ZeroDivisionError):
+        await answer_each(
+            YieldBudget(), [0], lambda number: str(1 // number), lambda number, code: "a bug is no refusal"
+        )

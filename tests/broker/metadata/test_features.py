@@ -1,0 +1,74 @@
+"""The features of a cluster, as one of its nodes sees them in ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from anabranch.broker.metadata.features import FinalizedFeatures, incompatible, supported
+from anabranch.broker.profiles.profile import profile_for
+from anabranch.controller.features import RESHARD
+from anabranch.controller.model import Features
+from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
+
+
+@asynccontextmanager
+async def watched(withheld: str = "") -> AsyncIterator[tuple[FinalizedFeatures, MemorySession]]:
+    session = await MemoryZooKeeper().connect()
+    found = FinalizedFeatures(withheld)
+    await found.watch(session)
+    try:
+        async with asyncio.timeout(60):
+            yield found, session
+    finally:
+        await found.stop()
+
+
+async def until_level(found: FinalizedFeatures, level: int) -> None:
+    while found.level(RESHARD) != level:  # noqa: ASYNC110 what a node sees of ZooKeeper is looked at from outside
+        await asyncio.sleep(0.001)
+
+
+def test_what_is_withheld_is_not_owned_up_to() -> None:
+    assert supported("", profile_for("3.9")) == {RESHARD: (1, 1)}
+    assert supported(f"other,{RESHARD}", profile_for("3.9")) == {}
+
+
+def test_a_level_outside_what_a_node_supports_is_named() -> None:
+    assert incompatible(Features({RESHARD: 1}), supported("", profile_for("3.9"))) == []
+    assert incompatible(Features({RESHARD: 2}), supported("", profile_for("3.9"))) == [f"{RESHARD} at level 2"]
+    assert incompatible(Features({"unheard.of": 1}), supported("", profile_for("3.9"))) == ["unheard.of at level 1"]
+
+
+async def test_levels_are_followed_from_before_there_are_any() -> None:
+    async with watched() as (found, session):
+        assert found.level(RESHARD) == 0
+        await session.create(paths.FEATURE, znodes.encode_feature({RESHARD: 1}))
+        await until_level(found, 1)
+        await session.set(paths.FEATURE, znodes.encode_feature({}), -1)
+        await until_level(found, 0)
+        await session.delete(paths.FEATURE)
+        await session.create(paths.FEATURE, znodes.encode_feature({RESHARD: 1}))
+        await until_level(found, 1)
+
+
+async def test_nonsense_leaves_them_as_they_are(caplog: pytest.LogCaptureFixture) -> None:
+    async with watched() as (found, session):
+        await session.create(paths.FEATURE, znodes.encode_feature({RESHARD: 1}))
+        await until_level(found, 1)
+        await session.set(paths.FEATURE, b"{", -1)
+        while "finalized features stay as they are" not in caplog.text:  # noqa: ASYNC110 see above
+            await asyncio.sleep(0.001)
+        assert found.level(RESHARD) == 1
+
+
+async def test_a_node_that_is_too_old_is_told() -> None:
+    async with watched(withheld=RESHARD) as (found, session):
+        told: asyncio.Queue[list[str]] = asyncio.Queue()
+        found.too_old = told.put_nowait
+        await session.create(paths.FEATURE, znodes.encode_feature({RESHARD: 1}))
+        assert await told.get() == [f"{RESHARD} at level 1"]

@@ -1,0 +1,92 @@
+"""Settings of single groups, from the request to the group that obeys them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from anabranch.clients.connection import Connection
+from anabranch.cluster.in_process import Cluster
+from anabranch.protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from anabranch.protocol.apis.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from anabranch.protocol.apis.list_config_resources import ListConfigResourcesRequest
+from anabranch.protocol.errors import ErrorCode
+from tests.broker.coordinators.share_partitions.sharing import members, send, sharing
+from tests.broker.replication.replica_cluster import until
+
+GROUP = 32
+DYNAMIC, DEFAULT = 8, 5
+
+
+async def ask(cluster: Cluster, request: Any) -> Any:
+    connection = await Connection.open("127.0.0.1", next(iter(cluster.nodes.values())).port, client_id="admin")
+    try:
+        return await connection.call(request)
+    finally:
+        await connection.close()
+
+
+async def alter(cluster: Cluster, group: str, **texts: str | None) -> Any:
+    configs = [
+        AlterableConfig(name=name.replace("_", "."), config_operation=1 if text is None else 0, value=text)
+        for name, text in texts.items()
+    ]
+    resource = AlterConfigsResource(resource_type=GROUP, resource_name=group, configs=configs)
+    return (await ask(cluster, IncrementalAlterConfigsRequest(resources=[resource], validate_only=False))).responses[0]
+
+
+async def described(cluster: Cluster, group: str, name: str) -> Any:
+    resource = DescribeConfigsResource(resource_type=GROUP, resource_name=group, configuration_keys=[name])
+    answer = (await ask(cluster, DescribeConfigsRequest(resources=[resource]))).results[0]
+    return answer if answer.error_code else answer.configs[0]
+
+
+async def test_a_group_begins_where_its_settings_say_and_goes_by_them_as_they_change() -> None:
+    async with sharing() as cluster, members(cluster, "a") as (a,):
+        (node,) = cluster.nodes.values()
+        assert node.services.broker is not None
+        configs = node.services.broker.group_configs
+        await send(cluster, 3)
+        changed = await alter(cluster, "g", share_auto_offset_reset="earliest", share_heartbeat_interval_ms="6000")
+        assert changed.error_code == ErrorCode.NONE, changed
+        await until(lambda: bool(configs.of("g")))
+        row = await described(cluster, "g", "share.auto.offset.reset")
+        assert (row.value, row.config_source) == ("earliest", DYNAMIC)
+        row = await described(cluster, "other", "share.auto.offset.reset")
+        assert (row.value, row.config_source) == ("latest", DEFAULT)
+        assert (await a.beat()).heartbeat_interval_ms == 6000
+        await a.join()
+        assert (await a.fetch()).acquired == [(0, 2, 1)]
+        listed = await ask(cluster, ListConfigResourcesRequest(resource_types=[GROUP]))
+        assert [one.resource_name for one in listed.config_resources] == ["g"]
+        await alter(cluster, "g", share_heartbeat_interval_ms=None)
+        await until(lambda: "share.heartbeat.interval.ms" not in configs.of("g"))
+        assert (await a.beat()).heartbeat_interval_ms == 5000
+
+
+async def test_names_of_groups_may_be_anything_and_settings_may_not() -> None:
+    async with sharing() as cluster:
+        (node,) = cluster.nodes.values()
+        assert node.services.broker is not None
+        configs = node.services.broker.group_configs
+        assert (await alter(cluster, "a/b é", consumer_session_timeout_ms="50000")).error_code == ErrorCode.NONE
+        await until(lambda: bool(configs.of("a/b é")))
+        await configs.load()
+        assert configs.of("a/b é") == {"consumer.session.timeout.ms": "50000"}
+        assert node.services.groups._consumer_group_limits("a/b é").session_timeout_ms == 50_000
+        refused = await alter(cluster, "g", share_isolation_level="none")
+        assert refused.error_code == ErrorCode.INVALID_CONFIG
+        assert (
+            await alter(cluster, "", share_isolation_level="read_committed")
+        ).error_code == ErrorCode.INVALID_REQUEST
+        assert (await described(cluster, "", "share.isolation.level")).error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_a_kafka_without_such_groups_knows_no_settings_of_them() -> None:
+    async with Cluster(1) as cluster:
+        refused = await alter(cluster, "g", consumer_session_timeout_ms="50000")
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+        assert (await described(cluster, "g", "consumer.session.timeout.ms")).error_code == ErrorCode.INVALID_REQUEST

@@ -1,0 +1,64 @@
+"""Rows of Metadata answers are kept as long as they say what the image says, and no longer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from anabranch.broker.handlers.metadata import metadata
+from anabranch.broker.metadata.metadata_rows import GONE_MAX, MetadataRows
+from anabranch.protocol.apis.metadata import MetadataRequest
+from anabranch.protocol.errors import ErrorCode
+from tests.broker.serving import lone_services
+from tests.broker.test_metadata_handlers import IMAGE, SETTINGS, TOPICS, context
+
+PLAIN = "PLAINTEXT"
+
+
+def test_a_row_is_made_once_for_those_who_are_told_the_same() -> None:
+    rows = MetadataRows()
+    first = rows.row(IMAGE, TOPICS["t"], PLAIN, 12, generation_aware=True)
+    assert rows.row(replace(IMAGE, brokers=dict(IMAGE.brokers)), TOPICS["t"], PLAIN, 6, generation_aware=True) is first
+    assert [one.error_code for one in first.partitions] == [0, 5, 5]
+    elsewhere = rows.row(IMAGE, TOPICS["t"], "ANOTHER", 12, generation_aware=True)
+    assert [one.error_code for one in elsewhere.partitions] == [ErrorCode.LISTENER_NOT_FOUND, 5, 5]
+    old = rows.row(IMAGE, TOPICS["t"], PLAIN, 0, generation_aware=True)
+    assert (old.partitions[0].replica_nodes, first.partitions[0].replica_nodes) == ([1, 2], [1, 2, 9])
+    assert rows.row(IMAGE, TOPICS["t"], PLAIN, 12, generation_aware=True) is first
+
+
+def test_rows_for_stock_clients_have_no_generations() -> None:
+    rows = MetadataRows()
+    ours = rows.row(IMAGE, TOPICS["t"], PLAIN, 12, generation_aware=True)
+    stock = rows.row(IMAGE, TOPICS["t"], PLAIN, 12, generation_aware=False)
+    assert (ours.generation, ours.partitions[0].partition_epoch) == (2, 7)
+    assert (stock.generation, stock.history, stock.base, stock.min_insync_replicas) == (-1, [], -1, -1)
+    assert {(one.partition_epoch, len(one.gen_start)) for one in stock.partitions} == {(-1, 0)}
+    assert rows.row(IMAGE, TOPICS["t"], PLAIN, 9, generation_aware=False) is stock
+    assert rows.row(IMAGE, TOPICS["t"], PLAIN, 9, generation_aware=True) is ours
+
+
+def test_a_row_ends_with_what_it_says() -> None:
+    rows = MetadataRows()
+    before = rows.row(IMAGE, TOPICS["t"], PLAIN, 12, generation_aware=True)
+    moved = replace(TOPICS["t"], partitions={0: replace(TOPICS["t"].partitions[0], leader=2)})
+    assert [one.leader_id for one in rows.row(IMAGE, moved, PLAIN, 12, generation_aware=True).partitions] == [2]
+    fewer = replace(IMAGE, brokers={2: IMAGE.brokers[2]})
+    assert rows.row(fewer, TOPICS["t"], PLAIN, 12, generation_aware=True).partitions[0].leader_id == -1
+    assert rows.row(IMAGE, TOPICS["t"], PLAIN, 12, generation_aware=True) == before
+
+
+def test_rows_of_topics_that_are_gone_do_not_pile_up() -> None:
+    rows = MetadataRows()
+    image = replace(IMAGE, topics={})
+    for number in range(3 * GONE_MAX):
+        rows.row(image, replace(TOPICS["t"], name=f"t-{number}"), PLAIN, 12, generation_aware=True)
+    assert max(len(kept) for kept in rows._rows.values()) <= GONE_MAX + 1
+
+
+async def test_what_one_client_may_do_is_not_told_to_another() -> None:
+    services = await lone_services(SETTINGS)
+    services.metadata.image = IMAGE
+    mine = await metadata(context(services, 12), MetadataRequest(topics=None, include_topic_authorized_operations=True))
+    others = await metadata(context(services, 12), MetadataRequest(topics=None))
+    asked = {topic.topic_authorized_operations for topic in mine.topics}
+    assert asked != {topic.topic_authorized_operations for topic in others.topics} == {-(1 << 31)}

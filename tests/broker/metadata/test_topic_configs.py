@@ -1,0 +1,60 @@
+"""What applies to a topic is what was set for it, over what the broker has."""
+
+from __future__ import annotations
+
+from anabranch.broker.config.broker_settings import BrokerSettings
+from anabranch.broker.metadata.topic_configs import TopicConfigs
+from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
+
+
+async def configs(**topics: dict[str, str]) -> tuple[TopicConfigs, MemorySession, list[str]]:
+    session = await MemoryZooKeeper().connect()
+    for name, properties in topics.items():
+        await session.create(paths.topic_config(name), znodes.encode_config(properties), make_parents=True)
+    found, heard = TopicConfigs(BrokerSettings(), lambda: session), list[str]()
+    found.on_change(heard.append)
+    return found, session, heard
+
+
+async def change(session: MemorySession, name: str, **properties: str) -> None:
+    named = {key.replace("_", "."): value for key, value in properties.items()}
+    await session.set(paths.topic_config(name), znodes.encode_config(named), -1)
+
+
+async def test_it_is_read_once_and_again_when_it_was_changed() -> None:
+    known, session, heard = await configs(t={"retention.ms": "5"})
+    assert known.get("t") == known.get("other"), "as far as known"
+    assert (await known.load("t")).retention_ms == 5
+    await change(session, "t", retention_ms="6")
+    assert (await known.load("t")).retention_ms == 5
+    await known.changed("t")
+    assert (known.get("t").retention_ms, known.properties("t")) == (6, {"retention.ms": "6"})
+    assert heard == ["t"]
+    await known.changed("t")
+    await known.changed("not in use")
+    assert heard == ["t"], "nothing is another one now"
+
+
+async def test_what_makes_no_sense_is_as_if_it_were_not_set() -> None:
+    known, _, _ = await configs(t={"retention.ms": "for ever"})
+    assert await known.load("t") == known.get("other")
+
+
+async def test_a_topic_that_is_forgotten_is_read_again() -> None:
+    known, session, heard = await configs(t={"retention.ms": "5"})
+    await known.load("t")
+    known.forget_all(["t"])
+    assert known.get("t") == known.get("other") and not known.properties("t")
+    await change(session, "t", retention_ms="7")
+    assert (await known.load("t")).retention_ms == 7
+    assert heard == []
+
+
+async def test_what_topics_inherit_follows_the_broker() -> None:
+    known, _, heard = await configs(own={"min.insync.replicas": "3"}, plain={})
+    for name in ("own", "plain"):
+        await known.load(name)
+    known.adopt(BrokerSettings(min_insync_replicas=2))
+    assert (known.get("own").min_insync_replicas, known.get("plain").min_insync_replicas) == (3, 2)
+    assert heard == ["plain"]

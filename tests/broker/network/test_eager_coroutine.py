@@ -1,0 +1,206 @@
+"""Goal: work that was begun elsewhere goes on as if it had been awaited from its first step."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import weakref
+from typing import Any
+
+import pytest
+
+from anabranch.broker.network.eager_coroutine import EagerCoroutine, start_eagerly
+from anabranch.broker.tasks.replication_future import ReplicationFuture
+
+
+class Broken(Exception):
+    """What a future may end with."""
+
+
+class Large:
+    """What a future holds."""
+
+
+async def test_what_needs_no_wait_is_done() -> None:
+    async def work() -> int:
+        return 7
+
+    assert start_eagerly(work()) == 7
+
+
+def test_what_fails_at_once_fails_here() -> None:
+    async def work() -> None:
+        raise ValueError("oops")
+
+    with pytest.raises(ValueError, match="oops"):
+        start_eagerly(work())
+
+
+async def test_what_waits_is_awaited_to_its_end() -> None:
+    futures = [asyncio.get_running_loop().create_future() for _ in range(3)]
+
+    async def work() -> list[int]:
+        got = []
+        for one in futures:
+            got.append(await one)
+            await asyncio.sleep(0)
+        return got
+
+    begun = start_eagerly(work())
+    assert type(begun) is EagerCoroutine
+    futures[0].set_result(0)  # before anybody waits for it
+    waiting = asyncio.create_task(_await(begun))
+    for number in (1, 2):
+        await asyncio.sleep(0)
+        futures[number].set_result(number)
+    assert await waiting == [0, 1, 2]
+
+
+async def test_who_knows_that_a_wait_is_over_takes_the_next_step_without_a_task() -> None:
+    """Goal: the work may be handed to a task between any two steps, in the middle of a wait, too."""
+    loop = asyncio.get_running_loop()
+    settled: list[str] = []
+
+    async def work(futures: list[asyncio.Future[Any]]) -> list[Any]:
+        return [await one for one in futures]
+
+    for steps in range(4):
+        futures: list[asyncio.Future[Any]] = [
+            ReplicationFuture(loop=loop),
+            loop.create_future(),
+            ReplicationFuture(loop=loop),
+        ]
+        begun = start_eagerly(work(futures), lambda: settled.append("settles"))
+        outcome = begun
+        for number in range(steps):
+            assert outcome is begun and begun.awaited is futures[number]
+            assert begun.awaits_replication is (number != 1) and begun.may_suspend
+            futures[number].set_result(number)
+            outcome = begun.step()
+        if steps < len(futures):
+            waiting = asyncio.create_task(_await(begun))
+            for number in range(steps, len(futures)):
+                await asyncio.sleep(0)
+                futures[number].set_result(number)
+            outcome = await waiting
+        assert outcome == [0, 1, 2]
+        assert settled == ["settles"], "told once of the wait that comes later, whoever takes the steps"
+        settled.clear()
+
+
+@pytest.mark.parametrize("taken_by", ["a task", "whoever knows that its wait is over"])
+async def test_errors_come_in_and_go_out(taken_by: str) -> None:
+    future = asyncio.get_running_loop().create_future()
+
+    async def work() -> None:
+        with pytest.raises(OSError, match="disk"):
+            await future
+        raise ValueError("and so")
+
+    begun = start_eagerly(work())
+    future.set_exception(OSError("disk"))
+    with pytest.raises(ValueError, match="and so"):
+        if taken_by == "a task":
+            await begun
+        else:
+            begun.step()
+
+
+async def test_a_cancellation_reaches_it() -> None:
+    seen = []
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    task = asyncio.create_task(_await(start_eagerly(work())))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert seen == ["cancelled"]
+
+
+async def test_one_future_is_waited_for_by_many() -> None:
+    """Goal: a future that others have begun to wait for in between is waited for all the same."""
+    future = asyncio.get_running_loop().create_future()
+
+    async def work() -> Any:
+        return await future
+
+    first, second = start_eagerly(work()), start_eagerly(work())
+    others = [asyncio.create_task(work()), asyncio.create_task(_await(first)), asyncio.create_task(_await(second))]
+    await asyncio.sleep(0)
+    future.set_result(7)
+    assert await asyncio.gather(*others) == [7, 7, 7]
+
+
+@pytest.mark.parametrize("with_a_future", [True, False])
+async def test_a_cancellation_that_comes_before_it_is_awaited_reaches_it(with_a_future: bool) -> None:
+    """Goal: as with a task, what the work waits for is cancelled with it."""
+    inner = asyncio.create_task(asyncio.Event().wait())
+    seen = []
+
+    async def work() -> int:
+        try:
+            await (inner if with_a_future else asyncio.sleep(0))
+        except asyncio.CancelledError as error:
+            seen.append(error.args)
+            await asyncio.sleep(0)
+        return 7
+
+    begun = start_eagerly(work())
+    begun.cancel(asyncio.CancelledError("early"))
+    assert await begun == 7
+    assert seen == [() if with_a_future else ("early",)]
+    assert inner.cancelled() is with_a_future
+    inner.cancel()
+
+
+async def test_a_result_is_not_held_while_the_work_goes_on() -> None:
+    future = asyncio.get_running_loop().create_future()
+    large = Large()
+    alive = weakref.ref(large)
+    went_on, end = asyncio.Event(), asyncio.Event()
+
+    async def work(waits_for: list[asyncio.Future[Large]]) -> None:
+        await waits_for.pop()
+        went_on.set()
+        await end.wait()
+
+    task = asyncio.create_task(_await(start_eagerly(work([future]))))
+    future.set_result(large)
+    del future, large
+    await went_on.wait()
+    gc.collect()
+    assert alive() is None
+    end.set()
+    await task
+
+
+async def test_an_error_that_was_dealt_with_is_not_held_either() -> None:
+    future = asyncio.get_running_loop().create_future()
+    error = Broken("disk")
+    alive = weakref.ref(error)
+
+    async def work(waits_for: list[asyncio.Future[None]]) -> None:
+        with contextlib.suppress(Broken):
+            await waits_for.pop()
+
+    task = asyncio.create_task(_await(start_eagerly(work([future]))))
+    future.set_exception(error)
+    del future, error
+    gc.disable()  # what is held by itself alone is held, too
+    try:
+        await task
+        assert alive() is None
+    finally:
+        gc.enable()
+
+
+async def _await(begun: EagerCoroutine) -> object:
+    return await begun

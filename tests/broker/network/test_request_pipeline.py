@@ -1,0 +1,388 @@
+"""Produces of one connection that wait for replicas at the same time: what begins when, and how it is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Any
+
+import pytest
+
+from anabranch.broker.authorization.peer import Peer as BrokersPeer
+from anabranch.broker.dispatch.dispatcher import Dispatcher
+from anabranch.broker.dispatch.request_context import CloseConnection, RequestContext
+from anabranch.broker.network.eager_coroutine import start_eagerly
+from anabranch.broker.network.request_pipeline import PIPELINED_PRODUCES_MAX, RequestPipeline
+from anabranch.broker.network.response_override import ConnectionHandle, ResponseOverride
+from anabranch.broker.quotas.client_quotas import FETCH, ClientQuotas
+from anabranch.broker.quotas.throttling import Throttling
+from anabranch.broker.tasks.replication_future import ReplicationFuture
+from anabranch.protocol.apis.api_versions import ApiVersionsRequest
+from anabranch.protocol.apis.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from anabranch.protocol.codec import DecodedRequest
+from anabranch.protocol.connection import ClientConnection
+from tests.broker.replication.replica_cluster import batch, log_values, produce_request, replica_cluster
+from tests.broker.serving import Peer, peer, serving, until
+
+VERSION = 8
+
+
+class Producing:
+    """A handler of Produce whose requests do as they are told, and a client that sends them."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.waits: dict[int, asyncio.Future[None]] = {}
+        self.given_up: list[int] = []
+        self.works: set[int] = set()
+        """Who has to work before it only waits for replicas."""
+        self.fails: dict[int, Exception] = {}
+        """Who raises what, after its wait."""
+        self.at_once: set[int] = set()
+        self.throttle_ms: dict[int, int] = {}
+        """Whose client is to wait for how long."""
+        self._core = ClientConnection("t")
+
+    async def __call__(self, ctx: RequestContext, request: Any) -> ProduceResponse:
+        number = request.timeout_ms
+        self.begun.append(number)
+        try:
+            if number in self.works:
+                self.waits[number] = asyncio.get_running_loop().create_future()
+                await self.waits[number]
+            if number not in self.at_once:
+                self.waits[number] = ReplicationFuture(loop=asyncio.get_running_loop())
+                await self.waits[number]
+        except asyncio.CancelledError:
+            self.given_up.append(number)
+            raise
+        if number in self.fails:
+            raise self.fails[number]
+        row = PartitionProduceResponse(index=0, error_code=0, base_offset=number)
+        return ProduceResponse(
+            responses=[TopicProduceResponse(name="t", partition_responses=[row])],
+            throttle_time_ms=self.throttle_ms.get(number, 0),
+        )
+
+    def send(self, to: Peer, *numbers: int) -> None:
+        """Produces with these numbers, in one write."""
+        for number in numbers:
+            self._write(to, produce_request(batch("a"), timeout_ms=number), VERSION)
+
+    def ask(self, to: Peer) -> None:
+        """A request that is no Produce."""
+        self._write(to, ApiVersionsRequest(), 0)
+
+    def _write(self, to: Peer, message: Any, version: int) -> None:
+        _, chunks = self._core.request(message, version)
+        to.writer.write(b"".join(map(bytes, chunks)))
+
+    def release(self, *numbers: int) -> None:
+        """Let them end their waits."""
+        for number in numbers:
+            self.waits[number].set_result(None)
+
+    def received(self, frame: bytes) -> Any:
+        """The answer in a frame."""
+        ((_, answer),) = self._core.receive(struct.pack(">i", len(frame)) + frame)
+        return answer
+
+    async def answered(self, one: Peer, *numbers: int) -> None:
+        """These are answered next, in this order."""
+        for number in numbers:
+            answer = self.received(await one.frame())
+            assert answer.responses[0].partition_responses[0].base_offset == number
+
+
+async def test_produces_begin_behind_those_that_wait_for_replicas_and_are_answered_in_order() -> None:
+    producing = Producing()
+    producing.at_once = {3}
+    async with serving({"Produce": producing}) as server, peer(server.port) as one:
+        producing.send(one, 1, 2)
+        await until(lambda: producing.begun == [1, 2])
+        producing.send(one, 3)
+        producing.send(one, 4)
+        await until(lambda: producing.begun == [1, 2, 3, 4])
+        producing.release(4, 2)
+        await asyncio.sleep(0.01)
+        assert server.sent_bytes == 0, "an answer has overtaken one before it"
+        producing.release(1)
+        await producing.answered(one, 1, 2, 3, 4)
+        producing.send(one, 5)
+        await until(lambda: producing.begun[-1] == 5)
+        producing.release(5)
+        await producing.answered(one, 5)
+
+
+async def test_nothing_begins_behind_a_produce_that_has_not_done_its_work() -> None:
+    """Goal: batches are appended in the order in which they were sent."""
+    producing = Producing()
+    producing.works = {1, 3}
+    async with serving({"Produce": producing}) as server, peer(server.port) as one:
+        producing.send(one, 1, 2, 3, 4)
+        await until(lambda: 1 in producing.waits)
+        received_bytes = server.received_bytes
+        producing.send(one, 5)
+        await until(lambda: server.received_bytes > received_bytes)
+        assert producing.begun == [1]
+        producing.release(1)
+        await until(lambda: producing.begun == [1, 2, 3])
+        await asyncio.sleep(0.01)
+        assert producing.begun == [1, 2, 3]
+        producing.release(1, 2, 3)
+        await producing.answered(one, 1, 2)
+        await until(lambda: producing.begun == [1, 2, 3, 4, 5])
+        producing.release(3, 4, 5)
+        await producing.answered(one, 3, 4, 5)
+
+
+async def test_only_produces_begin_behind_another_request_and_not_endlessly_many() -> None:
+    producing = Producing()
+    async with serving({"Produce": producing}) as server, peer(server.port) as one:
+        producing.send(one, *range(8))
+        producing.ask(one)
+        producing.send(one, 8)
+        await until(lambda: len(producing.begun) == PIPELINED_PRODUCES_MAX)
+        await asyncio.sleep(0.01)
+        assert producing.begun == list(range(PIPELINED_PRODUCES_MAX))
+        for number in range(8):
+            last = min(number + PIPELINED_PRODUCES_MAX, 8)
+            await until(lambda last=last: len(producing.begun) == last)
+            producing.release(number)
+            await producing.answered(one, number)
+        assert producing.received(await one.frame()).api_keys
+        await until(lambda: producing.begun[-1] == 8)
+        producing.release(8)
+        await producing.answered(one, 8)
+
+
+async def test_what_comes_alone_while_a_produce_waits_has_its_turn_behind_it() -> None:
+    producing = Producing()
+    async with serving({"Produce": producing}) as server, peer(server.port) as one:
+        producing.send(one, 1)
+        await until(lambda: producing.begun == [1])
+        received_bytes = server.received_bytes
+        producing.ask(one)
+        await until(lambda: server.received_bytes > received_bytes)
+        await asyncio.sleep(0.01)
+        assert server.sent_bytes == 0
+        producing.release(1)
+        await producing.answered(one, 1)
+        assert producing.received(await one.frame()).api_keys
+        (connection,) = server._connections
+        assert not connection.busy
+
+
+async def test_the_task_of_a_connection_sleeps_while_what_produces_wait_for_answers_them() -> None:
+    """Goal: a wait costs no turn of a task, whose waking is a tenth of what a small Produce costs."""
+    producing = Producing()
+    producing.works = {2}
+    async with serving({"Produce": producing}) as server, peer(server.port) as one:
+        producing.send(one, 0)
+        await until(lambda: producing.begun == [0])
+        producing.release(0)
+        await producing.answered(one, 0)  # whoever answered it, the task waits for bytes now
+        (connection,) = server._connections
+        await until(lambda: connection._arrived is not None)
+        asleep = connection._arrived
+        for number in (1, 2, 3):
+            producing.send(one, number)
+        await until(lambda: producing.begun == [0, 1, 2])
+        producing.release(2)
+        producing.release(1)
+        await until(lambda: producing.begun == [0, 1, 2, 3])
+        producing.release(2, 3)
+        await producing.answered(one, 1, 2, 3)
+        assert connection._arrived is asleep and not asleep.done()
+
+
+async def test_a_drained_connection_ends_with_the_answer_to_what_it_had_in_work() -> None:
+    producing = Producing()
+    async with serving({"Produce": producing}) as server, peer(server.port) as one:
+        producing.send(one, 1)
+        await until(lambda: producing.begun == [1])
+        (connection,) = server._connections
+        task = connection.drain()
+        assert task is not None
+        producing.send(one, 2)
+        await asyncio.sleep(0.01)
+        producing.release(1)
+        await producing.answered(one, 1)
+        await task
+        assert await one.closed() and producing.begun == [1]
+
+
+async def test_nothing_begins_behind_an_answer_that_mutes_its_client() -> None:
+    """Goal: who has to wait for its quota has nothing processed meanwhile, whatever its last request had waited for."""
+    producing = Producing()
+    producing.throttle_ms = {1: 60_000}
+    async with serving({"Produce": producing}) as server, peer(server.port) as one:
+        limits = ClientQuotas(window_ms=1000, samples=2)
+        limits.set_limits((None, "somebody else"), {FETCH: 1.0})
+        server.dispatcher.throttling = Throttling(
+            limits, clock_ms=lambda: 0, clock_s=asyncio.get_running_loop().time, request_longest_ms=1000
+        )
+        producing.send(one, 1, 2)
+        await until(lambda: producing.begun == [1])
+        producing.release(1)
+        await producing.answered(one, 1)
+        (connection,) = server._connections
+        await until(lambda: connection._muted is not None)
+        await asyncio.sleep(0.01)
+        assert producing.begun == [1]
+        connection._unmute()
+        await until(lambda: producing.begun == [1, 2])
+        producing.release(2)
+        await producing.answered(one, 2)
+
+
+async def test_a_wait_that_is_over_late_is_no_news_of_what_waits_now() -> None:
+    """Goal: whoever waited with the first hears nothing of it any more; else each would leave one more behind."""
+    producing = Producing()
+    async with serving({"Produce": producing}) as server, peer(server.port) as one:
+        producing.send(one, 1)
+        await until(lambda: producing.begun == [1])
+        (connection,) = server._connections
+        before = ReplicationFuture(loop=asyncio.get_running_loop())
+        before.set_result(None)
+        waiting = producing.waits[1]
+        told = list(waiting._callbacks)
+        asyncio.get_running_loop().call_soon(connection._on_awaited_done, before)  # outside of any task, as futures do
+        await asyncio.sleep(0)
+        assert waiting._callbacks == told
+        producing.release(1)
+        await producing.answered(one, 1)
+
+
+async def test_a_step_is_taken_when_its_wait_is_over_and_by_a_task_if_it_is_only_for_a_turn() -> None:
+    future = asyncio.get_running_loop().create_future()
+
+    async def work() -> int:
+        await future
+        await asyncio.sleep(0)
+        return 7
+
+    one = RequestPipeline([start_eagerly(work())])
+    assert one.awaited is future and not one.step_first()
+    future.set_result(None)
+    assert not one.step_first() and one.awaited is None
+    assert not one.step_first(), "nobody tells when a turn is over"
+    assert await one.finish_first(lambda: None) == 7 and not one
+
+
+async def test_a_cancellation_that_meets_a_failure_cancels_nothing_more() -> None:
+    work = RequestPipeline()
+    assert not work.cancel_first(asyncio.CancelledError())
+    future = asyncio.get_running_loop().create_future()
+
+    async def failing() -> None:
+        await future
+        raise CloseConnection("no more")
+
+    work.append(start_eagerly(failing()))
+    future.set_result(None)
+    assert not work.step_first()
+    assert not work.cancel_first(asyncio.CancelledError())
+    with pytest.raises(CloseConnection, match="no more"):
+        await work.finish_first(lambda: None)
+
+
+async def test_a_connection_that_read_no_more_while_a_produce_waited_reads_on() -> None:
+    producing = Producing()
+    async with serving({"Produce": producing}) as server, peer(server.port) as one:
+        producing.send(one, *range(PIPELINED_PRODUCES_MAX))
+        await until(lambda: len(producing.begun) == PIPELINED_PRODUCES_MAX)
+        (connection,) = server._connections
+        server.buffered_bytes_max = 10_000
+        more = range(PIPELINED_PRODUCES_MAX, 4000)
+        one.writer.transport.set_write_buffer_limits(high=1 << 30)
+        producing.send(one, *more)
+        await until(lambda: connection._read_paused)
+        producing.at_once = set(more)
+        producing.release(*range(PIPELINED_PRODUCES_MAX))
+        await producing.answered(one, *range(4000))
+
+
+async def test_who_fails_is_told_when_its_turn_comes_and_who_is_behind_is_given_up() -> None:
+    producing = Producing()
+    producing.fails[2] = CloseConnection("no more")
+    async with serving({"Produce": producing}) as server, peer(server.port) as one:
+        producing.send(one, 1, 2, 3)
+        await until(lambda: producing.begun == [1, 2, 3])
+        producing.release(2, 1)
+        await producing.answered(one, 1)
+        assert await one.closed()
+        assert producing.given_up == [3]
+
+
+async def test_nonsense_behind_does_not_hide_the_answers_before_it() -> None:
+    producing = Producing()
+    async with serving({"Produce": producing}) as server, peer(server.port) as one:
+        producing.send(one, 1, 2)
+        one.send(struct.pack(">hhih", 0, VERSION, 9, 1) + b"t" + b"\xff" * 20)
+        await until(lambda: producing.begun == [1, 2])
+        producing.release(1, 2)
+        await producing.answered(one, 1, 2)
+        assert await one.closed()
+
+
+async def test_behind_a_request_that_is_never_answered_nothing_is() -> None:
+    class Silence(ResponseOverride):
+        async def play(self, line: ConnectionHandle) -> None:
+            return
+
+    class Silencing(Dispatcher):
+        def __init__(self, inner: Dispatcher) -> None:
+            self.inner = inner
+            self.audiences, self.throttling, self.long_polls = inner.audiences, inner.throttling, inner.long_polls
+
+        async def answer(self, request: DecodedRequest, peer: BrokersPeer) -> Any:
+            response = await self.inner.answer(request, peer)
+            if request.body.timeout_ms == 1:
+                raise Silence
+            return response
+
+    producing = Producing()
+    async with serving({"Produce": producing}) as server, peer(server.port) as one:
+        server.dispatcher = Silencing(server.dispatcher)
+        producing.send(one, 1, 2, 3)
+        await until(lambda: producing.begun == [1, 2, 3])
+        producing.release(1, 2)
+        await until(lambda: producing.given_up == [2, 3])
+        producing.send(one, 4)
+        await asyncio.sleep(0.01)
+        assert producing.begun == [1, 2, 3] and server.sent_bytes == 0
+
+
+async def test_waiting_produces_of_a_client_that_is_gone_are_waited_for_and_given_up_at_the_end() -> None:
+    producing = Producing()
+    async with serving({"Produce": producing}) as server:
+        async with peer(server.port) as one:
+            producing.send(one, 1, 2)
+            await until(lambda: producing.begun == [1, 2])
+        (connection,) = server._connections
+        await until(lambda: connection._transport is None)
+        assert not producing.given_up
+        await connection.stop()
+        assert producing.given_up == [1, 2]
+
+
+async def test_followers_fetch_together_what_pipelined_produces_have_appended() -> None:
+    """Goal: the second batch is in the log before the first is replicated; each is told when all replicas have it."""
+    async with replica_cluster(2) as cluster:
+        await cluster.lead(1, replicas=(1, 2), isr=(1, 2), only=(1,))
+        connection = await cluster[1].connect()
+        sent = [
+            connection.send(produce_request(batch(str(number), producer=(7, 0), sequence=number)))
+            for number in range(PIPELINED_PRODUCES_MAX)
+        ]
+        expected = list(map(str, range(PIPELINED_PRODUCES_MAX)))
+        await until(lambda: log_values(cluster.partition(1)) == expected)
+        assert cluster.partition(1).high_watermark == 0 and not any(one.done() for one in sent)
+        await cluster.tell("t", 0, only=(2,))
+        rows = [response.responses[0].partition_responses[0] for response in await asyncio.gather(*sent)]
+        assert [(row.error_code, row.base_offset) for row in rows] == [
+            (0, number) for number in range(PIPELINED_PRODUCES_MAX)
+        ]
+        assert log_values(cluster.partition(2)) == expected
+        await connection.close()

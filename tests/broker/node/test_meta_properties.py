@@ -1,0 +1,32 @@
+"""A data directory belongs to one node of one cluster, and a node does not start in another's."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.broker.config.property_declaration import ConfigError
+from anabranch.broker.node.meta_properties import META_PROPERTIES, claim_directories
+from anabranch.broker.storage.memory_files import MemoryFiles
+
+
+def test_a_fresh_directory_is_claimed_and_known_again() -> None:
+    files = MemoryFiles()
+    claim_directories({"a": files}, 3, "cluster")
+    assert files.read_file(META_PROPERTIES) == b"version=0\nbroker.id=3\ncluster.id=cluster\n"
+    claim_directories({"a": files, "b": MemoryFiles()}, 3, "cluster")
+
+
+@pytest.mark.parametrize(
+    ("node_id", "cluster_id", "named"), [(4, "cluster", "broker.id 3"), (3, "other", "cluster.id")]
+)
+def test_a_directory_of_another_node_or_cluster_is_refused(node_id: int, cluster_id: str, named: str) -> None:
+    mine, theirs = MemoryFiles(), MemoryFiles()
+    claim_directories({"b": theirs}, 3, "cluster")
+    with pytest.raises(ConfigError, match=f"the data in b belongs to {named}"):
+        claim_directories({"a": mine, "b": theirs}, node_id, cluster_id)
+
+
+def test_comments_and_what_newer_software_adds_are_passed_over() -> None:
+    files = MemoryFiles()
+    files.write_file(META_PROPERTIES, b"#Mon Nov 23\nversion=0\nbroker.id=3\ncluster.id=a=b\nx=1\n\n")
+    claim_directories({"a": files}, 3, "a=b")

@@ -1,0 +1,144 @@
+"""What somebody starts a node with: what cannot be kept is refused, what does nothing is said, and nothing lies."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+
+import pytest
+
+from anabranch.broker.config.broker_properties import broker_properties, has_effect
+from anabranch.broker.config.broker_settings import BrokerSettings, ConfigError, property_name
+from anabranch.broker.node.start_settings import (
+    check_reachable,
+    refuse_twice,
+    start_settings,
+    warn_of_open_doors,
+    zookeeper_login,
+)
+from anabranch.controller.zk.access import Login
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"sasl.enabled.mechanisms": "PLAIN"},
+        {"ssl.client.auth": "required"},
+        {"ssl.keystore.location": "/keys"},
+        {"zookeeper.ssl.client.enable": "true"},
+        {"delegation.token.master.key": "secret"},
+    ],
+    ids=lambda properties: next(iter(properties)),
+)
+def test_security_that_would_not_be_kept_is_refused(properties: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"would not be kept|everybody would be let in") as caught:
+        start_settings(BrokerSettings(), properties)
+    assert next(iter(properties)) in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_property_of_a_listener_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ConfigError, match="there is no listener OUT; there is PLAINTEXT"):
+        start_settings(BrokerSettings(), {"listener.name.out.ssl.client.auth": "required"})
+
+
+@pytest.mark.parametrize(
+    ("properties", "told"),
+    [
+        ({"zookeeper.set.acl": "true"}, "znodes need an owner: add zookeeper.auth"),
+        ({"zookeeper.auth": "planted"}, "zookeeper.auth: write digest:USER:PASSWORD"),
+        ({"zookeeper.auth": "digest:brokers:"}, "write digest:USER:PASSWORD"),
+        ({"zookeeper.auth": "x509:brokers:planted"}, "write digest:USER:PASSWORD"),
+    ],
+)
+def test_znodes_have_an_owner_or_none(properties: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigError, match=told) as caught:
+        start_settings(BrokerSettings(), properties)
+    assert "planted" not in str(caught.value)
+
+
+def test_as_whom_a_node_stands_before_zookeeper() -> None:
+    assert zookeeper_login(start_settings(BrokerSettings(), {})) is None
+    settings = start_settings(BrokerSettings(), {"zookeeper.auth": "digest:brokers:pla:nted"})
+    assert zookeeper_login(settings) == Login("digest", "brokers", "pla:nted")
+    assert "nted" not in repr(settings) + repr(zookeeper_login(settings))
+
+
+def test_a_java_class_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no Java class can be loaded"):
+        start_settings(BrokerSettings(), {"create.topic.policy.class.name": "com.example.Policy"})
+
+
+def test_what_has_no_effect_is_named_once_unless_it_is_kafkas_default(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        given = start_settings(
+            BrokerSettings(),
+            {"num.io.threads": "3", "num.network.threads": "3", "ssl.client.auth": "none", "num.partitions": "2"},
+        ).given
+    assert caplog.messages == ["these properties have no effect here: num.io.threads"]
+    assert given["num.io.threads"] == "3", "DescribeConfigs tells what was given"
+
+
+def test_every_property_with_a_field_has_an_effect_and_is_not_told_to_have_none() -> None:
+    fields = {property_name(one.name) for one in dataclasses.fields(BrokerSettings)}
+    assert {name for name in broker_properties() if name in fields and not has_effect(name)} == set()
+
+
+@pytest.mark.parametrize("name", ["broker.id", "node.id"])
+def test_the_id_of_a_node_is_said_under_both_of_its_names(name: str) -> None:
+    settings = start_settings(BrokerSettings(), {name: "0"})
+    assert (settings.node_id, dict(settings.given)) == (0, {})
+
+
+def test_an_id_that_is_none() -> None:
+    with pytest.raises(ConfigError, match="from 0 on"):
+        start_settings(BrokerSettings(), {"broker.id": "-1"})
+    with pytest.raises(ConfigError, match="two names of one number"):
+        start_settings(BrokerSettings(), {"broker.id": "1", "node.id": "2"})
+
+
+@pytest.mark.parametrize("name", ["host", "port", "roles", "data.dir", "advertised.host"])
+def test_what_only_options_say_is_no_property(name: str) -> None:
+    with pytest.raises(ConfigError, match="unknown property"):
+        start_settings(BrokerSettings(), {name: "1"})
+
+
+def test_an_option_and_a_property_do_not_say_the_same() -> None:
+    with pytest.raises(ConfigError, match="write --listen instead"):
+        refuse_twice({"listeners": "PLAINTEXT://a:1"}, {"listeners": "--listen"})
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
+def test_an_address_that_nobody_can_connect_to_is_not_advertised(host: str) -> None:
+    with pytest.raises(ConfigError, match="write --advertise HOST"):
+        check_reachable(BrokerSettings(host=host))
+    check_reachable(BrokerSettings(host=host, advertised_host="broker.example"))
+
+
+@pytest.mark.parametrize(
+    ("properties", "told"),
+    [
+        ({}, ""),
+        ({"listeners": "PLAINTEXT://localhost:0"}, ""),
+        ({"listeners": "PLAINTEXT://[::1]:0"}, ""),
+        ({"listeners": "PLAINTEXT://10.0.0.1:0"}, "PLAINTEXT://10.0.0.1"),
+        ({"listeners": "SASL_PLAINTEXT://10.0.0.1:0", "security.inter.broker.protocol": "SASL_PLAINTEXT"}, ""),
+        ({"listeners": "SSL://10.0.0.1:0", "security.inter.broker.protocol": "SSL"}, "SSL://10.0.0.1"),
+        (
+            {"listeners": "SSL://10.0.0.1:0", "security.inter.broker.protocol": "SSL", "ssl.client.auth": "required"},
+            "",
+        ),
+        (
+            {
+                "listeners": "SSL://10.0.0.1:0,PLAINTEXT://10.0.0.2:0",
+                "listener.name.ssl.ssl.client.auth": "required",
+            },
+            "PLAINTEXT://10.0.0.2",
+        ),
+    ],
+)
+def test_a_door_that_is_open_to_other_machines_is_named(
+    properties: dict[str, str], told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_of_open_doors(start_settings(BrokerSettings(), properties))
+    assert [one.getMessage().split()[3] for one in caplog.records] == ([told] if told else [])

@@ -1,0 +1,74 @@
+"""SUPPORT.md is fresh, and true: a running node says the same of itself, and every difference has its test."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from anabranch.broker.dispatch.dispatcher import HANDLERS
+from anabranch.broker.node import support
+from anabranch.broker.profiles.profile import VERSIONS
+from anabranch.clients.connection import Connection
+from anabranch.cluster.in_process import Cluster
+from anabranch.protocol.apis.api_versions import ApiVersionsRequest
+from anabranch.protocol.registry import APIS
+from tests.compiled_parts import is_compiled
+
+ROOT = Path(__file__).parents[3]
+told = pytest.mark.skipif(
+    is_compiled("anabranch.broker.handlers.produce"),
+    reason="COMPILED: its handlers have no docstrings to make a page of",
+)
+
+
+@told
+def test_the_page_is_fresh() -> None:
+    assert (ROOT / "SUPPORT.md").read_text() == support.page(), "run `make docs`"
+
+
+def test_the_page_is_made_of_what_the_package_holds() -> None:
+    """It can be made where nothing but the wheel is installed."""
+    kept = (support.COMPARED, support.COMPARED_WITH_KAFKA_4)
+    assert {path.parent for path in kept} == {Path(support.__file__).parent}
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    assert {path.name for path in kept} <= set(declared["anabranch.broker.node"])
+
+
+def test_kafka_3_9_is_served_whole() -> None:
+    assert "- Kafka 3.9: 62 of 62 API keys, 62 of them in the whole range." in support.page()
+    assert {api.name for api in APIS} >= {row.name for row in HANDLERS}
+
+
+@told
+def test_every_handler_says_what_it_does() -> None:
+    assert [row.name for row in HANDLERS if not support.headline(row)] == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_node_tells_what_the_page_says(version: str) -> None:
+    """The page, read as a reader does, against ApiVersions of a broker."""
+    column = 2 + VERSIONS.index(version)
+    rows = [line.strip("| ").split(" | ") for line in support.page().splitlines() if re.match(r"\| \d+ \|", line)]
+    listed = {}
+    for row in rows:
+        if row[column] != "-":
+            first, _, last = row[column].partition(" ")[0].partition("-")
+            listed[int(row[0])] = (int(first), int(last or first))
+    telemetry = {"client.telemetry.enable": "true"}
+    async with Cluster(brokers=1, kafka=version, properties=telemetry) as cluster, asyncio.timeout(60):
+        (node,) = cluster.nodes.values()
+        connection = await Connection.open("127.0.0.1", node.port, client_id="test", software_name="a-client")
+        request = ApiVersionsRequest(client_software_name="a-client", client_software_version="1")
+        answer = await connection.call(request, version=3)
+        assert {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys} == listed
+        await connection.close()
+
+
+def test_every_difference_is_shown_by_a_test() -> None:
+    for difference in support.DIFFERENCES:
+        path, _, function = difference.shown_by.partition("::")
+        assert f"def {function}" in (ROOT / path).read_text(), difference.shown_by

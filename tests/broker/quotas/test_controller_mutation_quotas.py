@@ -1,0 +1,39 @@
+"""The bucket of changes: full at first, below zero for a moment, and filled at the rate of the limit."""
+
+from __future__ import annotations
+
+from anabranch.broker.quotas.client_quotas import DEFAULT, ClientQuotas
+from anabranch.broker.quotas.controller_mutation_quotas import MUTATIONS, MutationQuotas
+
+
+def mutations(limit: float) -> MutationQuotas:
+    quotas = ClientQuotas(window_ms=1000, samples=11)
+    quotas.set_limits((None, DEFAULT), {MUTATIONS: limit})
+    return MutationQuotas(quotas)
+
+
+def test_strict_refuses_until_nothing_is_owed() -> None:
+    limited = mutations(2)
+    assert limited.spend("c", 20, 0, strict=True) == (True, 0), "ten seconds' worth at once"
+    assert limited.spend("c", 10, 0, strict=True) == (True, 0), "not below zero yet"
+    assert limited.spend("c", 1, 0, strict=True) == (False, 5000)
+    assert limited.spend("c", 1, 4999, strict=True) == (False, 1)
+    assert limited.spend("c", 1, 5001, strict=True) == (True, 0)
+    assert limited.spend("d", 1, 0, strict=True) == (True, 0), "each client its own"
+
+
+def test_permissive_only_tells_how_long_to_wait() -> None:
+    limited = mutations(2)
+    assert limited.spend("c", 30, 0, strict=False) == (True, 5000)
+    assert limited.spend("c", 1, 0, strict=False) == (True, 5500)
+
+
+def test_a_bucket_holds_no_more_than_a_history() -> None:
+    limited = mutations(2)
+    limited.spend("c", 0, 0, strict=True)
+    assert limited.spend("c", 30, 10**9, strict=False) == (True, 5000)
+
+
+def test_without_a_limit_nothing_is_counted() -> None:
+    free = MutationQuotas(ClientQuotas(window_ms=1000, samples=11))
+    assert free.spend("c", 10**9, 0, strict=True) == (True, 0)

@@ -1,0 +1,97 @@
+"""What a request is charged for: its bytes, and the time for which it keeps the processor busy."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from anabranch.broker.quotas.client_quotas import FETCH, PRODUCE
+from anabranch.broker.quotas.throttling import FETCH_KEY, PRODUCE_KEY, TimedCoroutine, is_follower, traffic
+from anabranch.protocol.apis.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+    ReplicaState,
+)
+from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+
+def request(key: int, body: Any) -> Any:
+    return SimpleNamespace(api=SimpleNamespace(key=key), body=body)
+
+
+async def test_only_what_keeps_the_processor_busy_is_counted() -> None:
+    now_s = 0.0
+
+    async def work() -> str:
+        nonlocal now_s
+        now_s += 3
+        await asyncio.sleep(0)
+        now_s += 4
+        return "done"
+
+    async def other() -> None:
+        nonlocal now_s
+        now_s += 100
+
+    timed = TimedCoroutine(work(), lambda: now_s)
+    task = asyncio.create_task(other())
+    assert await timed == "done"
+    await task
+    assert timed.busy_s == 7
+
+
+async def test_what_was_counted_stays_when_it_fails_or_is_cancelled() -> None:
+    now_s = 0.0
+
+    async def work(error: Exception | None) -> None:
+        nonlocal now_s
+        now_s += 2
+        if error is not None:
+            raise error
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            now_s += 1
+
+    failed = TimedCoroutine(work(ValueError("no")), lambda: now_s)
+    with pytest.raises(ValueError, match="no"):
+        await failed
+    assert failed.busy_s == 2
+    cancelled = TimedCoroutine(work(None), lambda: now_s)
+
+    async def wait() -> None:
+        await cancelled
+
+    task = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert cancelled.busy_s == 3
+
+
+def fetch(**fields: Any) -> FetchRequest:
+    return FetchRequest(max_wait_ms=0, min_bytes=1, topics=[], **fields)
+
+
+def test_followers_are_known_by_the_replica_that_they_name() -> None:
+    assert not is_follower(request(FETCH_KEY, fetch()))
+    assert is_follower(request(FETCH_KEY, fetch(replica_id=2)))
+    assert is_follower(request(FETCH_KEY, fetch(replica_state=ReplicaState(replica_id=2))))
+    assert not is_follower(request(PRODUCE_KEY, SimpleNamespace(replica_id=2)))
+
+
+def test_the_bytes_of_records_are_what_counts() -> None:
+    rows = [PartitionProduceData(index=n, records=records) for n, records in enumerate((b"12", None, b"345"))]
+    produce = ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=rows)])
+    assert traffic(request(PRODUCE_KEY, produce), None) == (PRODUCE, 5)
+    found = [PartitionData(partition_index=0, error_code=0, high_watermark=0, records=b"1234")]
+    answer = FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=found)])
+    assert traffic(request(FETCH_KEY, fetch()), answer) == (FETCH, 4)
+    assert traffic(request(FETCH_KEY, fetch()), None) == ("", 0)
+    assert traffic(request(3, None), answer) == ("", 0)

@@ -1,0 +1,131 @@
+"""Goal: the check for laggards finds every one of them, and looks at no partition in which there can be none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from anabranch.broker.replication.lagging_replicas import LaggingReplicas
+from anabranch.broker.replication.partition import Partition, ReplicaRules
+from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.log_settings import LogSettings
+from anabranch.broker.storage.memory_files import MemoryFiles
+from anabranch.protocol.apis.alter_partition import PartitionDataResult
+from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
+from anabranch.protocol.errors import ErrorCode
+from tests.broker.replication.replica_cluster import batch, replica_cluster, until
+
+LAG_MS = 30_000
+
+
+def hosted() -> Partition:
+    log = PartitionLog.open(MemoryFiles(), "t-0", LogSettings(), 0)
+    return Partition("t", 0, bytes(16), log, ReplicaRules(1, LAG_MS, lambda broker: 100 + broker))
+
+
+def state(leader: int = 1, epoch: int = 5, isr: tuple[int, ...] = (1, 2)) -> LeaderAndIsrPartitionState:
+    return LeaderAndIsrPartitionState(
+        partition_index=0,
+        controller_epoch=1,
+        leader=leader,
+        leader_epoch=epoch,
+        isr=list(isr),
+        partition_epoch=7,
+        replicas=[1, 2, 3],
+    )
+
+
+def report(partition: Partition, replica: int, offset: int, now_ms: float) -> None:
+    partition.record_fetch(replica, offset, 0, 100 + replica, now_ms)
+
+
+def append(partition: Partition) -> None:
+    partition.log.append_as_leader(batch("v"), leader_epoch=partition.leader_epoch, now_ms=1)
+
+
+def admit(partition: Partition) -> None:
+    """The controller has added broker 3, which lags."""
+    change = partition._propose((1, 2, 3), 101)
+    answer = PartitionDataResult(
+        partition_index=0, error_code=0, leader_id=1, leader_epoch=5, isr=[1, 2, 3], partition_epoch=8
+    )
+    partition.on_answer(change, answer)
+
+
+def proposed(stragglers: LaggingReplicas, now_ms: float) -> list[tuple[int, ...]]:
+    return [change.isr for _, change in stragglers.changes(now_ms, 101)]
+
+
+@pytest.mark.parametrize(
+    ("event", "kept"),
+    [
+        (append, (1,)),
+        (lambda one: report(one, 2, 0, 0.0), (1,)),
+        (lambda one: one.become_leader(state(epoch=6), 0.0), (1,)),
+        (admit, (1, 2)),
+    ],
+)
+def test_whatever_may_leave_a_member_behind_is_looked_at(event: Callable[[Partition], object], kept: object) -> None:
+    partition, stragglers = hosted(), LaggingReplicas()
+    partition.become_leader(state(), 0.0)
+    append(partition)
+    stragglers.add(partition)
+    assert proposed(stragglers, 1.0) == [] and len(stragglers) == 1, "broker 2 has time to fetch"
+    report(partition, 2, 1, 2.0)
+    assert proposed(stragglers, 1e9) == [] and len(stragglers) == 0, "it has everything, if it never asks again"
+    event(partition)
+    assert len(stragglers) == 1
+    assert proposed(stragglers, 1e9) == [kept]
+    assert proposed(stragglers, 1e9) == [], "one proposal at a time"
+
+
+def test_who_does_not_lead_judges_nobody() -> None:
+    partition, stragglers = hosted(), LaggingReplicas()
+    stragglers.add(partition)
+    partition.become_follower(state(2))
+    assert proposed(stragglers, 1e9) == [] and len(stragglers) == 0
+    partition.become_leader(state(epoch=6), 0.0)
+    assert proposed(stragglers, 1e9) == [(1,)]
+
+
+def test_a_proposal_that_is_refused_is_made_again() -> None:
+    partition, stragglers = hosted(), LaggingReplicas()
+    partition.become_leader(state(), 0.0)
+    stragglers.add(partition)
+    ((_, change),) = stragglers.changes(1e9, 101)
+    refused = PartitionDataResult(
+        partition_index=0,
+        error_code=ErrorCode.INELIGIBLE_REPLICA,
+        leader_id=1,
+        leader_epoch=5,
+        isr=[1, 2],
+        partition_epoch=7,
+    )
+    partition.on_answer(change, refused)
+    assert proposed(stragglers, 1e9) == [(1,)]
+
+
+def test_who_is_removed_is_forgotten() -> None:
+    partition, stragglers = hosted(), LaggingReplicas()
+    for restless in (True, False):
+        stragglers.add(partition)
+        if not restless:
+            assert proposed(stragglers, 0.0) == []
+        assert (len(stragglers), len(partition.listeners)) == (int(restless), int(not restless))
+        stragglers.remove(partition)
+        assert (len(stragglers), partition.listeners) == (0, {})
+
+
+async def test_a_broker_looks_at_what_is_written_to_only() -> None:
+    async with replica_cluster(2, replica_lag_time_max_ms=40) as cluster:
+        for topic in "tuv":
+            await cluster.lead(1, replicas=(1, 2), topic=topic)
+        stragglers = cluster[1].replicas._stragglers
+        await until(lambda: len(stragglers) == 0)
+        await cluster.kill(2)
+        await cluster.produce(1, batch("a"), topic="u", acks=1)
+        await until(lambda: cluster.partition(1, "u").isr == (1,))
+        assert [cluster.partition(1, topic).isr for topic in "tv"] == [(1, 2), (1, 2)]
+        restless = {*stragglers._restless, *stragglers._changed}
+        assert not restless & {cluster.partition(1, topic) for topic in "tv"}

@@ -1,0 +1,145 @@
+"""Replicas that have lost something, or whose disk has failed: what they say to a controller, and what they do."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import pytest
+
+from anabranch.broker.replication import lost_data_check
+from anabranch.broker.replication.partition import Partition, ReplicaRules, Role
+from anabranch.broker.storage.durability import Durability
+from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.log_settings import LogSettings
+from anabranch.broker.storage.memory_files import MemoryFiles
+from anabranch.protocol.apis.alter_partition import AlterPartitionRequest
+from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.records.batch import HEADER_BYTES
+from tests.broker.replication.replica_cluster import ReplicaCluster, batch, log_values, replica_cluster, until
+
+LOG = f"t-0/{0:020d}.log"
+VALUES = [f"{number}" for number in range(6)]
+
+
+async def produced(cluster: ReplicaCluster) -> None:
+    for value in VALUES:
+        assert (await cluster.produce(1, batch(value))).error_code == 0
+    await until(lambda: all(len(log_values(cluster.partition(one))) == len(VALUES) for one in (1, 2, 3)))
+
+
+async def damaged(cluster: ReplicaCluster, broker_id: int) -> None:
+    """The broker is killed and back, with a flipped bit in what it has first of all."""
+    files = await cluster.kill(broker_id)
+    content = bytearray(files.read_file(LOG) or b"")
+    content[HEADER_BYTES] ^= 1
+    files.write_file(LOG, bytes(content))
+    await cluster.start(broker_id, files)
+
+
+async def test_who_lost_something_does_not_lead_while_others_are_in_sync() -> None:
+    async with replica_cluster() as cluster:
+        await cluster.lead(1)
+        await produced(cluster)
+        await damaged(cluster, 1)
+        assert (await cluster.tell("t", 0))[1] is ErrorCode.KAFKA_STORAGE_ERROR
+        assert cluster[1].replicas.replica("t", 0) is None, "it is no leader, not even for itself"
+        await cluster.lead(2, isr=(2, 3))
+        await until(lambda: log_values(cluster.partition(1)) == VALUES)
+        assert cluster.partition(1).log.durability.reached == 0
+        await until(lambda: sorted(cluster.assigned["t", 0].isr) == [1, 2, 3])
+        await cluster.lead(1)
+        assert cluster.partition(1).role is Role.LEADER
+        assert all(log_values(cluster.partition(one)) == VALUES for one in (1, 2, 3))
+
+
+async def test_who_lost_something_says_so_also_as_a_follower() -> None:
+    """Goal: it follows at once, and says of every row that counts on it that it must not."""
+    async with replica_cluster() as cluster:
+        await cluster.lead(1)
+        await produced(cluster)
+        await damaged(cluster, 3)
+        for _ in range(2):  # the second time it is no news
+            assert (await cluster.tell("t", 0, only=[3])) == {3: ErrorCode.KAFKA_STORAGE_ERROR}
+            assert cluster.partition(3).role is Role.FOLLOWER
+        await cluster.lead(1, isr=(1, 2))
+        assert (await cluster.tell("t", 0, only=[3])) == {3: ErrorCode.STALE_CONTROLLER_EPOCH}
+        await until(lambda: log_values(cluster.partition(3)) == VALUES)
+
+
+async def test_alone_in_sync_it_leads_with_what_is_left(caplog: pytest.LogCaptureFixture) -> None:
+    async with replica_cluster() as cluster:
+        await cluster.lead(1)
+        await produced(cluster)
+        await damaged(cluster, 1)
+        await cluster.lead(1, isr=(1,))
+        assert cluster.partition(1).is_leader and cluster.partition(1).log.durability.reached == 0
+        cluster[1].replicas.housekeeping.checkpoint()
+        assert cluster[1].replicas.logs.home(("t", 0)).lost_ends.offsets == {}
+    assert (
+        "it counts with what is left, because no other replica is in sync; the log had reached offset 1" in caplog.text
+    )
+
+
+async def test_a_leader_whose_flush_failed_asks_for_another() -> None:
+    """Goal: unasked, by an AlterPartition without itself; afterwards it follows in name, and refuses to lead."""
+    async with replica_cluster() as cluster:
+        await cluster.lead(1)
+        await produced(cluster)
+        fail(cluster.partition(1))
+        await until(lambda: [2, 3] in [members(one) for one in cluster.proposals])
+        await cluster.lead(2, isr=(2, 3))
+        assert not cluster[1].replicas.fetchers._by_leader, "it does not fetch, or it would be back while it is idle"
+        assert (await cluster.produce(2, batch("6"))).error_code == 0
+        await until(lambda: log_values(cluster.partition(3)) == [*VALUES, "6"])
+        assert log_values(cluster.partition(1)) == VALUES
+        assert sorted(cluster.assigned["t", 0].isr) == [2, 3]
+        await cluster.lead(1, isr=(1, 2, 3), only={1})
+        assert (await cluster.tell("t", 0, only=[1])) == {1: ErrorCode.KAFKA_STORAGE_ERROR}
+        assert cluster.partition(1).role is Role.FOLLOWER
+        await cluster.lead(1, isr=(1,), only={1})
+        assert cluster.partition(1).is_leader, "alone it serves what it has"
+
+
+@pytest.mark.parametrize(
+    ("more", "answer"),
+    [
+        ({}, ErrorCode.KAFKA_STORAGE_ERROR),
+        ({"is_new": True}, ErrorCode.NONE),
+        ({"log_start_offset": 5}, ErrorCode.NONE),
+    ],
+    ids=["the same one", "a new partition", "a later life of its index"],
+)
+def test_what_an_earlier_one_of_that_name_had_is_no_loss(more: dict[str, Any], answer: ErrorCode) -> None:
+    """Goal: a checkpoint may outlive the log that it tells of."""
+    files = MemoryFiles()
+    files.make_directory("t-0")
+    log = PartitionLog.open(files, "t-0", LogSettings(), 0)
+    log.durability.reached = 9
+    partition = Partition("t", 0, b"0123456789abcdef", log, ReplicaRules(1))
+    row = LeaderAndIsrPartitionState(
+        partition_index=0,
+        controller_epoch=1,
+        leader=1,
+        leader_epoch=0,
+        isr=[1, 2],
+        partition_epoch=0,
+        replicas=[1, 2],
+        **more,
+    )
+    assert lost_data_check.check_lost_data(partition, row, 1, ErrorCode.NONE) is answer
+
+
+def members(request: AlterPartitionRequest) -> list[int]:
+    return [one.broker_id for one in request.topics[0].partitions[0].new_isr_with_epochs]
+
+
+def fail(partition: Partition) -> None:
+    """A flush of the partition's log meets a bad sector."""
+
+    def flush() -> None:
+        raise OSError(errno.EIO, "input/output error")
+
+    with pytest.raises(KafkaError):
+        Durability.attempt(partition.log.durability, flush)

@@ -1,0 +1,447 @@
+"""Incremental fetches: what is at rest is not read, and every kind of news is told, also to a request that waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from anabranch.broker.replication.fetch_reader import FetchReader
+from anabranch.broker.replication.fetch_sessions import FetchSession, SessionPartition
+from anabranch.broker.replication.replica_selector import RACK_AWARE
+from anabranch.broker.storage.producer_state import ProducerStates
+from anabranch.protocol.apis.fetch import FetchResponse, ForgottenTopic, ReplicaState
+from anabranch.protocol.errors import ErrorCode
+from tests.broker.replication.replica_cluster import (
+    ReplicaCluster,
+    batch,
+    fetch_request,
+    replica_cluster,
+    topic_id_of,
+    until,
+    values,
+)
+
+LONG_MS = 60_000
+Told = dict[str, tuple[int, int, list[str]]]
+
+
+class Asker:
+    """Who asks broker 1 in a session, and looks into it."""
+
+    def __init__(self, cluster: ReplicaCluster, replica: int = -1, **more: Any) -> None:
+        self.cluster = cluster
+        self.replica = replica
+        self.life = cluster.brokers[replica].epoch if replica in cluster.brokers else -1
+        self.more = more
+        self.id = 0
+        self.epoch = 0
+
+    @property
+    def session(self) -> FetchSession:
+        session: FetchSession = self.cluster[1].services.fetch_sessions._sessions[self.id]
+        return session
+
+    @property
+    def awake(self) -> list[str]:
+        """The partitions that the next request has to read."""
+        return sorted(str(name) for name, _ in self.session.news)
+
+    async def answer(self, forgotten: str = "", **offsets: int) -> FetchResponse:
+        """Ask, and hear."""
+        request = fetch_request(0, **{key: value for key, value in self.more.items() if key not in ("named", "rack")})
+        named = self.more.get("named", {})
+        request.topics = [fetch_request(offset, topic=topic, **named).topics[0] for topic, offset in offsets.items()]
+        request.forgotten_topics_data = [ForgottenTopic(topic=topic, partitions=[0]) for topic in forgotten]
+        request.max_bytes = self.more.get("max_bytes", 1 << 20)
+        request.rack_id = self.more.get("rack", "")
+        request.session_id, request.session_epoch = self.id, self.epoch
+        request.replica_id = self.replica
+        request.replica_state = ReplicaState(replica_id=self.replica, replica_epoch=self.life)
+        for topic in request.forgotten_topics_data:
+            topic.topic_id = topic_id_of(topic.topic)
+        self.epoch += 1
+        response: FetchResponse = await self.cluster.call(self.cluster[1], request)
+        self.id = response.session_id or self.id
+        return response
+
+    async def ask(self, forgotten: str = "", **offsets: int) -> Told:
+        """What is told: error, high watermark, records."""
+        return told(await self.answer(forgotten, **offsets))
+
+    async def waiting(self) -> asyncio.Task[FetchResponse]:
+        """A request that waits."""
+        self.more["max_wait_ms"] = LONG_MS
+        before = len(self.cluster[1].replicas.fetches)
+        task = asyncio.create_task(self.answer())
+        await until(lambda: len(self.cluster[1].replicas.fetches) > before)
+        return task
+
+
+def told(response: FetchResponse) -> Told:
+    return {
+        topic.topic_id.decode().rstrip("-"): (row.error_code, row.high_watermark, values(row.records))
+        for topic in response.responses
+        for row in topic.partitions
+    }
+
+
+def listening(cluster: ReplicaCluster, topic: str) -> int:
+    """How many sessions listen to a partition of broker 1."""
+    return sum(isinstance(one, SessionPartition) for one in cluster.partition(1, topic).listeners)
+
+
+@asynccontextmanager
+async def at_rest(*, replicas: tuple[int, ...] = (1,), **more: Any) -> AsyncIterator[tuple[ReplicaCluster, Asker]]:
+    """A consumer whose session has two partitions with one record each, has read them, and has nothing to be told."""
+    async with replica_cluster(max(replicas)) as cluster:
+        for topic in "tu":
+            await cluster.lead(1, replicas=replicas, topic=topic)
+            assert (await cluster.produce(1, batch("a"), topic=topic)).error_code == 0
+        asker = Asker(cluster, **more)
+        await asker.ask(t=1, u=1)
+        assert await asker.ask() == {}
+        assert asker.awake == []
+        yield cluster, asker
+
+
+async def test_what_is_at_rest_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    answer = FetchReader._answer
+
+    def answering(self: FetchReader, topic: str | None, *more: Any) -> Any:
+        read.append(str(topic))
+        return answer(self, topic, *more)
+
+    async with at_rest() as (cluster, asker):
+        monkeypatch.setattr(FetchReader, "_answer", answering)
+        assert await asker.ask() == {}
+        assert read == []
+        await cluster.produce(1, batch("b"), topic="u")
+        assert await asker.ask() == {"u": (0, 2, ["b"])}
+        assert await asker.ask(u=2) == {}
+        assert read == ["u", "u"], "with records, and to see that there are no more"
+        waiting = await asker.waiting()
+        assert (len(read), len(cluster[1].replicas.fetches._watchers)) == (2, 0), "it waits once, not per partition"
+        await cluster.produce(1, batch("b"), topic="t")
+        assert told(await waiting) == {"t": (0, 2, ["b"])}
+        assert read == ["u", "u", "t"]
+        another = Asker(cluster)
+        await another.ask(t=2, u=2)
+        await another.waiting()
+        assert len(cluster[1].replicas.fetches._watchers) == 0, "also after it has read them for the first time"
+
+
+# -- each kind of news, to a request that waits -----------------------------------------------------------------------
+
+
+async def append(cluster: ReplicaCluster) -> None:
+    assert (await cluster.produce(1, batch("b"), topic="u")).error_code == 0
+
+
+async def begin_an_epoch(cluster: ReplicaCluster) -> None:
+    await cluster.lead(1, replicas=(1,), topic="u")
+
+
+async def lead_elsewhere(cluster: ReplicaCluster) -> None:
+    await cluster.start(2)
+    await cluster.lead(2, replicas=(1, 2), isr=(1, 2), topic="u")
+
+
+async def stop(cluster: ReplicaCluster) -> None:
+    cluster[1].replicas.stop_replica("u", 0, -1, delete=False)
+
+
+async def delete(cluster: ReplicaCluster) -> None:
+    cluster[1].replicas.stop_replica("u", 0, -2, delete=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (append, (0, 2, ["b"])),
+        (begin_an_epoch, (ErrorCode.FENCED_LEADER_EPOCH, -1, [])),
+        (lead_elsewhere, (ErrorCode.FENCED_LEADER_EPOCH, -1, [])),
+        (stop, (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, [])),
+        (delete, (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, [])),
+    ],
+)
+async def test_who_waits_is_told(
+    change: Callable[[ReplicaCluster], Awaitable[None]], expected: tuple[int, int, list[str]]
+) -> None:
+    async with at_rest(named={"epoch": 0}) as (cluster, asker):
+        waiting = await asker.waiting()
+        await change(cluster)
+        assert told(await waiting) == {"u": expected}
+
+
+async def test_a_follower_that_waits_is_told_of_records_that_are_not_committed() -> None:
+    async with replica_cluster(2) as cluster:
+        await cluster.lead(1, replicas=(1, 2), only=(1,))
+        asker = Asker(cluster, 2)
+        await asker.ask(t=0)
+        assert await asker.ask() == {}
+        assert asker.awake == []
+        waiting = await asker.waiting()
+        await cluster.produce(1, batch("a"), acks=1)
+        assert told(await waiting) == {"t": (0, 0, ["a"])}
+        asker.more["max_wait_ms"] = 0
+        assert await asker.ask(t=1) == {"t": (0, 1, [])}, "its own report has committed it"
+        assert await asker.ask() == {}
+        assert asker.awake == []
+
+
+async def test_a_consumer_of_a_follower_is_told_when_its_high_watermark_moves() -> None:
+    async with replica_cluster(2) as cluster:
+        for leader in (1, 2):
+            await cluster.lead(leader, replicas=(1, 2))
+        await cluster.produce(2, batch("a"))
+        await until(lambda: cluster.partition(1).high_watermark == 1)
+        asker = Asker(cluster)
+        await asker.ask(t=1)
+        assert await asker.ask() == {}
+        assert asker.awake == []
+        waiting = await asker.waiting()
+        await cluster.produce(2, batch("b"))
+        assert told(await waiting) == {"t": (0, 2, ["b"])}
+
+
+async def test_bytes_of_several_partitions_are_counted_together() -> None:
+    async with at_rest() as (cluster, asker):
+        asker.more["min_bytes"] = len(batch("b")) + 1
+        waiting = await asker.waiting()
+        await cluster.produce(1, batch("b"), topic="t")
+        assert not waiting.done() and asker.awake == [str(topic_id_of("t"))]
+        await cluster.produce(1, batch("b"), topic="u")
+        assert told(await waiting) == {"t": (0, 2, ["b"]), "u": (0, 2, ["b"])}
+
+
+async def test_a_transaction_that_ends_is_told_to_who_reads_what_is_stable(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with at_rest(isolation_level=1) as (cluster, asker):
+        open_since: list[int] = [1]
+        monkeypatch.setattr(ProducerStates, "first_unstable_offset", lambda *_: min(open_since, default=None))
+        await cluster.produce(1, batch("b"), topic="u")
+        assert await asker.ask() == {"u": (0, 2, [])}, "the high watermark alone"
+        assert asker.awake == []
+        waiting = await asker.waiting()
+        open_since.clear()
+        await cluster.produce(1, batch("c"), topic="u")
+        assert told(await waiting) == {"u": (0, 3, ["b", "c"])}
+
+
+# -- news that nobody is woken for ------------------------------------------------------------------------------------
+
+
+async def test_where_a_log_starts_is_told_with_the_next_answer() -> None:
+    async with at_rest() as (cluster, asker):
+        cluster.partition(1, "u").delete_records_before(1)
+        assert asker.awake == [str(topic_id_of("u"))]
+        assert await asker.ask() == {"u": (0, 1, [])}
+        assert await asker.ask() == {}
+        assert asker.awake == []
+
+
+async def test_a_reader_of_a_log_that_is_cut_is_told() -> None:
+    async with at_rest() as (cluster, asker):
+        cluster.partition(1, "u").truncate_to(0)
+        assert await asker.ask() == {"u": (ErrorCode.OFFSET_OUT_OF_RANGE, -1, [])}
+        assert await asker.ask() == {"u": (ErrorCode.OFFSET_OUT_OF_RANGE, -1, [])}, "an error is told each time"
+
+
+async def test_a_log_that_starts_over_is_told() -> None:
+    async with at_rest() as (cluster, asker):
+        cluster.partition(1, "u").start_over_at(7)
+        assert await asker.ask() == {"u": (ErrorCode.OFFSET_OUT_OF_RANGE, -1, [])}
+
+
+async def test_a_log_that_has_moved_is_listened_to() -> None:
+    async with at_rest() as (cluster, asker):
+        partition = cluster.partition(1, "u")
+        partition.move_to(partition.log)
+        assert asker.awake == [str(topic_id_of("u"))], "where it is now may not be the same"
+        assert await asker.ask() == {}
+        assert asker.awake == []
+
+
+async def test_who_begins_to_ask_for_a_replica_in_a_rack_is_told_of_one_and_again_when_it_has_gone_there() -> None:
+    async with replica_cluster(2, replica_selector_class=RACK_AWARE) as cluster:
+        cluster.racks.update({1: "a", 2: "b"})
+        await cluster.lead(1, replicas=(1, 2))
+        await cluster.produce(1, batch("a"))
+        asker = Asker(cluster)
+        await asker.ask(t=1)
+
+        async def sent_to(rack: str) -> list[int]:
+            asker.more["rack"] = rack
+            return [row.preferred_read_replica for one in (await asker.answer()).responses for row in one.partitions]
+
+        assert (await sent_to(""), asker.awake) == ([], [])
+        assert (await sent_to("c"), asker.awake) == ([], [])
+        assert (await sent_to("b"), await sent_to("b")) == ([2], [2])
+        assert (await sent_to("c"), asker.awake) == ([], [])
+        cluster.racks[2] = "c"
+        await cluster.publish()
+        assert await sent_to("c") == [2]
+
+
+@pytest.mark.parametrize("change", [{"isolation_level": 1}, {"replica": 2}])
+async def test_another_question_about_everything_reads_everything(change: dict[str, Any]) -> None:
+    async with at_rest(replicas=(1, 2)) as (cluster, asker):
+        asker.replica = change.get("replica", -1)
+        asker.more.update({key: value for key, value in change.items() if key != "replica"})
+        before = asker.session.asker
+        await asker.ask()
+        assert asker.session.asker != before
+        del cluster
+
+
+async def test_what_is_named_is_read_though_nothing_has_changed() -> None:
+    async with at_rest() as (cluster, asker):
+        assert await asker.ask(u=0) == {"u": (0, 1, ["a"])}
+        assert [listening(cluster, topic) for topic in "tu"] == [1, 0]
+        assert asker.awake == [str(topic_id_of("u"))]
+
+
+async def test_what_did_not_fit_is_read_next_time_before_the_others() -> None:
+    async with at_rest() as (cluster, asker):
+        for topic in "tu":
+            await cluster.produce(1, batch("b"), topic=topic)
+        asker.more["max_bytes"] = 1
+        assert await asker.ask() == {"t": (0, 2, ["b"]), "u": (0, 2, [])}
+        assert len(asker.awake) == 2, "there are records for both"
+        assert await asker.ask() == {"u": (0, 2, ["b"])}
+        assert await asker.ask(u=2) == {"t": (0, 2, ["b"])}
+
+
+# -- what a session ends with -----------------------------------------------------------------------------------------
+
+
+async def test_a_partition_that_is_forgotten_is_not_listened_to() -> None:
+    async with at_rest() as (cluster, asker):
+        assert listening(cluster, "u") == 1
+        assert await asker.ask("u") == {}
+        assert listening(cluster, "u") == 0
+        waiting = await asker.waiting()
+        await cluster.produce(1, batch("b"), topic="u")
+        await cluster.produce(1, batch("b"), topic="t")
+        assert told(await waiting) == {"t": (0, 2, ["b"])}
+
+
+async def test_a_session_that_ends_listens_to_nothing_and_lets_its_request_go() -> None:
+    async with at_rest() as (cluster, asker):
+        waiting = await asker.waiting()
+        cluster[1].services.fetch_sessions.close(asker.id)
+        assert (await waiting).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        assert [listening(cluster, topic) for topic in "tu"] == [0, 0]
+
+
+async def test_a_request_that_is_overtaken_ends_and_takes_nothing_from_its_successor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with at_rest() as (cluster, asker):
+        asker.more["min_bytes"] = len(batch("b")) + 1
+        await cluster.produce(1, batch("b"), topic="t")
+        old = await asker.waiting()
+        read: list[str] = []
+        answer = FetchReader._answer
+        monkeypatch.setattr(FetchReader, "_answer", lambda *given: read.append(str(given[1])) or answer(*given))
+        new = asyncio.create_task(asker.answer())
+        assert (await old).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        await until(lambda: len(cluster[1].replicas.fetches) == 1)
+        assert read == ["t"], "by the new one"
+        await cluster.produce(1, batch("b"), topic="u")
+        assert told(await new) == {"t": (0, 2, ["b"]), "u": (0, 2, ["b"])}
+
+
+async def test_where_histories_part_is_told_each_time() -> None:
+    async with at_rest() as (cluster, asker):
+        await cluster.lead(1, replicas=(1,), topic="u")
+        await cluster.produce(1, batch("b"), topic="u")
+        asker.more["named"] = {"last_epoch": 0}
+        for offsets in ({"u": 2}, {}):
+            (topic,) = (await asker.answer(**offsets)).responses
+            ended = topic.partitions[0].diverging_epoch
+            assert (ended.epoch, ended.end_offset) == (0, 1)
+
+
+async def test_a_request_whose_connection_is_lost_leaves_the_news_to_the_next_one() -> None:
+    async with at_rest() as (cluster, asker):
+        waiting = await asker.waiting()
+        waiting.cancel()
+        await until(lambda: len(cluster[1].replicas.fetches) == 0)
+        await cluster.produce(1, batch("b"), topic="u")
+        asker.more["max_wait_ms"] = 0
+        assert await asker.ask() == {"u": (0, 2, ["b"])}
+
+
+# -- what a follower's silence says -----------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def follower_at_rest() -> AsyncIterator[tuple[ReplicaCluster, Asker]]:
+    """Broker 2 is played by hand, and has everything."""
+    async with replica_cluster(2) as cluster:
+        await cluster.lead(1, replicas=(1, 2), only=(1,))
+        asker = Asker(cluster, 2)
+        await asker.ask(t=0)
+        assert await asker.ask() == {}
+        assert asker.awake == []
+        yield cluster, asker
+
+
+async def test_a_follower_that_has_asked_lately_is_in_sync_when_records_come() -> None:
+    async with follower_at_rest() as (cluster, asker):
+        partition = cluster.partition(1)
+        follower = partition.followers[2]
+        noted = follower.caught_up_ms
+        await until(lambda: cluster[1].replicas.now_ms() > noted + 5)
+        await asker.ask()
+        seen = follower.seen_caught_up_ms
+        assert seen > noted + 5 and follower.caught_up_ms == noted, "said once, for all partitions at rest"
+        await cluster.produce(1, batch("a"), acks=1)
+        assert (follower.caught_up_ms, follower.last_fetch_ms, follower.leader_end_at_last_fetch) == (seen, seen, 0)
+        asker.session.presence.seen_ms = seen + 1e9
+        assert follower.seen_caught_up_ms == seen, "who asks without naming what came has not got it"
+
+
+async def test_a_follower_that_was_dropped_is_taken_back_though_it_names_nothing() -> None:
+    async with follower_at_rest() as (cluster, asker):
+        partition, replicas = cluster.partition(1), cluster[1].replicas
+        change = partition._propose((1,), cluster[1].epoch)
+        replicas.isr_changes.submit(partition, change)
+        await until(lambda: partition.isr == (1,))
+        assert await asker.ask() == {}
+        await until(lambda: partition.isr == (1, 2))
+
+
+async def test_while_something_is_not_committed_every_report_counts() -> None:
+    async with follower_at_rest() as (cluster, asker):
+        partition = cluster.partition(1)
+        partition.require_in_sync(3)
+        partition.replicas = (1, 2, 3)
+        await cluster.produce(1, batch("a"), acks=1)
+        await asker.ask(t=1)
+        assert (partition.high_watermark, asker.awake) == (0, [str(topic_id_of("t"))])
+        partition.require_in_sync(1)
+        await asker.ask()
+        assert (partition.high_watermark, asker.awake) == (1, [])
+
+
+async def test_a_follower_that_is_another_life_now_reports_everything_anew() -> None:
+    async with follower_at_rest() as (cluster, asker):
+        asker.life += 1
+        assert await asker.ask() == {}
+        assert cluster.partition(1).followers[2].broker_epoch == asker.life
+        cluster[2].epoch += 2
+        await cluster.publish(only=(1,))
+        assert await asker.ask() == {"t": (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, [])}
+
+
+async def test_what_somebody_else_reports_in_its_name_is_put_right() -> None:
+    async with follower_at_rest() as (cluster, asker):
+        cluster.partition(1).record_fetch(2, -1, 0, asker.life, 0.0)
+        assert await asker.ask() == {}
+        assert cluster.partition(1).followers[2].log_end_offset == 0

@@ -1,0 +1,43 @@
+"""A file that the disk refuses for now is empty, and takes what is written as soon as it can be made."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.broker.storage.deferred_file import DeferredFile, create_or_defer
+from anabranch.broker.storage.files import File
+from anabranch.broker.storage.memory_files import MemoryFiles
+
+
+class Disk:
+    """Refuses to make files while it is full."""
+
+    def __init__(self) -> None:
+        self.full = True
+        self.files = MemoryFiles()
+
+    def make(self) -> File:
+        if self.full:
+            raise OSError(28, "No space left on device")
+        return self.files.open("f")
+
+
+def test_it_is_made_when_something_is_written_to_it() -> None:
+    disk = Disk()
+    file = create_or_defer(disk.make)
+    assert isinstance(file, DeferredFile)
+    assert (file.size_bytes, file.read(0, 10)) == (0, b"")
+    file.truncate(0)
+    for write in (lambda: file.append(b"abc"), file.flush):
+        with pytest.raises(OSError, match="No space"):
+            write()
+    disk.full = False
+    file.append(b"ab", b"c")
+    assert disk.make().read(0, 10) == b"abc"
+    file.close()
+
+
+def test_where_there_is_space_it_is_the_file() -> None:
+    disk = Disk()
+    disk.full = False
+    assert not isinstance(create_or_defer(disk.make), DeferredFile)

@@ -1,0 +1,47 @@
+"""What a log's settings mean, put together."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.broker.storage.log_settings import LogSettings
+from anabranch.protocol.records.compression import DECOMPRESSED_BYTES_MAX, Compression
+
+
+@pytest.mark.parametrize(
+    ("policy", "deletes", "compacts"),
+    [("delete", True, False), ("compact", False, True), ("compact,delete", True, True)],
+)
+def test_both_policies_may_apply(policy: str, deletes: bool, compacts: bool) -> None:
+    settings = LogSettings(cleanup_policy=policy)
+    assert (settings.deletes, settings.compacts) == (deletes, compacts)
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "level"),
+    [
+        ("producer", None, None),
+        ("uncompressed", Compression.NONE, None),
+        ("snappy", Compression.SNAPPY, None),
+        ("gzip", Compression.GZIP, 2),
+        ("lz4", Compression.LZ4, 4),
+        ("zstd", Compression.ZSTD, 6),
+    ],
+)
+def test_each_codec_has_its_own_level(name: str, codec: Compression | None, level: int | None) -> None:
+    settings = LogSettings(
+        compression_type=name, compression_gzip_level=2, compression_lz4_level=4, compression_zstd_level=6
+    )
+    assert (settings.codec, settings.compression_level) == (codec, level)
+
+
+def test_records_may_be_many_times_larger_than_their_batch_and_no_larger_than_readers_open() -> None:
+    assert LogSettings(max_message_bytes=1).decompressed_bytes_max == 16 << 20
+    assert LogSettings(max_message_bytes=2 << 20).decompressed_bytes_max == 32 << 20
+    assert LogSettings(max_message_bytes=1, message_max_decompressed_ratio=3).decompressed_bytes_max == 3 << 20
+    assert LogSettings(max_message_bytes=1 << 30).decompressed_bytes_max == DECOMPRESSED_BYTES_MAX
+
+
+def test_records_bear_the_brokers_time_only_if_that_was_asked_for() -> None:
+    assert LogSettings(message_timestamp_type="LogAppendTime").stamps_time
+    assert not LogSettings().stamps_time

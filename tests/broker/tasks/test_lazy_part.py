@@ -1,0 +1,18 @@
+"""A part that nobody asks for costs nothing, and there is one of it."""
+
+from __future__ import annotations
+
+from anabranch.broker.tasks.lazy_part import LazyPart
+
+
+def test_it_is_built_once_and_not_before_it_is_asked_for() -> None:
+    built: list[object] = []
+
+    def build() -> object:
+        built.append(object())
+        return built[-1]
+
+    part = LazyPart(build)
+    assert part.built is None and not built
+    assert part.get() is part.get() is part.built
+    assert len(built) == 1

@@ -1,0 +1,89 @@
+"""A group that shares a topic in a chaos run: it is judged by what its members saw, and bad products are noticed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from anabranch import Admin
+from anabranch.chaos.__main__ import main
+from anabranch.chaos.faults import Fired
+from anabranch.chaos.run import Plan, chaos, report
+from anabranch.chaos.share_events import Handed
+from anabranch.chaos.share_readers import DELIVERY_LIMIT, PROPERTIES, SHARED, SharedTopic
+from anabranch.clients.security import SecurityArguments
+from anabranch.cluster.in_process import Cluster
+from tests.broker.coordinators.share_partitions.sharing import until
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 300.0
+BY_HAND = pytest.mark.skipif(
+    not os.environ.get("ANABRANCH_INTEROP"),
+    reason="RUNS OF SHARE GROUPS ON REAL PROCESSES ARE SKIPPED: set ANABRANCH_INTEROP",
+)
+
+
+async def test_members_come_and_go_and_all_is_dealt_with() -> None:
+    rng = random.Random(1)
+    async with (
+        Cluster(3, kafka="4.2", properties=PROPERTIES) as cluster,
+        Admin(cluster.bootstrap_servers) as admin,
+        asyncio.timeout(120),
+    ):
+        shared = SharedTopic(cluster.bootstrap_servers, lambda _: rng, members=2, rate=200, access=SecurityArguments())
+        running = await shared.begin(admin)
+        try:
+            while shared.crashed < 2:
+                before = len(shared.history.shares.handed)
+                await until(lambda before=before: len(shared.history.shares.handed) >= before + 10)  # type: ignore[misc]
+                shared.crash(rng)
+            shared.end_of_faults()
+            await until(shared.done)
+            assert not any(task.done() for task in running[1:])
+        finally:
+            await shared.stop()
+    assert not list(shared.judge())
+    assert all(task.done() for task in running)
+    assert len(shared.history.sends) > 20
+    assert shared.told().endswith("2 members vanished")
+    send = shared.history.sends[0]
+    assert send.place is not None and send.place[0] == SHARED
+    shared.history.shares.handed.append(Handed(1, 1, 0.0, "s0.1", 1, send.place, send.offset, DELIVERY_LIMIT + 1))
+    shared.history.shares.judged.clear()
+    assert {line[:3] for line in shared.judge()} == {"A41", "A43"}
+
+
+def test_brokers_that_share_nothing_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--duration", "1", "--sharers", "2", "--kafka", "3.9"]) == 2
+    assert "--sharers goes with --kafka 4.2" in capsys.readouterr().err
+
+
+def deadly(fired: Sequence[Fired]) -> bool:
+    return sum(one.name == "kill" for one in fired) >= 6
+
+
+@BY_HAND
+@pytest.mark.processes
+@pytest.mark.zookeeper
+@pytest.mark.parametrize("module", ["anabranch.cli.main", "tests.chaos.shares_too_early"], ids=["product", "too early"])
+async def test_a_run_of_processes_tells_a_good_product_from_a_bad_one(module: str, tmp_path: Path) -> None:
+    plan = Plan(
+        duration_s=25,
+        enough=deadly,
+        seed=3,
+        pace_s=1.5,
+        sharers=3,
+        faults=("kill", "crash a sharer"),
+        patience_s=PATIENCE_S if module == "anabranch.cli.main" else 20,
+    )
+    verdict = await chaos(plan, say=log.info, directory=tmp_path, module=module)
+    found = {line[:3] for line in verdict.anomalies}
+    assert ("A42" in found) == (module != "anabranch.cli.main"), "\n".join(report(verdict))
+    assert module != "anabranch.cli.main" or not found, "\n".join(report(verdict))

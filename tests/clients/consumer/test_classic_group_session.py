@@ -1,0 +1,277 @@
+"""The conversation with a coordinator when it goes wrong: lost memberships, moved coordinators, stale answers, absence.
+
+Against a real cluster; where a test needs it, what the coordinator thinks of a member changes behind its back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from anabranch import Consumer, Producer, TopicPartition
+from anabranch.clients.consumer.classic_group_membership import State
+from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
+from anabranch.cluster.in_process import Cluster
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from tests.clients.consumer.groups import (
+    GROUP,
+    TOPIC,
+    Callback,
+    History,
+    Reader,
+    cluster_and_admin,
+    make_topic,
+    readers,
+    resize,
+    send,
+    throw_out,
+)
+
+WHERE = TopicPartition(TOPIC, 0)
+
+
+def consumer_of(cluster: Cluster, **settings: Any) -> Consumer:
+    defaults: dict[str, Any] = {
+        "bootstrap_servers": cluster.bootstrap_servers,
+        "group_id": GROUP,
+        "auto_offset_reset": "earliest",
+        "heartbeat_interval_ms": 30,
+        "fetch_max_wait_ms": 20,
+    }
+    return Consumer(TOPIC, **{**defaults, **settings})
+
+
+def session_of(consumer: Consumer) -> ClassicGroupSession:
+    assert consumer._session is not None
+    return consumer._session
+
+
+async def throw_out_of_its_group(consumer: Consumer) -> None:
+    await throw_out(consumer._network, GROUP, session_of(consumer).membership.member_id)
+
+
+async def test_a_member_that_was_thrown_out_commits_nothing_and_joins_again() -> None:
+    """Its group is empty then, and would take a commit without a generation for a tool's."""
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
+        await make_topic(admin, 1)
+        history = History(cluster)
+        async with Producer(cluster.bootstrap_servers, audit=True) as producer:
+            await send(producer, admin, 10)
+            reader = Reader("zombie", history, auto_commit_interval_ms=60_000)
+            async with reader.consumer as consumer:
+                assert len((await consumer.getmany(timeout_ms=60_000))[WHERE]) == 10
+                await throw_out_of_its_group(consumer)
+                await history.until(lambda: not session_of(consumer).membership.stable)
+                with pytest.raises(KafkaError) as refused:
+                    await consumer.commit()
+                assert refused.value.code == ErrorCode.UNKNOWN_MEMBER_ID
+                assert len((await consumer.getmany(timeout_ms=60_000))[WHERE]) == 10, "from where the group is"
+                names = [event.name for event in history.events if isinstance(event, Callback)]
+                assert names == ["assigned", "lost", "assigned"]
+                assert history.committed(0) == 0, "where it began, and nothing else"
+
+
+async def test_a_member_that_was_thrown_out_flushes_nothing() -> None:
+    """Its application would store older state over what the next owner has stored."""
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
+        await make_topic(admin, 1)
+        history = History(cluster)
+        async with Producer(cluster.bootstrap_servers, audit=True) as producer:
+            await send(producer, admin, 10)
+            reader = Reader("zombie", history, enable_auto_commit=False)
+            async with reader.consumer as consumer:
+                assert len((await consumer.getmany(timeout_ms=60_000))[WHERE]) == 10
+                await resize(admin, 2)
+                await consumer._network.wait_for(lambda metadata: metadata.topics[TOPIC].generation == 1)
+                await throw_out_of_its_group(consumer)
+                await history.until(lambda: session_of(consumer).membership.lost)
+                with pytest.raises(KafkaError) as refused:
+                    await consumer.commit()
+                assert refused.value.code == ErrorCode.UNKNOWN_MEMBER_ID
+            names = [event.name for event in history.events if isinstance(event, Callback)]
+            assert names == ["assigned", "lost"]
+
+
+async def test_the_generation_is_that_of_what_was_handed_out_last() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
+        await make_topic(admin, 1)
+        async with consumer_of(cluster, group_id=None) as alone:
+            assert alone.generation == -1
+            with pytest.raises(ValueError, match="no group"):
+                await alone.check_membership()
+        async with Producer(cluster.bootstrap_servers) as producer, consumer_of(cluster) as consumer:
+            assert consumer.generation == -1
+            with pytest.raises(KafkaError):
+                await consumer.check_membership()
+            await send(producer, admin, 10)
+            await consumer.getmany(timeout_ms=60_000)
+            token = consumer.generation
+            assert token > 0
+            await consumer.check_membership()
+            await throw_out_of_its_group(consumer)
+            while not session_of(consumer).membership.lost:  # noqa: ASYNC110 -- a state that nobody announces
+                await asyncio.sleep(0.001)
+            assert consumer.generation == token, "it still has what it was given then"
+            with pytest.raises(KafkaError) as refused:
+                await consumer.check_membership()
+            assert refused.value.code is ErrorCode.UNKNOWN_MEMBER_ID
+            while not await consumer.getmany(timeout_ms=60_000):
+                pass
+            assert consumer.generation > token
+            await consumer.check_membership()
+
+
+async def test_membership_lost_in_the_middle_of_crossing_a_boundary() -> None:
+    """The flush takes so long that the group has gone on: the boundary is not crossed, and everything comes again."""
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
+        await make_topic(admin, 1)
+        history = History(cluster)
+        reader = Reader("slow", history, auto_commit_interval_ms=60_000)
+        thrown_out = False
+        flush = reader.listener.on_partition_key_maybe_revoked
+
+        async def slow_flush(partitions: Any) -> None:
+            nonlocal thrown_out
+            await flush(partitions)
+            if not thrown_out:
+                thrown_out = True
+                await throw_out_of_its_group(reader.consumer)
+
+        reader.listener.on_partition_key_maybe_revoked = slow_flush  # type: ignore[method-assign]
+        async with Producer(cluster.bootstrap_servers, audit=True) as producer:
+            await send(producer, admin, 10)
+            await admin.create_partitions(TOPIC, 2)
+            await send(producer, admin, 10)
+            await reader.start()
+            await history.until(lambda: len(history.distinct) == 20)
+            await history.until(lambda: history.committed(0) >= 10)
+            await reader.stop()
+            assert thrown_out
+            assert len([one for one in history.deliveries if one.partition == 0 and one.offset < 10]) == 20
+            assert history.wrong == []
+
+
+async def test_heartbeats_go_on_while_the_application_finishes() -> None:
+    """Told to rebalance, it is still busy, and goes on saying that it lives; it keeps its place and its commit."""
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
+        await make_topic(admin, 2)
+        history = History(cluster)
+        async with Producer(cluster.bootstrap_servers, audit=True) as producer:
+            await send(producer, admin, 10)
+            async with readers(history, 1, auto_commit_interval_ms=60_000) as (busy,):
+                await history.until(lambda: len(history.distinct) == 10)
+                await busy.pause()
+                member_id = session_of(busy.consumer).membership.member_id
+                async with consumer_of(cluster) as second:
+                    waiting = asyncio.create_task(second.getmany(timeout_ms=100))
+                    await history.until(lambda: not session_of(busy.consumer).membership.stable)
+                    slot = cluster.nodes[1].services.groups.table.find(GROUP)
+                    assert slot is not None
+                    for _ in range(3):  # its session begins anew each time that it is heard of
+                        before = slot.group.members.by_id[member_id].session_deadline_ms
+                        await history.until(
+                            lambda before=before: slot.group.members.by_id[member_id].session_deadline_ms != before
+                        )
+                    assert not session_of(busy.consumer).membership.stable
+                    busy.go_on.set()
+                    await waiting
+                    assert len(second.assignment()) == 1
+                    assert session_of(busy.consumer).membership.member_id == member_id
+                    assert "lost" not in [event.name for event in history.events if isinstance(event, Callback)]
+
+
+async def test_who_never_comes_back_for_more_leaves() -> None:
+    """Kafka's max.poll.interval.ms: the process lives and beats its heart, the application is stuck."""
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
+        await make_topic(admin, 1)
+        async with consumer_of(cluster, rebalance_timeout_ms=200) as stuck, consumer_of(cluster) as other:
+            async with asyncio.timeout(60):
+                while stuck.assignment() != {WHERE}:
+                    await stuck.getmany(timeout_ms=10)
+                while not other.assignment():
+                    await other.getmany(timeout_ms=50)
+            assert session_of(stuck).membership.lost
+
+
+async def test_static_members_keep_their_place_and_are_fenced_by_their_successor() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
+        await make_topic(admin, 2)
+        first = consumer_of(cluster, group_instance_id="desk-1")
+        async with consumer_of(cluster, group_instance_id="desk-2") as other:
+            await first.start()
+            joining = asyncio.create_task(first.getmany(timeout_ms=100))
+            while not (len(first.assignment()) == len(other.assignment()) == 1 and joining.done()):
+                await other.getmany(timeout_ms=20)
+            generation = session_of(other).membership.generation
+            mine = first.assignment()
+            # Away for a moment: nobody hears of it, nothing is reassigned.
+            await first.stop()
+            await other.getmany(timeout_ms=200)
+            assert session_of(other).membership.generation == generation
+            assert len(other.assignment()) == 1
+            async with consumer_of(cluster, group_instance_id="desk-1") as again:
+                joining = asyncio.create_task(again.getmany(timeout_ms=100))
+                while not (joining.done() and again.assignment()):
+                    await other.getmany(timeout_ms=20)
+                assert again.assignment() == mine or len(again.assignment()) == 1
+                # Another process with the same id: it takes over, and this one must not take it back.
+                async with consumer_of(cluster, group_instance_id="desk-1") as usurper:
+                    joining = asyncio.create_task(usurper.getmany(timeout_ms=100))
+                    with pytest.raises(KafkaError) as fenced:
+                        while True:
+                            await other.getmany(timeout_ms=10)
+                            await again.getmany(timeout_ms=10)
+                    assert fenced.value.code == ErrorCode.FENCED_INSTANCE_ID
+                    with pytest.raises(KafkaError):
+                        await again.getmany()
+                    while not joining.done():
+                        await other.getmany(timeout_ms=20)
+                    await joining
+                    assert session_of(usurper).failure is None
+
+
+async def test_an_answer_to_a_question_from_before_the_rebalance_says_nothing() -> None:
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
+        await make_topic(admin, 1)
+        async with consumer_of(cluster) as consumer:
+            await consumer.getmany(timeout_ms=10)
+            session = session_of(consumer)
+            before = session._identity()
+            session.membership.expire()
+            await consumer.getmany(timeout_ms=10)
+            assert session._identity() != before
+            session._heard(ErrorCode.UNKNOWN_MEMBER_ID, before)
+            assert session.membership.state is State.STABLE
+            session._heard(ErrorCode.REBALANCE_IN_PROGRESS, session._identity())
+            assert session.membership.state is State.UNJOINED
+
+
+async def test_a_coordinator_that_dies_between_polls_is_found_again() -> None:
+    async with cluster_and_admin() as (cluster, admin):
+        await make_topic(admin, 1, replicas=3)
+        async with Producer(cluster.bootstrap_servers, audit=True) as producer, consumer_of(cluster) as consumer:
+            await send(producer, admin, 5)
+            assert len((await consumer.getmany(timeout_ms=60_000))[WHERE]) == 5
+            coordinator = await consumer._network.coordinator(GROUP)
+            await cluster.crash_broker(coordinator)
+            await consumer.commit()
+            assert await consumer.committed(WHERE) == 5
+            assert await consumer._network.coordinator(GROUP) != coordinator
+
+
+async def test_a_rebalance_is_heard_of_before_the_next_heartbeat() -> None:
+    """A poll that waits for nothing is parked at the coordinator; heartbeats come once a minute here."""
+    async with cluster_and_admin(brokers=1) as (cluster, admin):
+        await make_topic(admin, 3)
+        history = History(cluster)
+        patient: dict[str, Any] = {
+            "heartbeat_interval_ms": 60_000,
+            "session_timeout_ms": 120_000,
+            "rebalance_timeout_ms": 120_000,
+        }
+        async with readers(history, 1, **patient) as (first,):
+            await history.until(lambda: len(first.owned) == 3)
+            async with readers(history, 1, **patient) as (second,):
+                await history.until(lambda: first.owned and second.owned)

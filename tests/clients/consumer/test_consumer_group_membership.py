@@ -1,0 +1,131 @@
+"""The member's side of groups whose broker assigns: what is said, and what an answer makes of the member."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from anabranch.clients.consumer.assignors import make_assignors
+from anabranch.clients.consumer.classic_group_membership import HeartbeatOutcome, State
+from anabranch.clients.consumer.consumer_group_membership import ConsumerGroupMembership
+from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.topic_partition import TopicPartition
+
+ID = bytes(range(16))
+
+
+def member(**more: Any) -> ConsumerGroupMembership:
+    return ConsumerGroupMembership(
+        "g",
+        ["u", "t"],
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=60_000,
+        heartbeat_interval_ms=3000,
+        assignors=make_assignors("range"),
+        rng=random.Random(1),
+        **more,
+    )
+
+
+def answer(epoch: int = 1, code: ErrorCode = ErrorCode.NONE) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=code, member_epoch=epoch, heartbeat_interval_ms=5000)
+
+
+def joined(epoch: int = 1) -> ConsumerGroupMembership:
+    one = member()
+    one.full_request({})
+    assert one.answered(answer(epoch)) is HeartbeatOutcome.PROCEED
+    one.owns([TopicPartition("t", 1), TopicPartition("t", 0)])
+    return one
+
+
+def test_a_member_makes_its_own_id_and_says_everything_when_it_joins() -> None:
+    one = member(client_rack="r", group_instance_id="i")
+    request = one.full_request({"t": ID})
+    assert len(one.member_id) == 22 and request.member_id == one.member_id
+    assert (request.member_epoch, request.topic_partitions, request.subscribed_topic_names) == (0, [], ["t", "u"])
+    assert (request.rebalance_timeout_ms, request.rack_id, request.instance_id) == (60_000, "r", "i")
+    assert one.state is State.JOINING and one.cooperative
+
+
+def test_a_later_full_request_says_what_the_member_has() -> None:
+    one = joined(epoch=3)
+    request = one.full_request({"t": ID})
+    assert request.member_epoch == 3
+    assert [(row.topic_id, row.partitions) for row in request.topic_partitions or []] == [(ID, [0, 1])]
+    assert (one.owner.generation_id, one.owner.member_id) == (3, one.member_id)
+
+
+def test_a_heartbeat_says_nothing_new() -> None:
+    request = joined(epoch=3).consumer_heartbeat_request()
+    assert (request.member_epoch, request.topic_partitions, request.subscribed_topic_names) == (3, None, None)
+    assert request.rebalance_timeout_ms == -1
+
+
+def test_saying_goodbye() -> None:
+    one = joined()
+    assert one.consumer_leave_request().member_epoch == -1 and one.consumer_leave_request(away=True).member_epoch == -2
+    assert one.consumer_leave_request(member_id="former").member_id == "former"
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND])
+def test_a_member_that_is_out_begins_again_under_its_id(code: ErrorCode) -> None:
+    one = joined()
+    before = one.member_id
+    assert one.on_heartbeat(code) is HeartbeatOutcome.REJOIN
+    assert one.is_outside and one.keeps_lost and one.lost and one.member_id == before and not one.former_id
+    one.owns([])
+    assert one.full_request({"t": ID}).member_epoch == 0
+
+
+def test_a_fenced_member_begins_again_under_another_id() -> None:
+    one = joined()
+    before = one.member_id
+    assert one.answered(answer(code=ErrorCode.FENCED_MEMBER_EPOCH)) is HeartbeatOutcome.REJOIN
+    assert one.is_outside and one.former_id == before != one.member_id
+
+
+def test_a_group_that_cannot_change_its_kind_ends_it() -> None:
+    one = member()
+    one.full_request({})
+    with pytest.raises(KafkaError, match="classic"):
+        one.answered(answer(code=ErrorCode.GROUP_ID_NOT_FOUND))
+
+
+def test_a_stale_commit_is_no_news_of_the_membership() -> None:
+    one = joined()
+    assert one.on_heartbeat(ErrorCode.STALE_MEMBER_EPOCH) is HeartbeatOutcome.WAIT and one.stable
+    one.at_epoch(2)
+    assert (one.generation, one.owner.generation_id) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.UNRELEASED_INSTANCE_ID, ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.ILLEGAL_GENERATION]
+)
+def test_what_ends_it(code: ErrorCode) -> None:
+    with pytest.raises(KafkaError) as refused:
+        joined().on_heartbeat(code)
+    assert refused.value.code is code
+
+
+def test_a_lapse_keeps_the_id_and_the_epoch() -> None:
+    one = joined(epoch=4)
+    before = one.member_id
+    one.expire()
+    assert (one.state, one.member_id, one.generation) == (State.UNJOINED, before, 4)
+
+
+@pytest.mark.parametrize(
+    ("told_ms", "instance_id", "until"), [(60_000, None, 160), (-1, None, 110), (60_000, "i", 110)]
+)
+def test_lease_of_a_static_or_untold_member_lasts_two_heartbeat_intervals(
+    told_ms: int, instance_id: str | None, until: int
+) -> None:
+    one = member(group_instance_id=instance_id)
+    response = answer()
+    response.session_timeout_ms = told_ms
+    one.renew_lease(response, 100)
+    assert one.lease.until == until

@@ -1,0 +1,198 @@
+"""Consumers with `group_protocol="consumer"` at clusters that have such groups, and at one that has not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from anabranch import Admin, Cluster, Consumer, Producer, TopicPartition
+from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
+from anabranch.clients.admin import NewTopic
+from anabranch.clients.consumer.consumer_group_membership import ConsumerGroupMembership
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from tests.broker.replication.replica_cluster import until
+
+PROPERTIES = {
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+}
+
+
+@contextlib.asynccontextmanager
+async def cluster(kafka: str = "4.1", brokers: int = 1) -> AsyncIterator[Cluster]:
+    async with asyncio.timeout(60), Cluster(brokers, kafka=kafka, properties=PROPERTIES) as running:
+        async with Admin(running.bootstrap_servers) as admin:
+            await admin.create_topics([NewTopic(name="t", partitions=4)])
+        yield running
+
+
+def consumer(running: Cluster, **more: Any) -> Consumer:
+    settings: dict[str, Any] = {
+        "bootstrap_servers": running.bootstrap_servers,
+        "group_id": "g",
+        "group_protocol": "consumer",
+        "auto_offset_reset": "earliest",
+        "auto_commit_interval_ms": 100,
+        "heartbeat_interval_ms": 200,
+    }
+    return Consumer("t", **(settings | more))
+
+
+async def send(running: Cluster, count: int, first: int = 0) -> None:
+    async with Producer(bootstrap_servers=running.bootstrap_servers) as producer:
+        for number in range(first, first + count):
+            await producer.send("t", str(number).encode(), str(number % 11).encode())
+
+
+class Readers:
+    """Consumers that poll, and what they were handed."""
+
+    def __init__(self) -> None:
+        self.values: list[tuple[int, int]] = []
+        self._tasks: dict[Consumer, asyncio.Task[None]] = {}
+
+    async def start(self, one: Consumer) -> Consumer:
+        await one.start()
+        self._tasks[one] = asyncio.create_task(self._read(one))
+        return one
+
+    async def _read(self, one: Consumer) -> None:
+        while True:
+            for records in (await one.getmany(timeout_ms=100)).values():
+                self.values += [(int(record.key or b""), int(record.value or b"")) for record in records]
+
+    async def stop(self, one: Consumer) -> None:
+        task = self._tasks.pop(one)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await one.stop()
+
+    async def close(self) -> None:
+        for one in list(self._tasks):
+            await self.stop(one)
+
+
+@contextlib.asynccontextmanager
+async def readers() -> AsyncIterator[Readers]:
+    made = Readers()
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+def share(*consumers: Consumer) -> bool:
+    owned = [one for each in consumers for one in each.assignment()]
+    return sorted(owned) == [TopicPartition("t", index) for index in range(4)] and all(
+        len(each.assignment()) == 4 // len(consumers) for each in consumers
+    )
+
+
+async def test_members_share_hand_over_and_leave() -> None:
+    async with cluster() as running, readers() as reading:
+        a = await reading.start(consumer(running))
+        await until(lambda: share(a))
+        await send(running, 100)
+        b = await reading.start(consumer(running))
+        await until(lambda: share(a, b))
+        await send(running, 100, 100)
+        await until(lambda: len(reading.values) == 200)
+        await reading.stop(a)
+        await until(lambda: share(b))
+        await send(running, 100, 200)
+        await until(lambda: len(reading.values) == 300)
+        assert sorted(value for _, value in reading.values) == list(range(300))
+
+
+async def test_keys_keep_their_order_across_growth_and_merge() -> None:
+    async with cluster() as running, readers() as reading, Admin(running.bootstrap_servers) as admin:
+        await reading.start(consumer(running))
+        await reading.start(consumer(running))
+        for number, count in enumerate((7, 3)):
+            await send(running, 200, number * 200)
+            await admin.create_partitions("t", count, allow_shrink=True)
+        await send(running, 200, 400)
+        await until(lambda: len(reading.values) >= 600)
+        last: dict[int, int] = {}
+        for key, value in reading.values:
+            assert value > last.get(key, -1), f"{key}: {value} after {last[key]}"
+            last[key] = value
+
+
+async def test_a_member_goes_on_at_another_coordinator() -> None:
+    async with cluster(brokers=3) as running, readers() as reading:
+        a, b = await reading.start(consumer(running)), await reading.start(consumer(running))
+        await until(lambda: share(a, b))
+        (at,) = [node_id for node_id, node in running.nodes.items() if node.services.groups.groups()]
+        await running.crash_broker(at)
+        await send(running, 50)
+        await until(lambda: len(reading.values) == 50)
+        await until(lambda: share(a, b))
+
+
+async def test_a_fenced_member_begins_again() -> None:
+    async with cluster() as running, readers() as reading:
+        a = await reading.start(consumer(running))
+        await until(lambda: share(a))
+        group = running.nodes[1].services.groups.group("g")
+        assert isinstance(group, ConsumerGroup)
+        (member_id,) = group.members
+        membership = a._core.membership
+        assert isinstance(membership, ConsumerGroupMembership)
+        membership.at_epoch(99)  # as if it had heard from a coordinator that is ahead
+        await until(lambda: member_id not in group.members and len(group.members) == 1)
+        await until(lambda: share(a))
+        await send(running, 20)
+        await until(lambda: len(reading.values) >= 20)
+
+
+async def test_a_static_member_comes_back_to_what_it_had() -> None:
+    async with cluster() as running, readers() as reading:
+        a = await reading.start(consumer(running, group_instance_id="i"))
+        b = await reading.start(consumer(running))
+        await until(lambda: share(a, b))
+        had, group = a.assignment(), running.nodes[1].services.groups.group("g")
+        assert isinstance(group, ConsumerGroup)
+        epoch = group.epoch
+        with pytest.raises(KafkaError) as refused:
+            async with consumer(running, group_instance_id="i") as other:
+                await other.getmany(timeout_ms=5000)
+        assert refused.value.code is ErrorCode.UNRELEASED_INSTANCE_ID
+        await reading.stop(a)
+        again = await reading.start(consumer(running, group_instance_id="i"))
+        await until(lambda: again.assignment() == had)
+        assert group.epoch == epoch
+
+
+async def test_a_cluster_without_such_groups_is_met_with_the_classic_protocol() -> None:
+    async with cluster("3.9") as running, readers() as reading:
+        a, b = await reading.start(consumer(running)), await reading.start(consumer(running))
+        await until(lambda: share(a, b))
+        await send(running, 50)
+        await until(lambda: len(reading.values) == 50)
+        group = running.nodes[1].services.groups.group("g")
+        assert group is not None and not isinstance(group, ConsumerGroup)
+
+
+async def test_members_of_both_protocols_share() -> None:
+    async with cluster() as running, readers() as reading:
+        a = await reading.start(consumer(running, group_protocol="classic"))
+        await until(lambda: share(a))
+        b = await reading.start(consumer(running))
+        await until(lambda: share(a, b))
+        await send(running, 100)
+        await until(lambda: len(reading.values) == 100)
+        await reading.stop(b)
+        await until(lambda: share(a))
+        group = running.nodes[1].services.groups.group("g")
+        assert group is not None and not isinstance(group, ConsumerGroup)
+
+
+def test_a_protocol_that_there_is_not() -> None:
+    with pytest.raises(ValueError, match="classic, consumer"):
+        Consumer("t", group_id="g", group_protocol="modern")

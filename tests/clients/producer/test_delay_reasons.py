@@ -1,0 +1,53 @@
+"""Why a record was not stored in time, in words."""
+
+from __future__ import annotations
+
+from anabranch.clients.producer.delay_reasons import delay_reason, held_back_reason
+from anabranch.clients.producer.queues import Batch, PartitionQueue, TopicQueues
+from anabranch.protocol.errors import ErrorCode
+
+
+def queued() -> tuple[PartitionQueue, Batch]:
+    queue = PartitionQueue(TopicQueues("t"), 3)
+    return queue, Batch(queue, 0.0)
+
+
+def late(queue: PartitionQueue, batch: Batch, obstacle: str = "", identified: bool = True) -> str:
+    return delay_reason(queue, batch, 12.5, obstacle=obstacle, identified=identified)
+
+
+def test_a_batch_whose_leader_could_not_be_asked() -> None:
+    queue, batch = queued()
+    assert late(queue, batch, "no leader is known") == "no leader is known"
+    queue.blocked_since = 10.0
+    assert late(queue, batch, "no leader is known") == "no leader is known (for 2.5 s)"
+    assert late(queue, batch) == "its leader took no further requests (for 2.5 s)"
+
+
+def test_a_batch_that_was_sent() -> None:
+    queue, batch = queued()
+    batch.attempts = 1
+    assert late(queue, batch) == "no answer came"
+    batch.on_wire = True
+    batch.last_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert late(queue, batch, identified=False) == (
+        "no broker has given out a producer id, its leader was asked and has not answered, "
+        "the last answer was NOT_ENOUGH_REPLICAS"
+    )
+
+
+def test_a_batch_whose_turn_has_not_come() -> None:
+    queue, batch = queued()
+    assert late(queue, batch) == "its turn has not come"
+    queue.unresolved.append(Batch(queue, 0.0))
+    assert late(queue, batch) == "older records of its partition are not stored yet"
+
+
+def test_records_that_a_resize_keeps_back() -> None:
+    queue, _ = queued()
+    topic = queue.topic
+    topic.queues[3] = queue
+    assert held_back_reason(topic) == "its turn has not come"
+    queue.fence = queue.stamp + 1
+    assert queue.fenced
+    assert held_back_reason(topic) == "partition 3 was resized, and no metadata shows to what"

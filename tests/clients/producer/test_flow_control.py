@@ -1,0 +1,24 @@
+"""A flush ends with the last of the records that were accepted before it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from anabranch.clients.producer.flow_control import Flush
+from anabranch.clients.producer.queues import Record
+from anabranch.clients.producer.routes import UNKEYED
+from tests.clients.producer.world import Receipt
+
+
+def records(*orders: int) -> list[Record]:
+    return [Record(order, UNKEYED, None, None, (), 0, Receipt()) for order in orders]
+
+
+async def test_younger_records_neither_end_it_nor_hold_it_up() -> None:
+    flush = Flush(10, 3, asyncio.get_running_loop().create_future())
+    flush.settled(records(10, 7, 11, 12))
+    flush.settled(records(8, 13))
+    assert not flush.finished.done()
+    flush.settled(records(9, 14))
+    assert flush.finished.done()
+    flush.settled(records(15))  # it is not told twice

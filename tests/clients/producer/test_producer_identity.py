@@ -1,0 +1,69 @@
+"""When a batch may have a sequence number, and of which epoch."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.clients.config import ProducerConfig
+from anabranch.clients.producer.metrics import Statistics
+from anabranch.clients.producer.producer_identity import Numbering
+from anabranch.clients.producer.queues import PRODUCER_EPOCH_MAX, Batch, PartitionQueue, TopicQueues
+
+
+def numbering(**settings: object) -> tuple[Numbering, PartitionQueue, Statistics]:
+    statistics = Statistics()
+    config = ProducerConfig(**settings)  # type: ignore[arg-type]
+    return Numbering(config, statistics), PartitionQueue(TopicQueues("t"), 0), statistics
+
+
+def test_without_idempotence_nothing_is_numbered() -> None:
+    numbers, queue, _ = numbering(enable_idempotence=False)
+    assert not numbers.wants_producer_id
+    assert numbers.ready(queue) and queue.producer_id == -1
+
+
+def test_batches_wait_for_a_producer_id() -> None:
+    numbers, queue, statistics = numbering()
+    assert numbers.wants_producer_id and not numbers.ready(queue)
+    numbers.producer_id, numbers.wants_producer_id = 77, False
+    assert numbers.ready(queue)
+    assert (queue.producer_id, queue.producer_epoch, statistics.epoch_bumps) == (77, 0, 0)
+
+
+def test_a_queue_with_a_hole_begins_again_in_the_next_epoch_once_nothing_of_it_is_under_way() -> None:
+    numbers, queue, statistics = numbering()
+    numbers.producer_id = 77
+    assert numbers.ready(queue)
+    queue.give_up = True
+    batch = Batch(queue, 0.0)
+    batch.on_wire = True
+    queue.unresolved.append(batch)
+    assert numbers.ready(queue), "those that were numbered are sent again"
+    queue.restart = True
+    assert not numbers.ready(queue), "one of them is on the wire"
+    queue.unresolved.clear()
+    assert numbers.ready(queue)
+    assert (queue.producer_id, queue.producer_epoch, statistics.epoch_bumps) == (77, 1, 1)
+
+
+def test_an_id_whose_epochs_are_used_up_is_replaced() -> None:
+    numbers, queue, _ = numbering()
+    numbers.producer_id, numbers.wants_producer_id = 77, False
+    numbers.ready(queue)
+    queue.begin_again(77, PRODUCER_EPOCH_MAX)
+    queue.restart = True
+    assert not numbers.ready(queue) and numbers.wants_producer_id
+    numbers.producer_id = 78
+    assert numbers.ready(queue) and (queue.producer_id, queue.producer_epoch) == (78, 0)
+
+
+@pytest.mark.parametrize(("transmitted", "used_up"), [(6, False), (7, True), (9, True)])
+def test_the_oldest_unresolved_batch_stays_within_the_leaders_memory(transmitted: int, used_up: bool) -> None:
+    numbers, queue, _ = numbering()
+    oldest = Batch(queue, 0.0)
+    oldest.ordinal = 2
+    queue.unresolved.append(oldest)
+    queue.transmitted = transmitted
+    again = Batch(queue, 0.0)
+    again.ordinal = transmitted
+    assert numbers.window_is_used_up(queue) is numbers.must_wait(queue, again) is used_up

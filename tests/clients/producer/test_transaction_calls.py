@@ -1,0 +1,104 @@
+"""Goal: each question goes to its coordinator with everything it needs, and its answer is read as its worst part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from anabranch.clients.group_metadata import ConsumerGroupMetadata
+from anabranch.clients.producer import transaction_calls as questions
+from anabranch.clients.producer.transaction_calls import (
+    GROUP_KEY,
+    TRANSACTION_KEY,
+    TransactionalProducer,
+    TransactionCall,
+)
+from anabranch.clients.producer.transaction_errors import Step
+from anabranch.protocol.apis.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
+from anabranch.protocol.apis.end_txn import EndTxnResponse
+from anabranch.protocol.apis.txn_offset_commit import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.topic_partition import TopicPartition
+
+ASKER = TransactionalProducer("id", 7, 3)
+GROUP = ConsumerGroupMetadata("g", 3, "m")
+FINE, TOLD_OF_OTHERS = ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED
+CURABLE, INCURABLE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize(
+    ("question", "key", "key_type"),
+    [
+        (questions.initialize(ASKER, 60000), "id", TRANSACTION_KEY),
+        (questions.add_partitions(ASKER, [TopicPartition("t", 0)]), "id", TRANSACTION_KEY),
+        (questions.add_group(ASKER, "g"), "id", TRANSACTION_KEY),
+        (questions.commit_offsets(ASKER, GROUP, {TopicPartition("t", 0): 5}), "g", GROUP_KEY),
+        (questions.end(ASKER, commit=True), "id", TRANSACTION_KEY),
+    ],
+    ids=[step.value for step in Step],
+)
+def test_every_question_names_its_coordinator_and_who_asks(question: TransactionCall, key: str, key_type: int) -> None:
+    request = question.request
+    prefix = "v3_and_below_" if question.step is Step.ADD_PARTITIONS else ""
+    fields = (f"{prefix}{field}" for field in ("transactional_id", "producer_id", "producer_epoch"))
+    assert tuple(getattr(request, field) for field in fields) == ASKER
+    assert (question.key, question.key_type) == (key, key_type)
+
+
+def test_partitions_and_offsets_travel_by_topic() -> None:
+    wanted = [TopicPartition("t", 2), TopicPartition("u", 0), TopicPartition("t", 1)]
+    topics = questions.add_partitions(ASKER, wanted).request.v3_and_below_topics
+    assert [(topic.name, topic.partitions) for topic in topics] == [("t", [2, 1]), ("u", [0])]
+    request = questions.commit_offsets(ASKER, GROUP, dict.fromkeys(wanted, 5)).request
+    rows = [(topic.name, [row.partition_index for row in topic.partitions]) for topic in request.topics]
+    assert rows == [("t", [1, 2]), ("u", [0])]
+    assert (request.group_id, request.generation_id, request.member_id) == ("g", 3, "m")
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"),
+    [
+        ([FINE, FINE], (FINE, "")),
+        ([FINE, CURABLE, TOLD_OF_OTHERS], (CURABLE, "t-1")),
+        ([CURABLE, INCURABLE, CURABLE], (INCURABLE, "t-1")),
+        ([TOLD_OF_OTHERS, FINE], (TOLD_OF_OTHERS, "t-0")),
+    ],
+)
+def test_the_telling_error_of_many_partitions_decides(codes: list[ErrorCode], expected: tuple[ErrorCode, str]) -> None:
+    added: Any = AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[
+            AddPartitionsToTxnTopicResult(
+                name="t",
+                results_by_partition=[
+                    AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+                    for index, code in enumerate(codes)
+                ],
+            )
+        ]
+    )
+    committed = TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name="t",
+                partitions=[
+                    TxnOffsetCommitResponsePartition(partition_index=index, error_code=code)
+                    for index, code in enumerate(codes)
+                ],
+            )
+        ]
+    )
+    assert questions.outcome(Step.ADD_PARTITIONS, added) == expected
+    assert questions.outcome(Step.COMMIT_OFFSETS, committed) == expected
+
+
+def test_an_answer_about_one_thing_has_one_error() -> None:
+    assert questions.outcome(Step.END, EndTxnResponse(error_code=CURABLE)) == (CURABLE, "")

@@ -1,0 +1,16 @@
+"""Goal: connections of one thread share a buffer, and those of two never do: both may read at the same time."""
+
+from __future__ import annotations
+
+import threading
+
+from anabranch.clients.receive_buffer import thread_receive_buffer
+
+
+def test_a_thread_has_one_and_another_thread_has_another() -> None:
+    found = [thread_receive_buffer()]
+    other = threading.Thread(target=lambda: found.extend((thread_receive_buffer(), thread_receive_buffer())))
+    other.start()
+    other.join()
+    assert found[1] is found[2]
+    assert found[0] is thread_receive_buffer() is not found[1]

@@ -1,0 +1,61 @@
+"""Plans and rewinds: held against what the lineage itself says."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch.clients.resize_plan import family, plan_resize, rewind_lineage
+from anabranch.protocol import linear_hashing
+from anabranch.protocol.lineage import Lineage, Segment
+
+
+@given(st.integers(1, 12), st.integers(1, 40), st.integers(1, 40))
+def test_a_plan_is_what_the_resize_then_does(base: int, before: int, after: int) -> None:
+    if before == after:
+        return
+    lineage = Lineage(base, [(0, before)])
+    plan = plan_resize(lineage, after)
+    hashes = range(base * 64)
+    moved = sum(linear_hashing.address(one, base, before) != linear_hashing.address(one, base, after) for one in hashes)
+    assert plan.moved_share == pytest.approx(moved / len(hashes))
+    assert set(plan.fenced) == {p for p in linear_hashing.affected(base, before, after) if p < before}
+    for one in hashes:
+        source, target = linear_hashing.address(one, base, before), linear_hashing.address(one, base, after)
+        if source != target:
+            assert source in plan.waits[target]
+
+
+def test_none_at_all_cannot_be_planned() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        plan_resize(Lineage(3, [(0, 6)]), 0)
+
+
+LINEAGE = Lineage(1, [(0, 2), (1, 4), (2, 3)])
+ENDS = {Segment(0, 0): 10, Segment(1, 0): 8, Segment(1, 1): 12, Segment(3, 1): 5}
+READ = {0: 20, 1: 20, 2: 9, 3: 5}
+
+
+def test_a_rewind_takes_along_what_holds_later_records_of_the_same_keys() -> None:
+    assert rewind_lineage(LINEAGE, ENDS, READ, 1, 4) == {1: 4, 3: 0}
+    assert rewind_lineage(LINEAGE, ENDS, READ, 0, 0) == {0: 0, 2: 0}
+
+
+def test_a_rewind_behind_the_split_leaves_the_child_alone() -> None:
+    assert rewind_lineage(LINEAGE, ENDS, READ, 1, 9) == {1: 9}
+
+
+def test_a_rewind_of_a_victim_takes_its_survivor_back_to_the_merge() -> None:
+    assert rewind_lineage(LINEAGE, ENDS, READ, 3, 2) == {3: 2, 1: 12}
+
+
+def test_nothing_is_moved_forward_and_what_was_not_read_stays_unread() -> None:
+    assert rewind_lineage(LINEAGE, ENDS, {1: 11, 3: 3}, 3, 2) == {3: 2}
+    assert rewind_lineage(LINEAGE, ENDS, {1: 20}, 1, 4) == {1: 4}
+
+
+def test_a_family_is_what_ever_shared_keys() -> None:
+    lineage = Lineage(1, [(0, 4), (1, 8), (2, 6)])
+    assert family(lineage, 6) == {2, 6}
+    assert family(Lineage(1, [(0, 2), (1, 4), (2, 1)]), 3) == {0, 1, 2, 3}

@@ -1,0 +1,124 @@
+"""That a topic has stamped batches: one conditional write, told to all, true for every later controller and resize."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from anabranch.controller import events
+from anabranch.controller.model import TopicBody
+from anabranch.controller.zk import znodes
+from anabranch.protocol.apis.alter_partition import AlterPartitionRequest, TopicData
+from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrRequest
+from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
+from anabranch.protocol.errors import ErrorCode
+from tests.controller.test_alter_partition import TOPIC_ID
+from tests.controller.world import Crash, Term, World, started
+
+
+def ask(world: World, term: Term, *, topic_id: bytes = TOPIC_ID, name: str = "", epoch: int | None = None) -> Any:
+    topic = TopicData(topic_name=name, topic_id=topic_id, partitions=[], stamped=True)
+    known = world.brokers[1].epoch if epoch is None else epoch
+    request = AlterPartitionRequest(broker_id=1, broker_epoch=known, topics=[topic])
+    term.happen(events.AlterPartitionRequested(7, request))
+    return term.replies.pop(7)
+
+
+def written(world: World) -> bool:
+    return world.topics["t"].body.stamped
+
+
+def told(world: World, kind: type[Any], since: int) -> list[bool]:
+    """What brokers were told of the topic, by requests of one kind."""
+    requests = [request for _, request in world.sent[since:] if isinstance(request, kind)]
+    return [topic.stamped for request in requests for topic in request.topic_states]
+
+
+def test_it_is_written_once_and_told_to_all() -> None:
+    world, term = started()
+    assert told(world, UpdateMetadataRequest, 0) and not any(told(world, UpdateMetadataRequest, 0))
+    begun, version = len(world.sent), world.topics["t"].version
+    for _ in range(2):
+        (row,) = ask(world, term).topics
+        assert row.stamped and row.topic_id == TOPIC_ID and row.partitions == []
+    assert written(world) and world.topics["t"].version == version + 1
+    assert told(world, UpdateMetadataRequest, begun) == [True, True, True], "each broker once"
+    assert not told(world, LeaderAndIsrRequest, begun), "nobody's role has changed"
+
+
+def test_a_topic_that_is_not_there_is_not_stamped() -> None:
+    world, term = started()
+    assert not ask(world, term, topic_id=b"?" * 16).topics[0].stamped
+    assert not ask(world, term, topic_id=bytes(16), name="nowhere").topics[0].stamped
+    del world.brokers[3]
+    term.brokers_changed()
+    term.happen(events.DeletionsRead(frozenset({"t"})))  # which waits for the dead broker
+    assert not ask(world, term).topics[0].stamped
+    assert not written(world)
+
+
+def test_a_broker_of_another_life_is_refused() -> None:
+    world, term = started()
+    assert ask(world, term, epoch=5).error_code == ErrorCode.STALE_BROKER_EPOCH
+    assert not written(world)
+
+
+def test_a_lost_write_is_not_taken_for_one() -> None:
+    """Somebody else wrote the znode: the leader is told that nothing is written yet, asks again, and then it is."""
+    world, term = started()
+    topic = world.topics["t"]
+    world.topics["t"] = replace(topic, version=topic.version + 1)
+    assert not ask(world, term).topics[0].stamped
+    assert not written(world)
+    assert ask(world, term).topics[0].stamped
+    assert written(world)
+
+
+def test_a_later_controller_knows_it_whichever_effect_was_the_last_of_the_one_before() -> None:
+    for steps in range(20):
+        world, _ = started()
+        term = Term(world).take_over()
+        term.crash_after = term.acted + steps
+        try:
+            answer = ask(world, term)
+        except Crash:
+            answer = None
+        if answer is not None:
+            assert answer.topics[0].stamped
+            assert steps > 0
+            break
+        before = written(world)
+        successor = Term(world).take_over()
+        assert written(world) == before, "no controller makes it up, and none forgets it"
+        assert ask(world, successor).topics[0].stamped
+        assert written(world)
+        assert all(image.topics["t"].stamped for image in world.images.values())
+    else:
+        raise AssertionError("it never came to an answer")
+
+
+def test_a_resize_that_is_planned_afterwards_takes_leaders_along_who_know_it() -> None:
+    world, term = started(partitions=2)
+    ask(world, term)
+    begun = len(world.sent)
+    term.resize("t", 5)
+    leaders = told(world, LeaderAndIsrRequest, begun)
+    assert leaders and all(leaders)
+    assert written(world) and world.topics["t"].body.generation == 1
+
+
+def test_a_resize_that_is_under_way_keeps_it() -> None:
+    world, term = started(partitions=2)
+    body = world.topics["t"].body
+    assert body.generation == 0
+    term.resize("t", 5)
+    ask(world, term)
+    term.resize("t", 2)
+    assert written(world) and world.topics["t"].body.generation == 2
+
+
+def test_the_znode() -> None:
+    plain = TopicBody(assignment={0: (1,)})
+    assert b"stamped" not in znodes.encode_topic(plain)
+    for body in (plain, replace(plain, stamped=True)):
+        assert znodes.decode_topic("", znodes.encode_topic(body)).stamped is body.stamped

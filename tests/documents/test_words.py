@@ -1,0 +1,60 @@
+"""Retired names stay away, and the glossary has one sentence for each term."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.documents.retired import RETIRED
+
+ROOT = Path(__file__).parents[2]
+SUFFIXES = (".py", ".md", ".js", ".toml", ".yml")
+SKIPPED = frozenset({"CHANGELOG.md", "tests/documents/retired.py"})
+RETIRED_NAME = re.compile(r"\b(" + "|".join(RETIRED) + r")\b")
+ROW = re.compile(r"^\| (?:<a id=\"[a-z-]+\"></a>)?(\*{0,2}[A-Za-z][^|]*?) \| (.+) \|$", re.MULTILINE)
+CODE = ("src/anabranch", "broker", "clients", "controller", "protocol", "spark_jobs", "chaos")
+TOPS = (*CODE, "benchmarks", "tests", "docs", "examples")
+
+
+def sources() -> list[Path]:
+    """Every page and source file of this checkout, links and vendored files left out."""
+    files = [one for top in TOPS for one in (ROOT / top).rglob("*") if one.suffix in SUFFIXES]
+    files += [one for one in ROOT.iterdir() if one.suffix in SUFFIXES]
+    return [
+        one
+        for one in files
+        if one.relative_to(ROOT).as_posix() not in SKIPPED
+        and not any(part in ("vendor", "node_modules") for part in one.parts)
+        and one.resolve() == one
+    ]
+
+
+def test_no_retired_name_stands_anywhere() -> None:
+    found = {
+        f"{path.relative_to(ROOT).as_posix()}: {match} is {RETIRED[match]}"
+        for path in sources()
+        for match in RETIRED_NAME.findall(path.read_text(errors="replace"))
+    }
+    assert not found, "\n".join(sorted(found))
+
+
+def test_broker_has_no_loose_modules() -> None:
+    assert [one.name for one in (ROOT / "broker").glob("*.py")] == ["__init__.py"]
+
+
+def test_every_package_says_what_is_in_it() -> None:
+    silent = [
+        one.relative_to(ROOT).as_posix()
+        for top in CODE
+        for one in (ROOT / top).rglob("__init__.py")
+        if not one.read_text().startswith('"""')
+    ]
+    assert silent == []
+
+
+def test_the_glossary_has_one_sentence_for_each_term() -> None:
+    rows = [row for row in ROW.findall((ROOT / "docs/glossary.md").read_text()) if row[0] != "term"]
+    terms = [term for term, _ in rows]
+    assert len(terms) >= 60
+    assert len(set(terms)) == len(terms)
+    assert [term for term, meaning in rows if not meaning.endswith(".") or ". " in meaning] == []
