@@ -7,6 +7,7 @@ is refused alone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from anabranch.broker.coordinators.classic_groups import group_responses as responses
@@ -44,5 +45,12 @@ def describe(ctx: RequestContext, group_id: str, generation_aware: bool) -> Desc
         return responses.not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.NONE)
     row = responses.described(group)
     if generation_aware:
-        responses.add_gates(row, group, ctx.services.groups.withheld(group_id))
+        add_gates(row, group, ctx.services.groups.withheld(group_id))
     return row
+
+
+def add_gates(row: DescribedGroup, group: ClassicGroup, withheld: Mapping[tuple[str, int], str]) -> None:
+    """Fill in the tagged fields that generation-aware clients read; `withheld`: partitions not assigned, and why."""
+    for shown, member in zip(row.members, group.members, strict=True):
+        shown.holds_gates = member.holds_gates
+    row.withheld = responses.withheld_topics(withheld)

@@ -59,8 +59,8 @@ class RequestProbes:
             )
         return response
 
-    def offset_of(self, original: Any, ctx: Any, request: Any, topic: str, asked: Any) -> Any:
-        row = original(ctx, request, topic, asked)
+    async def offset_of(self, original: Any, ctx: Any, request: Any, topic: str, asked: Any) -> Any:
+        row = await original(ctx, request, topic, asked)
         of_everything = (
             request.replica_id == list_offsets.CONSUMER and request.isolation_level == list_offsets.READ_UNCOMMITTED
         )

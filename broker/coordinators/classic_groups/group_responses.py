@@ -193,16 +193,6 @@ def described(group: ClassicGroup) -> DescribedGroup:
     )
 
 
-def add_gates(row: DescribedGroup, group: ClassicGroup, withheld: Mapping[tuple[str, int], str]) -> None:
-    """Fill in the tagged fields that generation-aware clients read.
-
-    `withheld` has what members without gates were not given, and why.
-    """
-    for shown, member in zip(row.members, group.members, strict=True):
-        shown.holds_gates = member.holds_gates
-    row.withheld = withheld_topics(withheld)
-
-
 def withheld_topics(withheld: Mapping[tuple[str, int], str]) -> list[WithheldTopic]:
     """What members without gates are not given, and why, as both kinds of groups tell it."""
     topics: dict[str, list[WithheldPartition]] = {}

@@ -180,7 +180,7 @@ async def test_a_closed_page_costs_nothing_but_a_look_after_events(monkeypatch: 
     async with Cluster(1) as cluster, Admin(cluster.bootstrap_servers) as admin:
         feed, looks = Feed(cluster), list[None]()
         look = feed.look
-        monkeypatch.setattr(feed, "collect_nodes", lambda: (looks.append(None), look())[1])
+        monkeypatch.setattr(feed, "look", lambda: (looks.append(None), look())[1])
         feed.on_event(Event(1))
         assert not looks
         async with contextlib.aclosing(feed.follow()) as messages:
