@@ -34,6 +34,8 @@ from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 from anabranch.protocol.registry import Api, api_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from anabranch.clients.security import Security
 
 log = logging.getLogger(__name__)
@@ -99,20 +101,19 @@ class Connection(asyncio.BufferedProtocol):
 
         A node that is connected to by NODE_SOFTWARE serves what is for nodes, whatever it shows to clients.
 
-        Raises ConnectionError if no process listens there, TimeoutError if it does not answer within the two times,
-        AuthenticationFailed if it does not let us in, or is not who it should be.
+        Raises ConnectionError if no process listens there or the address is invalid, TimeoutError if it does not answer
+        within the two times, AuthenticationFailed if it does not let us in, or is not who it should be.
         """
-        loop = asyncio.get_running_loop()
         connection: Connection | None = None
         try:
             async with asyncio.timeout(connect_timeout_ms / 1000):
-                _, connection = await loop.create_connection(
+                connection = await _connect(
                     lambda: cls(
                         client_id=client_id, request_timeout_ms=request_timeout_ms, software_name=software_name
                     ),
                     host,
                     port,
-                    **_tls_options(security, host),
+                    security,
                 )
                 connection.peer = f"{host}:{port}"
                 await connection._negotiate()
@@ -127,7 +128,7 @@ class Connection(asyncio.BufferedProtocol):
             raise AuthenticationFailed(f"{host}:{port}: {what}") from refused
         except OSError as error:
             _abort(connection)
-            hint = _hint(connection, security)
+            hint = "" if isinstance(error, socket.gaierror) else _hint(connection, security)
             raise ConnectionError(f"cannot connect to {host}:{port}: {str(error) or 'it was closed'}{hint}") from error
         except BaseException:
             _abort(connection)
@@ -148,7 +149,7 @@ class Connection(asyncio.BufferedProtocol):
         """The newest version that both sides speak; `KafkaError(UNSUPPORTED_VERSION)` if there is none."""
         api = _api_of(request_class)
         served = self._versions.get(api.key)
-        if served is None or served[0] > api.newest_sent:
+        if served is None or served[0] > api.newest_sent or served[1] < 0:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{self.peer} does not serve {api.name}")
         return min(api.newest_sent, served[1])
 
@@ -315,7 +316,7 @@ class Connection(asyncio.BufferedProtocol):
         response: ApiVersionsResponse = await self.call(request, version=api.last_version)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             advertised = next((one.max_version for one in response.api_keys if one.api_key == api.key), 0)
-            response = await self.call(request, version=min(api.last_version, advertised))
+            response = await self.call(request, version=max(0, min(api.last_version, advertised)))
         if response.error_code != ErrorCode.NONE:
             raise KafkaError(ErrorCode(response.error_code), f"{self.peer} refuses ApiVersions")
         self._versions = {one.api_key: (one.min_version, one.max_version) for one in response.api_keys}
@@ -323,6 +324,22 @@ class Connection(asyncio.BufferedProtocol):
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._calls)} in flight"
         return f"<Connection to {self.peer}, {state}>"
+
+
+async def _connect(factory: Callable[[], Connection], host: str, port: int, security: Security | None) -> Connection:
+    """Connect a new protocol to an address that a peer may have named. Raises OSError for every kind of failure.
+
+    An invalid host is a UnicodeError or ValueError of the codec IDNA or of the resolver, an invalid port an
+    OverflowError of the socket. Each becomes a `socket.gaierror`, as for a name that does not exist.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        _, connection = await loop.create_connection(factory, host, port, **_tls_options(security, host))
+    except OSError:  # also ssl.CertificateError, which is a ValueError too
+        raise
+    except (ValueError, OverflowError) as error:
+        raise socket.gaierror(socket.EAI_NONAME, f"invalid address: {error}") from error
+    return connection
 
 
 def _tls_options(security: Security | None, host: str) -> dict[str, Any]:

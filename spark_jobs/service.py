@@ -30,6 +30,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.file_paths import path_below
 from anabranch.spark_jobs import audit, violations
 from anabranch.spark_jobs.inputs import SourceMissing
 from anabranch.spark_jobs.reader import TopicReader
@@ -126,7 +127,7 @@ class AuditService:
         return audit.Target(
             self._servers,
             topic,
-            self._directory / topic,
+            Path(path_below(str(self._directory), topic)),
             scope,
             source=self._source,
             fail_on_data_loss=self._fail_on_data_loss,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -23,6 +22,7 @@ from anabranch.controller.placement import assign_replicas
 from anabranch.controller.topic_admin import create_topic
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import SHARE_STATE_TOPIC
+from anabranch.protocol.topic_name import TOPIC_NAME_LENGTH_MAX, is_legal
 from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
@@ -37,11 +37,9 @@ CONTROLLER_PAUSE_S: Final = 0.05
 FORWARDING_MARGIN_MS: Final = 5000
 """How much longer than the request's own timeout a broker waits for the controller when it forwards the request."""
 CLUSTER_METADATA: Final = "__cluster_metadata"
-TOPIC_NAME_LENGTH_MAX: Final = 249
 NEW_PARTITIONS_MAX: Final = 10000
 """The most partitions of a new topic, as in Kafka's KRaft mode: one number in a request must not fill the memory."""
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
-_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 @value
@@ -137,11 +135,6 @@ async def _at_controller(
     except ConnectionError as error:
         raise KafkaError(ErrorCode.NOT_CONTROLLER, f"The controller cannot be reached: {error}") from None
     return answer
-
-
-def is_legal(name: str) -> bool:
-    """Whether a topic may have this name."""
-    return name not in ("", ".", "..") and len(name) <= TOPIC_NAME_LENGTH_MAX and bool(_LEGAL_NAME.fullmatch(name))
 
 
 def check_topic_name(name: str) -> None:

@@ -198,6 +198,9 @@ class BrokerSettings:
     # telemetry of clients
     client_telemetry_enable: bool = False
     telemetry_max_bytes: int = 1048576
+    # requests between brokers
+    inter_broker_requests_restricted: bool = False
+    """Whether they are refused on other listeners than that between brokers; no property of Kafka's."""
     # what clients see
     kafka_version: str = "3.9"
     """Which Kafka the node shows to its clients (D19); no property of Kafka's."""

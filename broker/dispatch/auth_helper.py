@@ -33,10 +33,18 @@ ALL_OPERATIONS: Final[Mapping[ResourceType, int]] = {
 CONFIG_OPERATIONS: Final = (Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
 
 
+def may_come_by_this_listener(ctx: RequestContext) -> bool:
+    """Whether a request between brokers may come by the listener that it came by."""
+    settings = ctx.services.settings
+    return not settings.inter_broker_requests_restricted or ctx.peer.listener == settings.inter_broker_listener
+
+
 def is_authorized(
     ctx: RequestContext, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
 ) -> bool:
     """Whether the client may do this to a resource."""
+    if operation is Operation.CLUSTER_ACTION and not may_come_by_this_listener(ctx):
+        return False
     authorizer = ctx.services.authorizer
     return authorizer is None or authorizer.allows(
         ctx.peer.principal, ctx.peer.acl_host, operation, resource_type, name
@@ -51,6 +59,11 @@ def authorize(ctx: RequestContext, operation: Operation, resource_type: Resource
 
 def authorize_broker(ctx: RequestContext) -> None:
     """Raise KafkaError unless the client may act as a broker; say so aloud once, as it probably is one."""
+    if not may_come_by_this_listener(ctx):
+        raise KafkaError(
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            f"requests between brokers are not taken by the listener {ctx.peer.listener}",
+        )
     try:
         authorize(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
     except KafkaError:

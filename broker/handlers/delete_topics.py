@@ -23,6 +23,7 @@ from anabranch.protocol.apis.delete_topics import (
     DeleteTopicState,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.topic_name import is_legal
 from anabranch.protocol.wire import ZERO_UUID
 
 FIRST_VERSION_THAT_KNOWS_DELETION_DISABLED = 3
@@ -82,7 +83,7 @@ async def mark(ctx: RequestContext, asked: DeleteTopicState, spending: MutationC
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
     authorize(ctx, Operation.DELETE, ResourceType.TOPIC, name)
     # Whether it exists is ZooKeeper's to say: what this node, perhaps just elected, knows of topics may be old.
-    if name not in image.topics and (not topic_creation.is_legal(name) or await is_going(services.session, name)):
+    if name not in image.topics and (not is_legal(name) or await is_going(services.session, name)):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
     topic = image.topics.get(name)
     topic_id = asked.topic_id

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.administration.topic_creation import is_legal
 from anabranch.broker.dispatch.auth_helper import authorized_operations, is_authorized
 from anabranch.broker.dispatch.request_context import INTERNAL_TOPICS, RequestContext, handles
 from anabranch.broker.tasks.yield_budget import YieldBudget
@@ -22,6 +21,7 @@ from anabranch.protocol.apis.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.topic_name import is_legal
 from anabranch.protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from anabranch.protocol.apis.leader_and_isr import (
     LeaderAndIsrTopicError,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.topic_name import is_legal
 from anabranch.protocol.wire import ZERO_UUID
 
 
@@ -35,7 +36,7 @@ async def carry_out(ctx: RequestContext, request: LeaderAndIsrRequest) -> Leader
     """Learn the topics' configuration, then change roles, a few at a time."""
     services = ctx.services
     rows = list(rows_of(request))
-    for topic in sorted({topic for topic, _, _, _ in rows}):
+    for topic in sorted({topic for topic, _, _, _ in rows if is_legal(topic)}):
         try:
             await services.topic_configs.load(topic)
         except ZkError as error:

@@ -31,6 +31,7 @@ from anabranch.protocol.apis.streams_group_heartbeat import (
     Topology,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.topic_name import is_legal
 
 if TYPE_CHECKING:
     from anabranch.broker.coordinators.groups.streams_group_requests import HeartbeatOutcome
@@ -67,7 +68,7 @@ def check_topics(ctx: RequestContext, topology: Topology) -> None:
     """Raise for topics that an application cannot have, or that the client may not describe."""
     sinks = {name for one in topology.subtopologies for name in one.repartition_sink_topics}
     names = sorted(required_topics(topology.subtopologies) | sinks)
-    if barred := [name for name in names if name in INTERNAL_TOPICS or not topic_creation.is_legal(name)]:
+    if barred := [name for name in names if name in INTERNAL_TOPICS or not is_legal(name)]:
         raise KafkaError(ErrorCode.STREAMS_INVALID_TOPOLOGY, f"no application can have the topics {summary(barred)}")
     for name in names:
         authorize(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name)

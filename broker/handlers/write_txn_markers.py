@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anabranch.broker.dispatch.auth_helper import is_authorized
+from anabranch.broker.dispatch.auth_helper import is_authorized, may_come_by_this_listener
 from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.replication.purgatory import DelayedProduce
 from anabranch.broker.tasks.yield_budget import YieldBudget
@@ -54,7 +54,7 @@ class Written:
 @handles(WriteTxnMarkersRequest, versions="0-2")
 async def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
     """Append all markers, then wait until they are replicated."""
-    if not (
+    if not may_come_by_this_listener(ctx) or not (
         is_authorized(ctx, Operation.ALTER, ResourceType.CLUSTER)
         or is_authorized(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
     ):

@@ -13,9 +13,13 @@ Only what differs from Kafka's default counts: to write a default down changes n
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
 import importlib.util
 import logging
+import socket
+import threading
 from collections.abc import Mapping
 from typing import Final
 
@@ -101,6 +105,39 @@ def check_reachable(settings: BrokerSettings) -> None:
                 f"clients cannot connect to {listener.reachable_host or 'no host'}: "
                 "write --advertise HOST, the name or address by which they reach this machine"
             )
+
+
+async def check_peers_resolve(settings: BrokerSettings) -> None:
+    """Raise ConfigError if brokers cannot find each other by the name that their listener between brokers has.
+
+    A lookup may take many seconds and cannot be cancelled: its thread is a daemon, so that a stop does not wait for it.
+    """
+    listener = settings.between_brokers
+    host = listener.reachable_host
+    if _is_loopback(host) or host == listener.host:
+        return  # a host that a node cannot listen on is told by the attempt to do so
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[str] = loop.create_future()
+
+    def tell(trouble: str) -> None:
+        if not found.done():
+            found.set_result(trouble)
+
+    def look_up() -> None:
+        trouble = ""
+        try:
+            socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except (OSError, ValueError) as error:
+            trouble = str(error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the start has been stopped
+            loop.call_soon_threadsafe(tell, trouble)
+
+    threading.Thread(target=look_up, name=f"look up {host}", daemon=True).start()
+    if trouble := await found:
+        raise ConfigError(
+            f"brokers cannot reach each other by {host} ({trouble}): write --advertise with a name that this machine "
+            "can look up, or name a second listener that brokers use, with inter.broker.listener.name"
+        )
 
 
 def warn_of_open_doors(settings: BrokerSettings) -> None:

@@ -353,8 +353,11 @@ class ReplicaManager:
         """One row of StopReplica; epoch -1 (not known) and -2 (topic deletion) always apply."""
         partition = self._partitions.get((topic, index))
         if partition is None:
-            if delete:
-                self.logs.delete(topic, index)
+            try:
+                if delete:
+                    self.logs.delete(topic, index)
+            except KafkaError as refused:
+                return refused.code
             return ErrorCode.NONE
         if -1 < leader_epoch < partition.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH

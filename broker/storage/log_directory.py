@@ -23,6 +23,8 @@ from anabranch.broker.storage.checkpoints import (
     take_clean_shutdown,
 )
 from anabranch.broker.storage.log import PartitionLog
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.topic_name import is_legal
 from anabranch.protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -205,15 +207,18 @@ class LogDirectory:
 
 
 def name_of(key: Key) -> str:
-    """The directory of a partition's log."""
-    return f"{key[0]}-{key[1]}"
+    """The directory of a partition's log. INVALID_TOPIC_EXCEPTION for a partition that there cannot be."""
+    topic, index = key
+    if index < 0 or not is_legal(topic):
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"no log can be that of {topic!r}, partition {index}")
+    return f"{topic}-{index}"
 
 
 def key_of_future(name: str) -> Key | None:
     """The partition whose copy a directory is; None if it is something else."""
     log_name, dot, unique = name.removesuffix(FUTURE_SUFFIX).rpartition(".")
-    topic, dash, index = log_name.rpartition("-")
-    if not name.endswith(FUTURE_SUFFIX) or not dot or not unique or not dash or not index.isdecimal():
+    topic, _, index = log_name.rpartition("-")
+    if not name.endswith(FUTURE_SUFFIX) or not dot or not unique or not index.isdecimal() or not is_legal(topic):
         return None
     return topic, int(index)
 

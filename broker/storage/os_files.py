@@ -17,6 +17,7 @@ from typing import Final
 from anabranch.broker.storage.files import APPEND, FLUSH, NO_ROOM, BeforeWrite, Buffer, File, Files
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.clients.directory_lock import DirectoryLock
+from anabranch.protocol.file_paths import path_below
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ class OsFiles:
 
     def __init__(self, root: Path | str, *, open_descriptors_max: int = OPEN_DESCRIPTORS_MAX) -> None:
         self._root = str(root)
-        Path(self._root).mkdir(parents=True, exist_ok=True)
+        Path(self._root).mkdir(mode=0o700, parents=True, exist_ok=True)
         self._descriptors: OrderedDict[str, int] = OrderedDict()
         self._open_descriptors_max = open_descriptors_max
         self._lock: DirectoryLock | None = None
@@ -155,18 +156,19 @@ class OsFiles:
 
     def remove_directory(self, directory: str) -> None:
         """See `Files`."""
+        path = self._at(directory)
         self._close_all_in(directory)
-        shutil.rmtree(self._at(directory), ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)
 
     def rename(self, source: str, target: str) -> None:
         """See `Files`."""
+        origin, destination = Path(self._at(source)), Path(self._at(target))
         self._close_all_in(source)
         self.close_descriptor(source)
         self.close_descriptor(target)
-        destination = Path(self._at(target))
         if destination.is_dir():
             raise FileExistsError(target)
-        Path(self._at(source)).replace(destination)
+        origin.replace(destination)
 
     def space_bytes(self) -> tuple[int, int]:
         """See `Files`."""
@@ -215,7 +217,7 @@ class OsFiles:
             self.close_descriptor(path)
 
     def _at(self, path: str) -> str:
-        return f"{self._root}/{path}" if path else self._root
+        return path_below(self._root, path) if path else self._root
 
 
 def files_of(directories: Sequence[str]) -> Files | Mapping[str, Files]:

@@ -29,12 +29,14 @@ class JournaledZooKeeper(MemoryZooKeeper):
     def __init__(self, path: str | Path) -> None:
         super().__init__()
         path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = DirectoryLock(path.parent)
         try:
             if path.exists():
                 self.tree = read(path.read_text())
             fresh = path.with_suffix(".new")
+            fresh.unlink(missing_ok=True)
+            fresh.touch(mode=0o600, exist_ok=False)  # it holds SCRAM credentials and tokens
             fresh.write_text(written(self.tree))
             fresh.replace(path)
             self._file = os.open(path, os.O_WRONLY | os.O_APPEND)

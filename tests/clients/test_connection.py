@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from anabranch.clients.connection import Connection
+from anabranch.clients.security import Security
 from anabranch.protocol.apis.describe_cluster import DescribeClusterRequest
 from anabranch.protocol.apis.fetch import FetchRequest
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -74,6 +76,35 @@ async def test_the_newest_common_version_is_spoken() -> None:
         await connection.close()
     versions = [(request.api.name, request.version) for request in peer.seen]
     assert versions == [("ApiVersions", 0), ("ApiVersions", 2), ("Heartbeat", 2)]
+
+
+@pytest.mark.parametrize("tls", [None, ssl.create_default_context()], ids=["plain", "tls"])
+@pytest.mark.parametrize(
+    ("host", "port"),
+    [
+        ("a..b", 9092),
+        ("a" * 64, 9092),
+        ("a\0b", 9092),
+        ("\ud800", 9092),
+        (".a", 9092),
+        ("", 9092),
+        ("127.0.0.1", 70000),
+        ("127.0.0.1", -1),
+        ("::1", 1 << 40),
+    ],
+)
+async def test_invalid_address_is_a_connection_error(host: str, port: int, tls: ssl.SSLContext | None) -> None:
+    with pytest.raises(ConnectionError, match="cannot connect to") as refused:
+        await Connection.open(host, port, client_id="test", security=Security(tls))
+    assert "perhaps" not in str(refused.value)
+
+
+async def test_peer_with_negative_versions_is_a_kafka_error() -> None:
+    async with talking(served={18: (0, 3), 12: (-3, -1)}) as peer:
+        connection = await opened(peer)
+        with pytest.raises(KafkaError, match="does not serve Heartbeat"):
+            await connection.call(heartbeat(1))
+        await connection.close()
 
 
 async def test_a_lost_connection_fails_every_open_call() -> None:

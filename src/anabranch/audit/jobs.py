@@ -25,6 +25,7 @@ from anabranch.audit.findings import Findings, read_events
 from anabranch.audit.follower import Follower
 from anabranch.audit.view import View, silence
 from anabranch.protocol.errors import KafkaError
+from anabranch.protocol.file_paths import path_below
 from anabranch.protocol.lineage import Lineage
 from anabranch.runtime.runner import handling
 from anabranch.spark_jobs import backfill, inputs, lineages, paths, service, violations
@@ -128,7 +129,7 @@ def read_deliveries(wish: AuditOptions) -> AuditOptions:
     Raises CannotAudit for a line that makes no sense, OSError.
     """
     topic = wish.deliveries[0].name.partition(".")[0]
-    directory = wish.out / topic / "written"
+    directory = Path(path_below(str(wish.out), topic)) / "written"
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     with contextlib.ExitStack() as stack:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -55,7 +56,9 @@ async def serve_processes(
         kafka=versions,
     )
     stop = StopSignal()
-    async with cluster:
+    async with contextlib.AsyncExitStack() as stack:
+        with stop.ending_start():
+            await stack.enter_async_context(cluster)
         if missing := await node_command_options(*cluster.inter_broker_address(cluster.brokers[0]), cluster.security):
             complain(f"warning: {missing}")
         door = LauncherSocket(cluster, complain)

@@ -337,7 +337,10 @@ async def serve(
     stop = StopSignal()
     clock = own_clock() if door is not None or pace is not None else None
     living = cluster if clock is None else clock.running(cluster)
-    async with metrics_endpoint(host, metrics_port) as metrics, living:
+    async with contextlib.AsyncExitStack() as stack:
+        with stop.ending_start():
+            metrics = await stack.enter_async_context(metrics_endpoint(host, metrics_port))
+            await stack.enter_async_context(living)
         cluster.on_node(metrics.show)
         node = next(iter(cluster.nodes.values()))
         between = node.settings.between_brokers

@@ -20,7 +20,13 @@ from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.broker.config.effective_config import with_properties
 from anabranch.broker.config.profile_choice import oldest, versions_of
 from anabranch.broker.node.app import Node
-from anabranch.broker.node.start_settings import check_reachable, refuse_twice, start_settings, warn_of_open_doors
+from anabranch.broker.node.start_settings import (
+    check_peers_resolve,
+    check_reachable,
+    refuse_twice,
+    start_settings,
+    warn_of_open_doors,
+)
 from anabranch.broker.storage.os_files import files_of
 from anabranch.clients.clock import follow_loop_ms
 from anabranch.clock.process import Process
@@ -256,7 +262,9 @@ class Cluster(Startable):
         Raises:
             TimeoutError: A broker did not hear of the others within a minute.
             OSError: A port is taken, or the data directory cannot be written.
+            ConfigError: Brokers cannot find each other by the host that they advertise.
         """
+        await check_peers_resolve(next(iter(self._settings.values())))
         starting = [node_id for node_id in self._settings if node_id not in self._down]
         for node_id in starting:
             await self._start(node_id)

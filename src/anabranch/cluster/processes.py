@@ -130,7 +130,7 @@ class NodeProcess:
     async def start(self, *, extra: Mapping[str, str] | None = None) -> None:
         """Start the process. `extra` are properties for this start alone, which a later start does not have."""
         assert not self.running, f"node {self.node_id} is running already"
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_private_file(self.properties_path, properties_text(self.properties))
         words = self.command()
         for name, value in (extra or {}).items():
@@ -285,7 +285,7 @@ class ProcessCluster(Startable):
             DirectoryInUse: Another process runs in the directory.
             NodeFailed: A node ended, or was not ready in time; the message has its last log lines.
         """
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = DirectoryLock(self.directory)
         if self._zookeeper == "local":
             self._server = LocalZooKeeper(data_dir=None if self._temporary else self.directory / ZOOKEEPER)

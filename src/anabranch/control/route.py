@@ -10,6 +10,7 @@ from anabranch.control.actions import UnknownNode
 
 WAIT_S: Final = 30.0
 WAIT_MAX_S: Final = 600.0
+INT32_MAX: Final = (1 << 31) - 1
 
 
 class WaitTimedOut(Exception):
@@ -59,6 +60,16 @@ class Route:
     """Whether the body is a file, in place of JSON."""
     gives_file: bool = False
     """Whether the answer is."""
+
+
+def count_of(body: Mapping[str, Any], name: str, absent: int | None = None) -> int:
+    """A number of a body that fits into the field of a Kafka request. ValueError if it is none."""
+    value = body.get(name, absent)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{name} is a whole number, not {value!r}")
+    if abs(value) > INT32_MAX:
+        raise ValueError(f"{name} is at most {INT32_MAX}, not {value:.3g}")
+    return value
 
 
 def timeout_s(text: str) -> float:

@@ -6,7 +6,6 @@ know of HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from anabranch.clients.admin import NewTopic
@@ -17,7 +16,7 @@ from anabranch.control.controlled_cluster import ControlledCluster
 from anabranch.control.dashboard_routes import SIGHT_ROUTES
 from anabranch.control.fault_routes import FAULT_ROUTES
 from anabranch.control.journal_routes import JOURNAL_ROUTES
-from anabranch.control.route import WAIT_S, ControlRequest, Route, WaitTimedOut, timeout_s
+from anabranch.control.route import WAIT_S, ControlRequest, Route, WaitTimedOut, count_of, timeout_s
 from anabranch.control.state_routes import STATE_ROUTES
 from anabranch.control.telemetry_routes import TELEMETRY_ROUTES
 from anabranch.control.topic_routes import TOPIC_ROUTES
@@ -113,8 +112,8 @@ async def create_topic(on: ControlledCluster, asked: ControlRequest) -> Any:
         raise ValueError('a new topic is {"topic": "name", "partitions": 4, "replicas": 3, "configs": {...}}')
     topic = NewTopic(
         name=name,
-        partitions=_count(body, "partitions"),
-        replication_factor=_count(body, "replicas"),
+        partitions=count_of(body, "partitions", -1),
+        replication_factor=count_of(body, "replicas", -1),
         configs={str(key): str(value) for key, value in configs.items()},
     )
     async with on.admin() as admin:
@@ -148,13 +147,6 @@ async def get_wait(on: ControlledCluster, asked: ControlRequest) -> Any:
 async def get_events(on: ControlledCluster, asked: ControlRequest) -> Any:
     """What has happened after a number."""
     return [one.row() for one in on.events.after(int(asked.query.get("after", "0")))]
-
-
-def _count(body: Mapping[str, Any], name: str) -> int:
-    value = body.get(name, -1)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{name} is a number, not {value!r}")
-    return value
 
 
 ELECTIONS: Final = ("preferred", "unclean")

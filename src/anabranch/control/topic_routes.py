@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from anabranch.broker.administration.topic_creation import NEW_PARTITIONS_MAX
 from anabranch.clients.resize_plan import plan_resize
 from anabranch.control import state
 from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.controlled_cluster import ControlledCluster
-from anabranch.control.route import ControlRequest, Route
+from anabranch.control.route import ControlRequest, Route, count_of
 from anabranch.dashboard.collectors.topics import DRAWN_MAX
 from anabranch.inspect.record_text import parsed, to_value
 from anabranch.protocol.lineage import Lineage
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 RECORDS_MAX: Final = 500
 READ_BYTES: Final = 1 << 20
+DIGITS_MAX: Final = 18
+"""Every number of so many digits is an offset that a request can carry."""
 
 
 async def get_plan(on: ControlledCluster, asked: ControlRequest) -> Any:
@@ -31,7 +34,7 @@ async def get_plan(on: ControlledCluster, asked: ControlRequest) -> Any:
     topic = _topic(on, asked)
     if topic.base <= 0:
         raise ActionRefused(f"{topic.name} is not ordered: it grows as in Kafka, and keys do not keep their order")
-    plan = plan_resize(Lineage(topic.base, topic.history), _number(asked.query, "partitions"))
+    plan = plan_resize(Lineage(topic.base, topic.history), _partitions(asked))
     return {
         "topic": topic.name,
         "before": plan.before,
@@ -49,9 +52,7 @@ async def get_plan(on: ControlledCluster, asked: ControlRequest) -> Any:
 
 async def resize_topic(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Give a topic another count of partitions, and answer when that is published."""
-    topic, count = _topic(on, asked), asked.body.get("partitions")
-    if isinstance(count, bool) or not isinstance(count, int):
-        raise ValueError(f"partitions is a number, not {count!r}")
+    topic, count = _topic(on, asked), count_of(asked.body, "partitions")
     async with on.admin() as admin:
         await admin.create_partitions(topic.name, count, allow_shrink=True)
     return state.topic_row(on.cluster, _topic(on, asked))
@@ -131,12 +132,19 @@ def _leader(on: ControlledCluster, topic: TopicImage, index: int) -> Partition:
     return leader
 
 
+def _partitions(asked: ControlRequest) -> int:
+    count = _number(asked.query, "partitions")
+    if count > NEW_PARTITIONS_MAX:
+        raise ValueError(f"a topic is resized to at most {NEW_PARTITIONS_MAX} partitions, not {count}")
+    return count
+
+
 def _number(words: Mapping[str, str], word: str, absent: int = -1) -> int:
     said = words.get(word, "")
     if not said and absent >= 0:
         return absent
-    if not said.isdecimal():
-        raise ValueError(f"{word} is a number from 0 on, not {said!r}")
+    if not said.isdecimal() or len(said) > DIGITS_MAX:
+        raise ValueError(f"{word} is a number from 0 on, not {said[:80]!r}")
     return int(said)
 
 

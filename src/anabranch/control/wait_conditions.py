@@ -7,8 +7,10 @@ that a wait that is given up explains itself.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from anabranch.control import state
 
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 Condition = Callable[["Cluster"], str]
 """What is missing of a condition, in one line; empty when it holds."""
 LOOK_S: Final = 0.005
+LOOK_SHARE: Final = 10
+_waits: Final[WeakKeyDictionary[Cluster, int]] = WeakKeyDictionary()
+"""How many waits are under way, by cluster."""
 WORDS: Final[Mapping[str, str]] = {
     "topic": "this topic exists, and every partition of it has a leader",
     "partitions": "with `topic`: it has so many partitions to write to",
@@ -63,10 +68,20 @@ async def wait(cluster: Cluster, missing: Condition, timeout_s: float) -> str:
     """Wait until a condition holds: empty; or until the time is up: what was missing then."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_s
-    # What it asks for changes in a dozen places, none of which has to know of those who wait.
-    while (left := missing(cluster)) and loop.time() < deadline_s:  # noqa: ASYNC110
-        await asyncio.sleep(LOOK_S)
-    return left
+    _waits[cluster] = _waits.get(cluster, 0) + 1
+    try:
+        # A condition depends on a dozen places of a cluster, none of which knows of waits: so it is looked at again.
+        # All waits of a cluster together may take one part in LOOK_SHARE of the processor.
+        while True:
+            began_s = time.perf_counter()
+            left = missing(cluster)
+            took_s = time.perf_counter() - began_s
+            if not left or loop.time() >= deadline_s:
+                return left
+            pause_s = max(LOOK_S, took_s * _waits[cluster] * LOOK_SHARE)
+            await asyncio.sleep(min(pause_s, max(deadline_s - loop.time(), 0)))
+    finally:
+        _waits[cluster] -= 1
 
 
 def _number(words: Mapping[str, str], word: str) -> int:

@@ -38,7 +38,8 @@ def run(
         if threading.current_thread() is threading.main_thread():
             loop.add_signal_handler(signal.SIGQUIT, _tell_waits, loop)
         loop.call_later(TRIM_FROM_S, _keep_trimming, loop)
-        runner.run(main())
+        with contextlib.suppress(StoppedEarly):
+            runner.run(main())
 
 
 @contextlib.contextmanager
@@ -92,6 +93,10 @@ def handling(number: signal.Signals, handler: Callable[[int, FrameType | None], 
         signal.signal(number, before)
 
 
+class StoppedEarly(Exception):
+    """A signal came while the command was starting."""
+
+
 class StopSignal:
     """Waits for SIGINT and SIGTERM. It catches them from its construction on, so make it before the ready line."""
 
@@ -109,6 +114,25 @@ class StopSignal:
             one.cancel()
         for one in done:
             one.result()
+
+    @contextlib.contextmanager
+    def ending_start(self) -> Iterator[None]:
+        """Cancel what the current task does in this block when a signal comes. Raises StoppedEarly then."""
+        task = asyncio.current_task()
+        assert task is not None, "a start is a task's"
+
+        def cancel(_: asyncio.Future[None]) -> None:
+            task.cancel()
+
+        self._told.add_done_callback(cancel)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self._told.done() and not task.uncancel():
+                raise StoppedEarly from None
+            raise
+        finally:
+            self._told.remove_done_callback(cancel)
 
     def _tell(self) -> None:
         if not self._told.done():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from anabranch import Producer
 from anabranch.broker.config.broker_settings import ConfigError
 from anabranch.broker.node import app
 from anabranch.clients.connection import Connection
@@ -20,8 +23,21 @@ from anabranch.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTop
 from anabranch.protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
+from anabranch.protocol.apis.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from anabranch.protocol.apis.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
+from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
+from anabranch.protocol.apis.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from anabranch.protocol.connection import NODE_SOFTWARE
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.batch_builder import BatchBuilder
 
@@ -307,3 +323,95 @@ async def described(cluster: Cluster, node_id: int, *names: str) -> dict[str, An
     asked = DescribeConfigsResource(resource_type=4, resource_name=str(node_id), configuration_keys=list(names))
     response = await ask(cluster, node_id, DescribeConfigsRequest(resources=[asked], include_synonyms=True))
     return {row.name: row for row in response.results[0].configs}
+
+
+async def test_data_directory_and_journal_are_the_owners_alone(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        for _ in range(2):  # the second start writes a journal anew that an older version left open to all
+            async with Cluster(1, data_dir=tmp_path / "data"):
+                pass
+            private = ("data", "data/broker-1", "data/zookeeper.journal")
+            assert [stat.S_IMODE((tmp_path / one).stat().st_mode) for one in private] == [0o700, 0o700, 0o600]
+            (tmp_path / "data/zookeeper.journal").chmod(0o644)
+    finally:
+        os.umask(before)
+
+
+def directories_below(root: Path) -> list[Path]:
+    return sorted(one for one in root.rglob("*") if one.is_dir())
+
+
+@pytest.mark.parametrize("topic", ["../../evil", "../outside", "a/b", "..", "", "x\0y", "x" * 250])
+async def test_order_for_an_illegal_topic_leaves_other_directories_alone(tmp_path: Path, topic: str) -> None:
+    """LeaderAndIsr, Produce and StopReplica, which any client may send to a cluster without an authorizer."""
+    outside = tmp_path / "outside-0"
+    outside.mkdir()
+    (outside / "00000000000000000000.log").write_bytes(b"kept")
+    async with Cluster(1, data_dir=tmp_path / "data", properties={"log.segment.delete.delay.ms": "0"}) as cluster:
+        before = directories_below(tmp_path)
+        [node] = cluster.nodes.values()
+        connection = await Connection.open("127.0.0.1", node.port, client_id="evil", software_name=NODE_SOFTWARE)
+        row = LeaderAndIsrPartitionState(
+            partition_index=0, controller_epoch=9, leader=1, leader_epoch=9, isr=[1], partition_epoch=9, replicas=[1]
+        )
+        answer = await connection.call(
+            LeaderAndIsrRequest(
+                controller_id=1,
+                controller_epoch=9,
+                broker_epoch=-1,
+                topic_states=[LeaderAndIsrTopicState(topic_name=topic, topic_id=b"t" * 16, partition_states=[row])],
+                live_leaders=[],
+            )
+        )
+        assert [one.error_code for topic_row in answer.topics for one in topic_row.partition_errors] == [
+            ErrorCode.INVALID_TOPIC_EXCEPTION
+        ]
+        gone = StopReplicaPartitionState(partition_index=0, leader_epoch=-2, delete_partition=True)
+        answer = await connection.call(
+            StopReplicaRequest(
+                controller_id=1,
+                controller_epoch=9,
+                broker_epoch=-1,
+                topic_states=[StopReplicaTopicState(topic_name=topic, partition_states=[gone])],
+            )
+        )
+        assert [one.error_code for one in answer.partition_errors] == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+        await connection.close()
+        assert directories_below(tmp_path) == before
+    assert (outside / "00000000000000000000.log").read_bytes() == b"kept"
+
+
+@pytest.mark.parametrize("restricted", [True, False])
+async def test_requests_between_brokers_on_a_listener_of_clients_are_refused_if_restricted(restricted: bool) -> None:
+    properties = {
+        "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT",
+        "inter.broker.listener.name": "INTERNAL",
+        "inter.broker.requests.restricted": str(restricted).lower(),
+    }
+    listeners = ["EXTERNAL://127.0.0.1:0", "INTERNAL://127.0.0.1:0"]
+    named = {"controller_id": 1, "controller_epoch": 0, "broker_epoch": -1}
+    async with Cluster(3, listeners=listeners, properties=properties) as cluster:
+        host, _, port = cluster.bootstrap_servers_of("EXTERNAL").split(",")[0].rpartition(":")
+        connection = await Connection.open(host, int(port), client_id="stranger", software_name=NODE_SOFTWARE)
+        refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        for request in (
+            LeaderAndIsrRequest(live_leaders=[], **named),
+            StopReplicaRequest(**named),
+            UpdateMetadataRequest(live_brokers=[], **named),
+        ):
+            answer = await connection.call(request)
+            assert (answer.error_code == refused) is restricted, type(request).__name__
+        marker = WritableTxnMarker(
+            producer_id=1,
+            producer_epoch=0,
+            transaction_result=True,
+            topics=[WritableTxnMarkerTopic(name="t", partition_indexes=[0])],
+            coordinator_epoch=0,
+        )
+        answer = await connection.call(WriteTxnMarkersRequest(markers=[marker]))
+        rows = [row.error_code for one in answer.markers for topic in one.topics for row in topic.partitions]
+        assert (rows == [refused]) is restricted
+        await connection.close()
+        async with Producer(cluster.bootstrap_servers_of("EXTERNAL"), acks="all") as producer:
+            await producer.send_and_wait("t", b"replicated")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anabranch.control.actions import UnknownNode
-from anabranch.control.route import ControlRequest, timeout_s
+from anabranch.control.route import ControlRequest, count_of, timeout_s
 
 
 def test_a_node_of_the_path_is_a_number() -> None:
@@ -19,3 +19,14 @@ def test_how_long_a_wait_may_take() -> None:
     for text in ("x", "-1", "601"):
         with pytest.raises(ValueError, match="timeout is"):
             timeout_s(text)
+
+
+@pytest.mark.parametrize("value", [1e30, 10**30, -(10**30), "3", True, None, float("inf")])
+def test_count_that_no_request_can_carry_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match="partitions is"):
+        count_of({"partitions": value}, "partitions")
+
+
+def test_count_is_taken_or_its_default() -> None:
+    assert count_of({"partitions": 3}, "partitions") == 3
+    assert count_of({}, "partitions", -1) == -1

@@ -6,7 +6,10 @@ import gc
 import signal
 import subprocess
 import sys
+import time
 from typing import Any
+
+import pytest
 
 from anabranch.runtime.runner import freeze_memory, postpone_collection
 from anabranch.runtime.task_dump import END
@@ -56,3 +59,40 @@ def test_a_process_tells_on_request_what_its_tasks_wait_for_and_goes_on() -> Non
         assert process.wait(timeout=600) == 0
     start = told.index("--- task the one that asks\n")
     assert told[start + 1].endswith(" asks\n")
+
+
+UP = [sys.executable, "-m", "anabranch.cli.main", "up", "--brokers", "2", "--port", "0", "--log-level", "info"]
+UNREACHABLE = [*UP, "--advertise", "127.0.0.2"]
+"""Brokers listen on 127.0.0.1, so they never reach each other, and the start does not end by itself for a minute."""
+SOON_S = 20
+"""Far less than that minute, on a loaded machine too."""
+
+
+@pytest.mark.parametrize("host", ["kafka.invalid", "kafka..example"])
+def test_advertised_host_that_cannot_be_looked_up_is_named_with_a_remedy(host: str) -> None:
+    done = subprocess.run([*UP, "--advertise", host], capture_output=True, text=True, timeout=SOON_S)
+    assert done.returncode == 2
+    assert f"brokers cannot reach each other by {host} (" in done.stderr
+    assert "write --advertise with a name" in done.stderr
+    assert "ready" not in done.stdout
+
+
+def test_signal_while_brokers_do_not_reach_each_other_ends_the_start() -> None:
+    with subprocess.Popen(UNREACHABLE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert any("cannot connect to 127.0.0.2" in line for line in process.stderr)
+        process.send_signal(signal.SIGTERM)
+        rest, trouble = process.communicate(timeout=SOON_S)
+    assert process.returncode == 0
+    assert "ready" not in rest
+    assert "Traceback" not in trouble
+
+
+@pytest.mark.parametrize("after_s", [0.1, 0.3, 0.6, 1.2])
+def test_signal_at_any_moment_of_the_start_ends_it(after_s: float) -> None:
+    with subprocess.Popen(UNREACHABLE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        time.sleep(after_s)  # the moment is what is tried
+        process.send_signal(signal.SIGTERM)
+        _, trouble = process.communicate(timeout=SOON_S)
+    assert process.returncode in (0, -signal.SIGTERM)
+    assert "Traceback" not in trouble

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 import pytest
 
@@ -289,3 +290,23 @@ async def test_leadership_that_went_and_came_back_in_the_instant_of_the_acknowle
         await world.reaches(COMPLETE_COMMIT)
         assert old is not None and old.state is ONGOING
         assert world.markers(0) == [("COMMIT", 0, 7)]
+
+
+async def test_markers_for_a_broker_with_an_invalid_address_are_sent_when_it_is_right() -> None:
+    """UpdateMetadata may name any host: what is to be sent there waits, and the task that sends it lives."""
+    async with transaction_world(brokers=2, partitions=2) as world:
+        me = await open_transaction(world, 0, 1)
+        metadata = world.brokers[1].services.metadata
+        right = metadata.image
+        wrong = {**right.brokers, 2: dataclasses.replace(right.brokers[2], host="a..b", port=70000)}
+        metadata.image = dataclasses.replace(right, brokers=wrong)
+        errors: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        assert await world.end(me) is NONE
+        sender = world.coordinator()._markers
+        await until(lambda: bool(errors) or sender._failures.get(2, 0) >= 2)
+        assert not errors
+        assert world.state() is PREPARE_COMMIT
+        await world.publish()
+        await world.reaches(COMPLETE_COMMIT)
+        assert world.markers(0) == world.markers(1) == [("COMMIT", 0, 0)]

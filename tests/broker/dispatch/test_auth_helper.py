@@ -9,6 +9,7 @@ import pytest
 
 from anabranch.broker.authorization.authorizer import Authorizer
 from anabranch.broker.authorization.peer import Peer
+from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.broker.dispatch import auth_helper
 from anabranch.broker.dispatch.request_context import RequestContext
 from anabranch.broker.profiles.profile import profile_for
@@ -22,6 +23,7 @@ class Node:
     def __init__(self, authorizer: Authorizer | None) -> None:
         self.profile = profile_for("3.9")
         self.authorizer = authorizer
+        self.settings = BrokerSettings()
         self.log = logging.getLogger("broker")
 
 

@@ -10,6 +10,7 @@ import pytest
 from anabranch.broker.config.broker_properties import broker_properties, has_effect
 from anabranch.broker.config.broker_settings import BrokerSettings, ConfigError, property_name
 from anabranch.broker.node.start_settings import (
+    check_peers_resolve,
     check_reachable,
     refuse_twice,
     start_settings,
@@ -40,6 +41,17 @@ def test_security_that_would_not_be_kept_is_refused(properties: dict[str, str]) 
 def test_a_property_of_a_listener_that_there_is_not_is_refused() -> None:
     with pytest.raises(ConfigError, match="there is no listener OUT; there is PLAINTEXT"):
         start_settings(BrokerSettings(), {"listener.name.out.ssl.client.auth": "required"})
+
+
+@pytest.mark.parametrize("host", ["kafka.invalid", "kafka..example", "a" * 64])
+async def test_advertised_host_that_cannot_be_looked_up_is_refused(host: str) -> None:
+    with pytest.raises(ConfigError, match="brokers cannot reach each other by"):
+        await check_peers_resolve(BrokerSettings(advertised_host=host))
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "::1", "10.0.0.1"])
+async def test_host_that_can_be_looked_up_is_accepted(host: str) -> None:
+    await check_peers_resolve(BrokerSettings(advertised_host=host))
 
 
 @pytest.mark.parametrize(

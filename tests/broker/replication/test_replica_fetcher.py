@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
@@ -202,6 +203,38 @@ async def test_bounds_that_are_left_out_of_an_answer_are_the_peers_fault() -> No
             await one._realign(connection, Following(follower((1, 3)), 9))
         await one.close()
         await connection.close()
+    assert not bugs
+
+
+@pytest.mark.parametrize("address", [("a..b", 9092), ("127.0.0.1", 70000)])
+async def test_fetcher_with_invalid_leader_address_tries_again(address: tuple[str, int]) -> None:
+    """A LeaderAndIsr may name any host and port; the fetcher goes on until a later one names the right address."""
+    bugs: list[FatalNodeError] = []
+    addresses = [address] * 3
+    fetched = asyncio.Event()
+
+    def died(bug: FatalNodeError) -> None:
+        bugs.append(bug)
+        fetched.set()
+
+    async def respond(request: Any) -> FetchResponse:
+        fetched.set()
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
+
+    async with serve(respond) as peer:
+        one = Fetcher(
+            2,
+            BrokerSettings(),
+            address=lambda: addresses.pop() if addresses else ("127.0.0.1", peer.port),
+            broker_epoch=lambda: 1,
+            progressed=lambda _: None,
+            died=died,
+        )
+        one.follow(follower((1, 3)))
+        one.begin()
+        async with asyncio.timeout(30):
+            await fetched.wait()
+        await one.close()
     assert not bugs
 
 

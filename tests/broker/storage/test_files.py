@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from anabranch.broker.storage.files import Files
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.broker.storage.os_files import OsFiles
 from anabranch.clients.directory_lock import DirectoryInUse
+from anabranch.protocol.file_paths import InvalidPath
 
 
 def test_append_and_read(files: Files) -> None:
@@ -60,6 +62,34 @@ def test_a_file_that_was_replaced_can_be_flushed(files: Files) -> None:
     files.write_file("t-0/note", b"y")
     files.flush_file("t-0/note")
     assert files.read_file("t-0/note") == b"y"
+
+
+@pytest.mark.parametrize("name", ["../outside", "t-0/../../outside", "/outside", "outside\0"])
+def test_path_out_of_the_directory_is_refused_and_touches_nothing(tmp_path: Path, name: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "log").write_bytes(b"kept")
+    files = OsFiles(tmp_path / "data")
+    files.make_directory("t-0")
+    actions: list[Callable[[], object]] = [
+        lambda: files.open(f"{name}/log"),
+        lambda: files.names(name),
+        lambda: files.exists(name),
+        lambda: files.make_directory(f"{name}/deep"),
+        lambda: files.read_file(f"{name}/log"),
+        lambda: files.write_file(f"{name}/log", b"evil"),
+        lambda: files.flush_file(f"{name}/log"),
+        lambda: files.remove(f"{name}/log"),
+        lambda: files.remove_directory(name),
+        lambda: files.rename(name, "t-1"),
+        lambda: files.rename("t-0", f"{name}/t-0"),
+    ]
+    for action in actions:
+        with pytest.raises(InvalidPath):
+            action()
+    files.close()
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["data", "outside"]
+    assert [one.read_bytes() for one in outside.iterdir()] == [b"kept"]
 
 
 def test_directories(files: Files) -> None:

@@ -28,9 +28,17 @@ const VIEWS = [
   ["tour", "Tour", Tours],
 ];
 
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text; // a lone "%", typed by hand
+  }
+}
+
 function here() {
   const [name, ...rest] = location.hash.slice(2).split("/");
-  return { name: VIEWS.some(([one]) => one === name) ? name : "cluster", rest: decodeURIComponent(rest.join("/")) };
+  return { name: VIEWS.some(([one]) => one === name) ? name : "cluster", rest: decoded(rest.join("/")) };
 }
 
 function Login() {

@@ -1,0 +1,21 @@
+"""Paths that are made of names which others choose: topics, snapshots, entries of archives.
+
+Invariant: a path that `path_below` returns lies below its root, whatever the name is. The check is by the text alone.
+Symbolic links below a root are the operator's own, as in Kafka, and are followed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+
+class InvalidPath(OSError):
+    """A name that would lead out of its directory, or that no file can have."""
+
+
+def path_below(root: str, name: str) -> str:
+    """The path of `name` below `root`. Raises InvalidPath unless each part of it is the name of a file."""
+    if "\0" in name or not set(name.split("/")).isdisjoint(("", ".", "..")):
+        raise InvalidPath(errno.EINVAL, os.strerror(errno.EINVAL), name)
+    return f"{root}/{name}"

@@ -1,0 +1,32 @@
+"""No name leads out of the directory that it belongs to."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch.protocol.file_paths import InvalidPath, path_below
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/../b", "a/..", "/etc", "a//b", "a/", "a/./b", "a\0b", "\0"])
+def test_name_that_leads_elsewhere_is_refused(name: str) -> None:
+    with pytest.raises(InvalidPath):
+        path_below("/data", name)
+
+
+@pytest.mark.parametrize("name", ["t-0", "t-0/note", "..t-0", "a..b", "...", "t-0/00000000000000000000.log"])
+def test_ordinary_name_is_below_its_root(name: str) -> None:
+    assert path_below("/data", name) == f"/data/{name}"
+
+
+@given(st.text(st.sampled_from("a./\0"), max_size=8))
+def test_any_name_is_refused_or_below_its_root(name: str) -> None:
+    try:
+        path = path_below("/data", name)
+    except InvalidPath:
+        return
+    assert os.path.normpath(path) == path
+    assert path.startswith("/data/")
