@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from anabranch.cluster.zookeeper import LocalZooKeeper, why_unavailable
 from anabranch.spark_jobs import java
 from tests.compiled_parts import heeding_compiled_parts, is_compiled
+from tests.exchanges import EXCHANGES, keep
 from tests.loops import LOOPS, collect_garbage
 
 settings.register_profile(
@@ -20,6 +22,29 @@ settings.register_profile(
 )
 settings.load_profile("steady")  # before any test is made: the same examples everywhere, however long they take
 asyncio.set_event_loop(None)  # pytest-asyncio would make a loop to come back to, which nobody closes
+
+
+if not is_compiled("anabranch.protocol.connection"):
+    keep()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Keep the exchanges of one test alone."""
+    EXCHANGES.clear()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Print the exchanges of a test that fails: those of topics and groups that it, or its failure, names."""
+    report = yield
+    if report.failed and EXCHANGES.kept:
+        try:
+            source = inspect.getsource(item.obj) if isinstance(item, pytest.Function) else ""
+            told = "\n".join(EXCHANGES.lines(f"{source} {report.longreprtext}"))
+        except Exception as error:  # a message that a test has damaged must not hide why it failed
+            told = f"they cannot be read: {error!r}"
+        report.sections.append(("last exchanges of clients and brokers", told))
+    return report
 
 
 def pytest_report_header() -> str:

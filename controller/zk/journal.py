@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from anabranch.clients.directory_lock import DirectoryLock
 from anabranch.controller.zk import paths
@@ -21,6 +21,9 @@ from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.controller.zk.tree import Znode, ZnodeTree
 
 T = TypeVar("T")
+STEP_CHARS: Final = 1 << 20
+STEP_LINE_CHARS: Final = 500
+"""What a line costs beyond its length, as so many characters."""
 
 
 class JournaledZooKeeper(MemoryZooKeeper):
@@ -73,8 +76,27 @@ def line(tree: ZnodeTree, path: str) -> str:
 
 def read(text: str) -> ZnodeTree:
     """The tree behind the lines. A last line that was cut short by the end of the process is ignored."""
+    steps = reading(text)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            tree: ZnodeTree = end.value
+            return tree
+
+
+def reading(text: str) -> Generator[None, None, ZnodeTree]:
+    """Read the tree in steps of some milliseconds, between which others can work."""
     tree = ZnodeTree()
-    for row in text.split("\n")[:-1]:
+    start = 0
+    since = 0
+    while (end := text.find("\n", start)) >= 0:
+        row = text[start:end]
+        since += STEP_LINE_CHARS + len(row)
+        if since > STEP_CHARS:
+            since = 0
+            yield
+        start = end + 1
         zxid, path, *rest = json.loads(row)
         tree.zxid = max(tree.zxid, zxid)
         parent = tree.nodes.get(paths.parent(path))

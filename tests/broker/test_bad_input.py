@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from anabranch.broker.dispatch.dispatcher import HANDLERS, HandlerRow
+from anabranch.broker.dispatch.dispatcher import HANDLERS
 from anabranch.broker.dispatch.request_context import version_range
 from anabranch.protocol import codec
 from anabranch.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -37,6 +37,7 @@ from anabranch.protocol.connection import NODE_SOFTWARE
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from anabranch.protocol.registry import BY_NAME
+from tests.broker.mutated_frames import RULING, framed, fuzz, header, mutated_frame
 from tests.broker.serving import request_frame
 from tests.protocol.messages import as_sent, values_of
 
@@ -44,21 +45,6 @@ TOPIC = "victim"
 ANSWER_TIMEOUT_S = 60
 RSS_GROWTH_BYTES_MAX = 24 << 20
 FETCH_VERSION, PRODUCE_VERSION, METADATA_VERSION = 11, 9, 9
-RULING = {"LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown", "AlterPartition", "CreateTopics"}
-"""Requests that change the cluster when they happen to be valid."""
-
-
-def fuzz(max_examples: int) -> settings:
-    """So many cases, the same ones every time."""
-    return settings(
-        max_examples=max_examples,
-        deadline=None,
-        database=None,
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
-        phases=[Phase.explicit, Phase.generate, Phase.shrink],
-        print_blob=False,
-    )
 
 
 @dataclass
@@ -146,11 +132,6 @@ def read_frame(sock: socket.socket) -> bytes | None:
         return None if head is None else read_exactly(stream, struct.unpack(">i", head)[0])
 
 
-def framed(frame: bytes) -> bytes:
-    """With its length in front."""
-    return struct.pack(">i", len(frame)) + frame
-
-
 _NODE = ApiVersionsRequest(client_software_name=NODE_SOFTWARE, client_software_version="1")
 INTRODUCTION = framed(request_frame(18, 3, codec.encode(_NODE, 3), flexible=True))
 """Whoever says this is served whatever the node can do."""
@@ -163,14 +144,6 @@ def attack(victim: Victim, raw: bytes) -> None:
         sock.shutdown(socket.SHUT_WR)
         while sock.recv(65536):
             pass
-
-
-def header(row: HandlerRow, version: int) -> bytes:
-    """The head of a request."""
-    api = row.api
-    if api.request_header_version(version) == 0:
-        return struct.pack(">hhi", api.key, version, 1)
-    return request_frame(api.key, version, flexible=api.flexible(version))
 
 
 @pytest.fixture(scope="module")
@@ -260,23 +233,7 @@ def test_unknown_apis_and_versions(victim: Victim, key: int, version: int, body:
 @fuzz(600)
 @given(data=st.data())
 def test_valid_requests_with_a_few_changes(victim: Victim, data: st.DataObject) -> None:
-    """Bits flipped, bytes cut out or put in, ends cut off: the frame length stays right, the content does not."""
-    row = data.draw(st.sampled_from([row for row in HANDLERS if row.name not in RULING]))
-    version = data.draw(st.integers(0, version_range(row.versions)[1]))
-    value = as_sent(data.draw(values_of(row.api.request)), version)
-    frame = bytearray(header(row, version) + codec.encode(value, version))
-    for _ in range(data.draw(st.integers(0, 3))):
-        place = data.draw(st.integers(8, len(frame)))
-        change = data.draw(st.sampled_from(["flip", "cut", "insert", "end"]))
-        if change == "flip" and place < len(frame):
-            frame[place] ^= 1 << data.draw(st.integers(0, 7))
-        elif change == "cut":
-            del frame[place : place + data.draw(st.integers(1, 8))]
-        elif change == "insert":
-            frame[place:place] = data.draw(st.binary(min_size=1, max_size=8))
-        elif change == "end":
-            del frame[place:]
-    attack(victim, framed(bytes(frame)))
+    attack(victim, mutated_frame(data))
 
 
 @fuzz(150)

@@ -115,6 +115,14 @@ Examples:
     help="Keep the last N exchanges of clients, and as many of brokers, to be asked for at --control.",
 )
 @click.option(
+    "--control-file-mib",
+    default=256,
+    show_default=True,
+    type=click.IntRange(1),
+    metavar="MIB",
+    help="The largest snapshot file that the control plane accepts, as sent and inflated.",
+)
+@click.option(
     "--control-frames",
     is_flag=True,
     help="Keep the bytes of exchanges, too, for `anabranch journal --capture`; but none that may hold secrets.",
@@ -157,6 +165,7 @@ def command(
     control_token: str | None,
     control_journal: int,
     control_frames: bool,
+    control_file_mib: int,
     snapshot: str | None,
     clock: str | None,
     rules: str | None,
@@ -198,7 +207,13 @@ def command(
         )
         if rules:
             follow(cluster, rules)
-        door = control_door(control, control_token, control_journal, frames=control_frames)
+        door = control_door(
+            control,
+            control_token,
+            control_journal,
+            frames=control_frames,
+            file_bytes_max=control_file_mib << 20,
+        )
         loop = None if door is None and pace is None else clock_loop()
         run(lambda: serve(cluster, host, metrics_port, door, pace), log_level=log_level, loop_factory=loop)
 
@@ -273,14 +288,14 @@ def follow(cluster: Cluster, path: str) -> None:
 
 
 def control_door(
-    control: str | None, token: str | None, journal_size: int, *, frames: bool = False
+    control: str | None, token: str | None, journal_size: int, *, frames: bool = False, file_bytes_max: int
 ) -> ControlEndpoint | None:
     """Where the control plane is asked for, if it is. UsageError when the options do not fit together."""
     if not control and not token and not journal_size and not frames:
         return None
     from anabranch.control.endpoint import make_control_endpoint
 
-    return make_control_endpoint(control, token, journal_size, frames=frames)
+    return make_control_endpoint(control, token, journal_size, frames=frames, file_bytes_max=file_bytes_max)
 
 
 def clock_pace(clock: str | None, control: str | None) -> float | None:

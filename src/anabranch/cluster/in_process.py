@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from anabranch.broker.metadata.metadata_cache import ClusterImage
     from anabranch.broker.storage.files import Files
     from anabranch.clients.security import Security
+    from anabranch.controller.zk.tree import ZnodeTree
     from anabranch.faults.fault_actions import FaultActions
     from anabranch.faults.faults import Faults
     from anabranch.state.snapshot import Snapshot
@@ -306,13 +307,30 @@ class Cluster(Startable):
 
         Raises:
             NotInMemory: The cluster keeps its data in a directory.
-            InvalidSnapshot: The snapshot is of other brokers.
+            InvalidSnapshot: The snapshot is of other brokers, its ZooKeeper data cannot be read, or a broker does not
+            start
+                with it. The cluster then holds what it held before.
         """
         self._check_in_memory()
         self._check(snapshot)
+        from anabranch.state.snapshot import InvalidSnapshot
+
+        tree = snapshot.tree()
+        zookeeper, files, running = self.zookeeper, self._files, frozenset(self.nodes)
         await self._stop_nodes()
-        self._hold(snapshot)
-        await self._start_again()
+        try:
+            self._hold(snapshot, tree)
+            await self._start_watched()
+        except BaseException as error:
+            await self._stop_nodes()
+            self.zookeeper, self._files = zookeeper, files
+            self._down = frozenset(self._settings) - running
+            await self._start_again()
+            if not isinstance(error, Exception):
+                raise
+            raise InvalidSnapshot(
+                f"brokers do not start with this snapshot, what was there is back: {error}"
+            ) from error
 
     async def reset(self) -> None:
         """Be as after the start, on the same ports, without rules; to clients every broker was killed, and all is gone.
@@ -335,6 +353,23 @@ class Cluster(Startable):
             for node_id, settings in self._settings.items()
         }
         await self._start_again()
+
+    async def _start_watched(self) -> None:
+        """Start the brokers, and raise the error of one that fails meanwhile.
+
+        `failed()` does not see such an error: it is the snapshot's, and the brokers that failed are replaced.
+        """
+        outer, self._failure = self._failure, asyncio.get_running_loop().create_future()
+        starting = asyncio.create_task(self._start_again())
+        try:
+            await asyncio.wait((starting, self._failure), return_when=asyncio.FIRST_COMPLETED)
+            if self._failure.done():
+                await self._failure
+            await starting
+        finally:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            self._failure = outer
 
     async def _start_again(self) -> None:
         for listener in self._on_anew:
@@ -364,9 +399,9 @@ class Cluster(Startable):
 
             raise InvalidSnapshot(f"a snapshot of the brokers {snapshot.node_ids}; this cluster has {self.node_ids}")
 
-    def _hold(self, snapshot: Snapshot, *, every_broker: bool = False) -> None:
+    def _hold(self, snapshot: Snapshot, tree: ZnodeTree | None = None, *, every_broker: bool = False) -> None:
         self._check(snapshot)
-        self.zookeeper = MemoryZooKeeper(snapshot.tree())
+        self.zookeeper = MemoryZooKeeper(snapshot.tree() if tree is None else tree)
         self._files = {node_id: snapshot.files_of(node_id) for node_id in snapshot.node_ids}
         self._down = frozenset() if every_broker else frozenset(snapshot.node_ids) - snapshot.running
 

@@ -46,7 +46,7 @@ def _row(clock: ClusterClock) -> dict[str, Any]:
     return {"time_ms": clock.day_ms(), "at": round(clock.now_s(), 6), "pace": clock.scale}
 
 
-CHANGE: Final = {"advance": "string", "pace": "number"}
+CHANGE: Final[dict[str, str | dict[str, list[str]]]] = {"advance": {"type": ["string", "number"]}, "pace": "number"}
 CLOCK_ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", "/v1/clock", "What time it is in the cluster, and at which pace it goes.", get_clock),
     Route("POST", "/v1/clock", "Move the clock on, or change its pace; 0 stands still.", change_clock, body=CHANGE),

@@ -15,7 +15,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -23,6 +23,7 @@ from anabranch.clock.cluster_clock import ClusterClock
 from anabranch.control.actions import Actions
 from anabranch.control.controlled_cluster import ControlledCluster
 from anabranch.control.events import Events
+from anabranch.control.route import FILE_BYTES_MAX
 from anabranch.control.states import States
 from anabranch.control.telemetry import ClientTelemetry
 
@@ -63,13 +64,22 @@ class Address:
 class ControlEndpoint:
     """A socket that listens, and the server that is loaded when somebody knocks."""
 
-    def __init__(self, address: Address, token: str, journal_size: int = 0, *, frames: bool = False) -> None:
+    def __init__(
+        self,
+        address: Address,
+        token: str,
+        journal_size: int = 0,
+        *,
+        frames: bool = False,
+        file_bytes_max: int = FILE_BYTES_MAX,
+    ) -> None:
         self._listener = socket.create_server((address.host, address.port))
         self._listener.setblocking(False)
         self._host = address.host
         self._token = token
         self._journal_size = journal_size
         self._frames = frames
+        self._file_bytes_max = file_bytes_max
 
     @property
     def url(self) -> str:
@@ -116,7 +126,13 @@ class ControlEndpoint:
         clock = ClusterClock.new()
         if clock is not None:
             clock.lead_by(lead_ms)
-        door = ControlEndpoint(Address(self._host, 0), self._token, self._journal_size, frames=self._frames)
+        door = ControlEndpoint(
+            Address(self._host, 0),
+            self._token,
+            self._journal_size,
+            frames=self._frames,
+            file_bytes_max=self._file_bytes_max,
+        )
         async with cluster if clock is None else clock.running(cluster), door.open(cluster, clock):
             yield door.url
 
@@ -139,8 +155,8 @@ class ControlEndpoint:
             loop.remove_reader(self._listener)
         from anabranch.control.server import ControlServer
 
-        options = {"routes": routes} if routes else {}
-        server = ControlServer(controlled, self._listener, self._token, **options)
+        options: dict[str, Any] = {"routes": routes} if routes else {}
+        server = ControlServer(controlled, self._listener, self._token, file_bytes_max=self._file_bytes_max, **options)
         try:
             await server.start()
             await loop.create_future()
@@ -154,7 +170,12 @@ def _log_failure(serving: asyncio.Task[None]) -> None:
 
 
 def make_control_endpoint(
-    wanted: str | None, token: str | None, journal_size: int = 0, *, frames: bool = False
+    wanted: str | None,
+    token: str | None,
+    journal_size: int = 0,
+    *,
+    frames: bool = False,
+    file_bytes_max: int = FILE_BYTES_MAX,
 ) -> ControlEndpoint | None:
     """The door that the options ask for. UsageError when they do not fit together; OSError if the port is taken."""
     if wanted is None:
@@ -169,4 +190,4 @@ def make_control_endpoint(
         raise click.UsageError(f"--control {wanted}: elsewhere than on loopback write --control-token TOKEN, too")
     if importlib.util.find_spec("aiohttp") is None:
         raise click.UsageError("--control needs aiohttp: pip install 'anabranch[control]'")
-    return ControlEndpoint(address, token or "", journal_size, frames=frames)
+    return ControlEndpoint(address, token or "", journal_size, frames=frames, file_bytes_max=file_bytes_max)

@@ -30,6 +30,7 @@ KINDS: Final[Mapping[str, str]] = {
     "svg": "image/svg+xml",
     "txt": "text/plain; charset=utf-8",
 }
+NAME_CHARS_SHOWN: Final = 200
 NAME: Final = re.compile(r"(?:[a-z]+/)?[A-Za-z_]+(?:\.[a-z]+)+")
 INLINE: Final = re.compile(r"<script type=\"importmap\">(.*?)</script>", re.DOTALL)
 
@@ -72,29 +73,51 @@ class AccessControl:
 
     def log_in(self, token: object) -> str | None:
         """What the cookie is to hold; None if the token is another one."""
-        right = isinstance(token, str) and hmac.compare_digest(token.encode(), self._token.encode())
+        right = isinstance(token, str) and hmac.compare_digest(_header_bytes(token), self._token.encode())
         return self._session if right else None
+
+    def foreign(self, headers: Mapping[str, str]) -> tuple[int, str] | None:
+        """Refuse a request of another site's page, or one sent to another machine's name; None if it is neither."""
+        host, origin = headers.get("Host", ""), headers.get("Origin")
+        if origin is not None and _netloc(origin) != host:
+            return 403, f"a page of {origin[:NAME_CHARS_SHOWN]} may not ask this"
+        if self._local and not _is_here(host):
+            return 403, f"this is 127.0.0.1, not {host[:NAME_CHARS_SHOWN]!r}"
+        return None
 
     def refusal(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> tuple[int, str] | None:
         """Why a request is not answered, and its status; None if it is."""
-        host, origin = headers.get("Host", ""), headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc != host:
-            return 403, f"a page of {origin} may not ask this"
-        if self._local and not _is_here(host):
-            return 403, f"this is 127.0.0.1, not {host!r}"
+        if (refused := self.foreign(headers)) is not None:
+            return refused
         if not self._token or self._shows_token(headers) or self._shows_cookie(cookies):
             return None
         return 401, "write the header `Authorization: Bearer TOKEN`, as given by --control-token"
 
     def _shows_token(self, headers: Mapping[str, str]) -> bool:
-        return hmac.compare_digest(headers.get("Authorization", "").encode(), f"Bearer {self._token}".encode())
+        return hmac.compare_digest(_header_bytes(headers.get("Authorization", "")), f"Bearer {self._token}".encode())
 
     def _shows_cookie(self, cookies: Mapping[str, str]) -> bool:
-        return hmac.compare_digest(cookies.get(self.cookie, "").encode(), self._session.encode())
+        return hmac.compare_digest(_header_bytes(cookies.get(self.cookie, "")), self._session.encode())
+
+
+def _header_bytes(value: str) -> bytes:
+    """The bytes of a header: those that are not UTF-8 are read as lone surrogates."""
+    return value.encode(errors="surrogateescape")
+
+
+def _netloc(origin: str) -> str | None:
+    """Host and port of an Origin; None if it has none."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:  # such as http://[
+        return None
 
 
 def _is_here(host: str) -> bool:
-    name = urlsplit(f"//{host}").hostname or ""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:  # such as [
+        return False
     try:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:

@@ -11,6 +11,8 @@ from anabranch.control.actions import UnknownNode
 WAIT_S: Final = 30.0
 WAIT_MAX_S: Final = 600.0
 INT32_MAX: Final = (1 << 31) - 1
+BODY_BYTES_MAX: Final = 64 << 10
+FILE_BYTES_MAX: Final = 256 << 20
 
 
 class WaitTimedOut(Exception):
@@ -27,6 +29,8 @@ class ControlRequest:
     body: Mapping[str, Any]
     content: bytes = b""
     """The body as it is, where the route takes a file."""
+    file_bytes_max: int = FILE_BYTES_MAX
+    """How large a file may be, also when it is inflated."""
 
     @property
     def node(self) -> int:
@@ -58,6 +62,8 @@ class Route:
     of the cluster, which may stand still."""
     takes_file: bool = False
     """Whether the body is a file, in place of JSON."""
+    body_bytes_max: int = BODY_BYTES_MAX
+    """How large the body may be, unless it is a file."""
     gives_file: bool = False
     """Whether the answer is."""
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from anabranch.control.route import ControlRequest, Route
 from anabranch.state.snapshot import Snapshot
+from anabranch.state.snapshot_file import Steps
 
 if TYPE_CHECKING:
     from anabranch.control.controlled_cluster import ControlledCluster
     from anabranch.control.states import States
+
+
+T = TypeVar("T")
 
 
 async def reset_state(on: ControlledCluster, asked: ControlRequest) -> Any:
@@ -51,7 +56,7 @@ async def get_snapshot_file(on: ControlledCluster, asked: ControlRequest) -> byt
 async def put_snapshot_file(on: ControlledCluster, asked: ControlRequest) -> Any:
     """Keep what a file holds."""
     name = asked.words["name"]
-    kept = _states(on).kept[name] = Snapshot.from_bytes(asked.content)
+    kept = _states(on).kept[name] = await _in_turns(Snapshot.reading(asked.content, asked.file_bytes_max))
     return _row(name, kept)
 
 
@@ -66,6 +71,17 @@ async def end_fork(on: ControlledCluster, asked: ControlRequest) -> Any:
     number = asked.words["fork"]
     await _states(on).end_fork(int(number) if number.isdecimal() else 0)
     return {}
+
+
+async def _in_turns(steps: Steps[T]) -> T:
+    """Do work in steps, between which the loop of the brokers goes on."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await asyncio.sleep(0)
 
 
 def _states(on: ControlledCluster) -> States:
@@ -86,7 +102,9 @@ STATE_ROUTES: Final[tuple[Route, ...]] = (
     Route("DELETE", ONE, "Keep a snapshot no more.", remove_snapshot),
     Route("POST", ONE + "/restore", "Hold what a snapshot holds; connections are closed.", restore_snapshot),
     Route("GET", ONE + "/file", "A snapshot as a file.", get_snapshot_file, gives_file=True),
-    Route("PUT", ONE + "/file", "Keep what a file holds, by this name.", put_snapshot_file, takes_file=True),
+    Route(
+        "PUT", ONE + "/file", "Keep what a file holds, by this name.", put_snapshot_file, takes_file=True, waits=True
+    ),
     Route(
         "POST",
         "/v1/state/forks",

@@ -27,6 +27,7 @@ RECORDS_MAX: Final = 500
 READ_BYTES: Final = 1 << 20
 DIGITS_MAX: Final = 18
 """Every number of so many digits is an offset that a request can carry."""
+RECORDS_BODY_BYTES_MAX: Final = 1 << 20
 
 
 async def get_plan(on: ControlledCluster, asked: ControlRequest) -> Any:
@@ -171,6 +172,7 @@ TOPIC_ROUTES: Final[tuple[Route, ...]] = (
         "Store records, and tell where they are.",
         write_records,
         body={"records": {"type": "array", "items": {"type": "object"}}},
+        body_bytes_max=RECORDS_BODY_BYTES_MAX,
         waits=True,
     ),
     Route(

@@ -167,6 +167,7 @@ class ProxiedConnection(FrameHandler):
                 self._deliver(*answer)
         except DecodeError as error:
             log.warning("closing %s: %s", self.peer, error)
+            self._deaf = True  # closing the upstream comes back here, to the same bytes
             self._flush()
             self.client.close()
             self._upstream.close()

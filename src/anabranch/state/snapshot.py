@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Final, Self
 
 from anabranch.broker.config.broker_settings import ConfigError
 from anabranch.broker.storage.memory_files import MemoryFiles
-from anabranch.controller.zk import journal
+from anabranch.controller.zk import journal, paths
 from anabranch.state.data_directory import JOURNAL
+from anabranch.state.snapshot_file import Steps, finish, read_zip
 
 if TYPE_CHECKING:
     from anabranch.controller.zk.tree import ZnodeTree
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 ABOUT: Final = "anabranch.json"
 FORM: Final = 1
 BROKER: Final = "broker-"
+ABOUT_BYTES_MAX: Final = 1 << 20
+LEAD_MS_MAX: Final = 1000 * 86_400_000 * 365
 
 
 class InvalidSnapshot(ConfigError):
@@ -56,8 +59,8 @@ class Snapshot:
         return tuple(self.files)
 
     def tree(self) -> ZnodeTree:
-        """ZooKeeper's data, for a service of its own."""
-        return journal.read(self.zookeeper)
+        """ZooKeeper's data, for a service of its own. InvalidSnapshot if the lines hold no tree."""
+        return finish(self._reading_tree())
 
     def files_of(self, node_id: int) -> MemoryFiles:
         """A broker's files, in memory of their own."""
@@ -78,20 +81,53 @@ class Snapshot:
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
         """What `to_bytes` wrote. InvalidSnapshot if these bytes are something else."""
+        return finish(cls.reading(content))
+
+    @classmethod
+    def reading(cls, content: bytes, inflated_bytes_max: int | None = None) -> Steps[Self]:
+        """Do the same in steps, and refuse what inflates to more than the bound.
+
+        All of it is checked here, so that no cluster stops for a snapshot that cannot be read.
+        """
         try:
-            with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                about = json.loads(archive.read(ABOUT))
-                if about["form"] != FORM:
-                    raise InvalidSnapshot(f"a snapshot of form {about['form']}; this version reads form {FORM}")
-                files: dict[int, dict[str, bytes]] = {int(node_id): {} for node_id in about["nodes"]}
-                for name in archive.namelist():
-                    broker, _, path = name.partition("/")
-                    if broker.startswith(BROKER):
-                        files[int(broker.removeprefix(BROKER))][path] = archive.read(name)
-                zookeeper = archive.read(JOURNAL).decode()
-                return cls(zookeeper, files, frozenset(about["running"]), int(about["lead_ms"]))
-        except (zipfile.BadZipFile, KeyError, TypeError, json.JSONDecodeError) as error:
+            found = yield from read_zip(content, inflated_bytes_max)
+            snapshot = cls._of(found)
+            yield from snapshot._reading_tree()
+        except InvalidSnapshot:
+            raise
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise InvalidSnapshot(f"no snapshot of a cluster: {error}") from None
+        return snapshot
+
+    @classmethod
+    def _of(cls, found: dict[str, bytes]) -> Self:
+        if len(found[ABOUT]) > ABOUT_BYTES_MAX:
+            raise InvalidSnapshot(f"no snapshot of a cluster: {ABOUT} is too large")
+        about = json.loads(found[ABOUT])
+        if about["form"] != FORM:
+            raise InvalidSnapshot(f"a snapshot of form {about['form']}; this version reads form {FORM}")
+        files: dict[int, dict[str, bytes]] = {int(node_id): {} for node_id in about["nodes"]}
+        running, lead_ms = frozenset(map(int, about["running"])), int(about["lead_ms"])
+        if not running <= files.keys() or abs(lead_ms) > LEAD_MS_MAX:
+            raise InvalidSnapshot(f"no snapshot of a cluster: {ABOUT} contradicts itself")
+        for name, data in found.items():
+            broker, _, path = name.partition("/")
+            if broker.startswith(BROKER):
+                files[int(broker.removeprefix(BROKER))][path] = data
+        return cls(found[JOURNAL].decode(), files, running, lead_ms)
+
+    def _reading_tree(self) -> Steps[ZnodeTree]:
+        try:
+            tree = yield from journal.reading(self.zookeeper)
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise InvalidSnapshot(f"no snapshot of a cluster: {JOURNAL}: {error}") from None
+        for number, (path, node) in enumerate(tree.nodes.items()):
+            numbers = (node.czxid, node.mzxid, node.version, node.created)
+            if paths.parent(path) not in tree.nodes or not all(type(one) is int for one in numbers):
+                raise InvalidSnapshot(f"no snapshot of a cluster: {JOURNAL}: the znode {path[:200]!r} is broken")
+            if not number % 1000:
+                yield
+        return tree
 
 
 def take_snapshot(tree: ZnodeTree, files: Mapping[int, object], running: frozenset[int], lead_ms: int) -> Snapshot:

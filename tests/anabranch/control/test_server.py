@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import logging
+import re
 import socket
+import zipfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,16 +18,20 @@ import pytest
 
 from anabranch.control import server as module
 from anabranch.control.controlled_cluster import ControlledCluster
+from anabranch.control.route import BODY_BYTES_MAX, Route
+from anabranch.control.routes import ROUTES
 from anabranch.control.server import ControlServer
 from tests.anabranch.control.conftest import controlled
 
 
 @asynccontextmanager
-async def served(token: str = "", brokers: int = 1) -> AsyncIterator[tuple[ControlledCluster, aiohttp.ClientSession]]:
+async def served(
+    token: str = "", brokers: int = 1, **options: Any
+) -> AsyncIterator[tuple[ControlledCluster, aiohttp.ClientSession]]:
     async with controlled(brokers) as on:
         listener = socket.create_server(("127.0.0.1", 0))
         listener.setblocking(False)
-        server = ControlServer(on, listener, token)
+        server = ControlServer(on, listener, token, **options)
         await server.start()
         async with asyncio.timeout(60):
             try:
@@ -89,3 +96,152 @@ async def test_a_bug_is_told_in_the_log(monkeypatch: pytest.MonkeyPatch, caplog:
         with caplog.at_level(logging.ERROR, module.__name__):
             assert (await status(session, "GET", "/v1/nodes"))[0] == 500
     assert "bug in the control plane: GET /v1/nodes" in caplog.text
+
+
+HERE = b"Host: localhost\r\n"
+
+
+async def raw(root: str, request: bytes) -> bytes:
+    """Send bytes, and read all that is answered."""
+    host, port = root.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        writer.write(request)
+        return await reader.read()
+    finally:
+        writer.close()
+
+
+def get(path: bytes, *headers: bytes) -> bytes:
+    return b"GET " + path + b" HTTP/1.1\r\nConnection: close\r\n" + b"".join(one + b"\r\n" for one in headers) + b"\r\n"
+
+
+@pytest.mark.parametrize("path", [b"/", b"/dashboard/main.js", b"/v1/nodes", b"/v1/openapi.json", b"/nowhere"])
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ((b"Host: [",), 403),
+        ((b"Host: \xff\xfe",), 403),
+        ((b"Host: localhost", b"Origin: http://["), 403),
+        ((b"Host: localhost", b"Origin: \xff"), 403),
+        ((b"Host: evil.example",), 403),
+        ((b"Host: localhost", b"Authorization: Bearer \xff\xfe"), 401),
+        ((b"Host: localhost", b"Cookie: anabranch_1=\xff"), 401),
+        ((b"Host: localhost", b"Cookie: \xff=\xff; =; ;;"), 401),
+    ],
+    ids=repr,
+)
+async def test_header_that_cannot_be_parsed_is_refused(
+    path: bytes, headers: tuple[bytes, ...], expected: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    if expected == 401 and path in (b"/", b"/dashboard/main.js"):
+        expected = 200  # a browser needs them to show the token
+    async with served("secret") as (_, session):
+        answer = await raw(str(session._base_url).rstrip("/"), get(path, *headers))
+        assert int(answer.split(b" ")[1]) == expected
+    assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
+
+
+async def test_cookie_of_this_port_that_is_not_utf8_is_refused() -> None:
+    async with served("secret") as (_, session):
+        root = str(session._base_url).rstrip("/")
+        cookie = b"Cookie: anabranch_" + root.rpartition(":")[2].encode() + b"=\xff"
+        assert b" 401 " in (await raw(root, get(b"/v1/nodes", b"Host: localhost", cookie))).split(b"\r\n")[0]
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda one: f"{one.method} {one.path}")
+async def test_without_the_token_no_route_is_answered(route: Route) -> None:
+    """Also those that stream, with any header but the right one, and before the body is read."""
+    async with served("secret") as (_, session):
+        path = re.sub(r"{\w+}", "1", route.path)
+        for headers in ({}, {"Authorization": "Bearer secre"}, {"Authorization": "Bearer secret "[:-2]}):
+            accept = {"Accept": "text/event-stream"}
+            assert (await status(session, route.method, path, headers=headers | accept, data=b"{"))[0] == 401
+        foreign = {"Authorization": "Bearer secret", "Origin": "https://evil.example"}
+        assert (await status(session, route.method, path, headers=foreign))[0] == 403
+        rebound = {"Authorization": "Bearer secret", "Host": "evil.example"}
+        assert (await status(session, route.method, path, headers=rebound))[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{"token": ' + b"[" * 1900 + b"]" * 1900 + b"}", 400),
+        (b"[" * 100_000, 413),
+        (b'{"token": "\\ud800"}', 400),
+        (b'{"token": 1e400}', 400),
+        (b"\xff", 400),
+    ],
+    ids=lambda one: str(one)[:20],
+)
+async def test_login_body_that_cannot_be_used_is_refused(body: bytes, expected: int) -> None:
+    async with served("secret") as (_, session):
+        assert (await status(session, "POST", "/v1/login", data=body))[0] == expected
+
+
+@pytest.mark.parametrize("value", ["1e400", "NaN", "-Infinity", "9" * 5000, "1" + "0" * 30])
+async def test_number_that_is_none_is_refused(value: str) -> None:
+    async with served() as (_, session):
+        for path in ("/v1/topics", "/v1/faults", "/v1/state/forks"):
+            body = f'{{"topic": "t", "partitions": {value}, "delay_ms": {value}, "snapshot": {value}}}'
+            assert (await status(session, "POST", path, data=body.encode()))[0] == 400
+
+
+async def test_body_over_the_limit_of_its_route_is_refused_as_it_comes() -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield bytes(1 << 16)
+
+    async with served() as (_, session):
+        assert (await status(session, "POST", "/v1/topics", data=bytes(BODY_BYTES_MAX + 1)))[0] == 413
+        root = str(session._base_url).rstrip("/")
+        announced = b"POST /v1/topics HTTP/1.1\r\n" + HERE + b"Content-Length: 999999999\r\n\r\n"
+        assert b" 413 " in (await raw(root, announced)).split(b"\r\n")[0], "before anything of it came"
+        with pytest.raises((AssertionError, aiohttp.ClientError)):  # the answer comes while the body is sent
+            assert (await status(session, "POST", "/v1/topics", data=endless()))[0] == 200
+
+
+async def test_compressed_body_is_refused() -> None:
+    async with served() as (_, session):
+        headers = {"Content-Encoding": "gzip"}
+        assert (await status(session, "POST", "/v1/topics", data=b"x", headers=headers))[0] == 415
+
+
+async def test_body_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BODY_TIMEOUT_S", 0.05)
+    async with served() as (_, session):
+        root = str(session._base_url).rstrip("/")
+        request = b"POST /v1/topics HTTP/1.1\r\n" + HERE + b"Content-Length: 10\r\n\r\n{"
+        assert b" 408 " in (await raw(root, request)).split(b"\r\n")[0]
+
+
+async def test_snapshot_file_over_the_bound_is_refused() -> None:
+    """A file of 30 MB of zeros, which is 30 KB as sent."""
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("broker-1/t-0/x", bytes(30 << 20))
+    async with served(file_bytes_max=8 << 20) as (_, session):
+        path = "/v1/state/snapshots/x/file"
+        got, body = await status(session, "PUT", path, data=target.getvalue())
+        assert (got, "inflates to more than 8388608 bytes" in body["error"]) == (400, True)
+        assert (await status(session, "PUT", path, data=io.BytesIO(bytes((8 << 20) + 1))))[0] == 413
+
+
+async def test_work_goes_on_when_its_client_disconnects(monkeypatch: pytest.MonkeyPatch) -> None:
+    started, go_on, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def kill(self: Any, node_id: int) -> dict[str, Any]:
+        started.set()
+        await go_on.wait()
+        done.set()
+        return {}
+
+    monkeypatch.setattr("anabranch.control.actions.Actions.kill", kill)
+    async with served() as (_, session):
+        asking = asyncio.create_task(status(session, "POST", "/v1/nodes/1/kill"))
+        await started.wait()
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        assert (await status(session, "GET", "/v1/nodes"))[0] == 200, "the server has seen the connection end"
+        go_on.set()
+        await done.wait()

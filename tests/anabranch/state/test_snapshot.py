@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import zipfile
@@ -12,6 +13,7 @@ import pytest
 
 from anabranch import Admin, Cluster, Consumer, NewTopic, Producer
 from anabranch.state.snapshot import ABOUT, InvalidSnapshot, NotInMemory, Snapshot
+from tests.broker.serving import until
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -114,3 +116,84 @@ def test_what_is_no_snapshot(about: dict[str, int] | None) -> None:
         Snapshot.from_bytes(content.getvalue())
     with pytest.raises(InvalidSnapshot, match="no snapshot of a cluster: File is not a zip file"):
         Snapshot.from_bytes(b"x")
+
+
+@pytest.mark.parametrize(
+    "journal",
+    [
+        "{\n",
+        "[]\n",
+        "[1]\n",
+        '"x"\n',
+        '["1", "/"]\n',
+        '[1, "/", null, 1, 1, 1, 1]\n',
+        '[1, "/", "", 1, 1, "0", 1]\n',
+        '[1, 7, "", 1, 1, 0, 1]\n',
+        '[1, "/a/b", "", 1, 1, 0, 1]\n',
+        '[1, "/", "\\ud800", 1, 1, 0, 1]\n',
+        "[" * 100_000 + "\n",
+    ],
+    ids=lambda one: one[:30],
+)
+async def test_restore_with_a_broken_journal_is_refused_and_stops_no_broker(journal: str) -> None:
+    async with Cluster(1) as cluster:
+        node = cluster.nodes[1]
+        with pytest.raises(InvalidSnapshot, match=r"zookeeper\.journal"):
+            await cluster.restore(Snapshot(journal, {1: {}}, frozenset({1})))
+        assert cluster.nodes == {1: node}
+        content = io.BytesIO(Snapshot(journal, {1: {}}, frozenset({1})).to_bytes()).getvalue()
+        with pytest.raises(InvalidSnapshot, match=r"zookeeper\.journal"):
+            Snapshot.from_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"form": 1, "nodes": [1], "running": [2], "lead_ms": 0},
+        {"form": 1, "nodes": [1], "running": [[]], "lead_ms": 0},
+        {"form": 1, "nodes": 1, "running": [], "lead_ms": 0},
+        {"form": 1, "nodes": [1], "running": [], "lead_ms": 1e300},
+        {"form": 1, "nodes": [1], "running": [], "lead_ms": float("inf")},
+        {"form": 1, "nodes": ["x"], "running": [], "lead_ms": 0},
+    ],
+    ids=repr,
+)
+def test_snapshot_that_contradicts_itself_is_refused(about: dict[str, object]) -> None:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr(ABOUT, json.dumps(about))
+        archive.writestr("zookeeper.journal", "")
+    with pytest.raises(InvalidSnapshot, match="no snapshot of a cluster"):
+        Snapshot.from_bytes(content.getvalue())
+
+
+async def test_restore_that_no_broker_starts_with_brings_the_old_state_back() -> None:
+    async with Cluster(2) as cluster:
+        servers = cluster.bootstrap_servers
+        async with Admin(servers) as admin:
+            await admin.create_topics([NewTopic(name="orders", partitions=1)])
+        await write(servers, [b"a"])
+        held = cluster.snapshot()
+        row = json.dumps([10**6, "/cluster/id", "no JSON", 1, 1, 0, 1]) + "\n"
+        broken = Snapshot(held.zookeeper + row, held.files, held.running)
+        with pytest.raises(InvalidSnapshot, match="do not start with this snapshot"):
+            await cluster.restore(broken)
+        assert sorted(cluster.nodes) == [1, 2]
+        assert await commit(servers) == [b"a"]
+
+
+async def test_restore_that_is_cancelled_brings_the_old_state_back() -> None:
+    async with Cluster(2) as cluster:
+        servers = cluster.bootstrap_servers
+        async with Admin(servers) as admin:
+            await admin.create_topics([NewTopic(name="orders", partitions=1)])
+        held = cluster.snapshot()
+        await write(servers, [b"a"])
+        old = cluster.nodes[1]
+        restoring = asyncio.create_task(cluster.restore(held))
+        await until(lambda: cluster.nodes.get(1) is not old)
+        restoring.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await restoring
+        assert sorted(cluster.nodes) == [1, 2]
+        assert await commit(servers) == [b"a"]
