@@ -27,6 +27,7 @@ from anabranch import Admin, NewTopic
 from anabranch.clients.connection import Connection
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataResponse
+from anabranch.protocol.host_port import parse_host_port
 from anabranch.protocol.records.batch import iter_batches
 from benchmarks.latency import Line, leader_of, small_produce
 from benchmarks.peers import Peer, running
@@ -78,7 +79,7 @@ async def keep_writing(bootstrap: str, topic: str, seconds: float) -> int:
 
 async def read_along(bootstrap: str) -> list[asyncio.Task[None]]:
     """Follow all partitions, with one session at each broker that leads any: there is none of nothing."""
-    host, _, port = bootstrap.split(",")[0].rpartition(":")
+    host, port = parse_host_port(bootstrap.split(",")[0])
     line = Line(host, int(port))
     found: MetadataResponse = line.call(MetadataRequest(topics=None))
     line.close()

@@ -17,6 +17,7 @@ from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchRes
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from anabranch.protocol.connection import ClientConnection
+from anabranch.protocol.host_port import parse_host_port
 from anabranch.protocol.records.batch_builder import BatchBuilder
 from benchmarks.peers import COMMANDS, produce_one, running
 from benchmarks.report import Figure, percentile, summary, table, times, working
@@ -83,7 +84,7 @@ def small_fetch(topic: str) -> FetchRequest:
 
 def leader_of(bootstrap: str, topic: str) -> tuple[str, int]:
     """Where partition 0 is led."""
-    host, _, port = bootstrap.split(",")[0].rpartition(":")
+    host, port = parse_host_port(bootstrap.split(",")[0])
     line = Line(host, int(port))
     found: MetadataResponse = line.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]))
     line.close()

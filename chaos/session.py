@@ -17,6 +17,7 @@ from typing import Final
 from anabranch.controller.zk import paths, znodes
 from anabranch.controller.zk.kazoo_session import open_kazoo
 from anabranch.controller.zk.session import NoNode
+from anabranch.protocol.host_port import parse_host_port
 
 SUPER_SECRET: Final = 0xB3415C00
 MULTIPLIER: Final = 0x5DEECE66D
@@ -49,10 +50,10 @@ async def expire(hosts: str, session_id: int) -> None:
     """Take the session over and close it. `NoSession` if no server of `hosts` knows it."""
     problem, told = "", False
     for server in hosts.partition("/")[0].split(",") * TRIES:
-        host, _, port = server.rpartition(":")
+        host, port = parse_host_port(server)
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                if await _take_over_and_close(host, int(port), session_id) or told:
+                if await _take_over_and_close(host, port, session_id) or told:
                     return
             problem = "it is over, or has another password"
         except _SessionReclaimed:

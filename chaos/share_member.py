@@ -26,6 +26,7 @@ from anabranch.protocol.apis.incremental_alter_configs import (
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from anabranch.protocol.apis.share_group_heartbeat import ShareGroupHeartbeatRequest
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.host_port import parse_host_port
 
 JOINING: Final = 0
 LEAVING: Final = -1
@@ -216,8 +217,7 @@ class ShareMember:
 
     async def _any_broker(self) -> Connection:
         if self._guide is None or self._guide.closed:
-            host, _, port = self._rng.choice(self._servers).rpartition(":")
-            self._guide = await self._open(host, int(port))
+            self._guide = await self._open(*parse_host_port(self._rng.choice(self._servers)))
         return self._guide
 
     async def _open(self, host: str, port: int) -> Connection:
@@ -233,8 +233,7 @@ class ShareMember:
 
 async def begin_at_earliest(server: str, group: str, *, security: Security | None = None) -> None:
     """Let a group that has not begun yet begin with the first record there is. Raises what goes wrong."""
-    host, _, port = server.rpartition(":")
-    connection = await Connection.open(host, int(port), client_id="settings", security=security)
+    connection = await Connection.open(*parse_host_port(server), client_id="settings", security=security)
     try:
         setting = AlterableConfig(name="share.auto.offset.reset", config_operation=SET, value="earliest")
         resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group, configs=[setting])

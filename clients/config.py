@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from anabranch.clients.backoff import Backoff
+from anabranch.protocol.host_port import ADVICE, parse_host_port
 
 if TYPE_CHECKING:
     from anabranch.clients.security import Security
@@ -120,7 +121,10 @@ def parse_servers(servers: str | Iterable[str]) -> tuple[tuple[str, int], ...]:
 
 
 def _parse_server(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError(f'bootstrap server {text!r} is not of the form "host:port"')
-    return host.strip("[]"), int(port)
+    try:
+        host, port = parse_host_port(text)
+    except ValueError as error:
+        raise ValueError(f'bootstrap server {text!r} is not of the form "host:port": {error}') from None
+    if not host or not port:
+        raise ValueError(f'bootstrap server {text!r} is not of the form "host:port": {ADVICE}')
+    return host, port

@@ -31,6 +31,7 @@ from anabranch.clients.timer import Timer
 from anabranch.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from anabranch.protocol.connection import CLIENT_SOFTWARE, ClientConnection
 from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
+from anabranch.protocol.host_port import format_host_port
 from anabranch.protocol.registry import Api, api_of
 
 if TYPE_CHECKING:
@@ -115,21 +116,24 @@ class Connection(asyncio.BufferedProtocol):
                     port,
                     security,
                 )
-                connection.peer = f"{host}:{port}"
+                connection.peer = format_host_port(host, port)
                 await connection._negotiate()
                 if security is not None and security.mechanism:
                     await connection._log_in(security)
         except TimeoutError as late:
             _abort(connection)
-            raise TimeoutError(f"{host}:{port} did not answer within {connect_timeout_ms} ms") from late
+            raise TimeoutError(
+                f"{format_host_port(host, port)} did not answer within {connect_timeout_ms} ms"
+            ) from late
         except (AuthenticationFailed, ssl.SSLError) as refused:
             _abort(connection)
             what = getattr(refused, "verify_message", "") or getattr(refused, "reason", "") or refused
-            raise AuthenticationFailed(f"{host}:{port}: {what}") from refused
+            raise AuthenticationFailed(f"{format_host_port(host, port)}: {what}") from refused
         except OSError as error:
             _abort(connection)
             hint = "" if isinstance(error, socket.gaierror) else _hint(connection, security)
-            raise ConnectionError(f"cannot connect to {host}:{port}: {str(error) or 'it was closed'}{hint}") from error
+            peer, said = format_host_port(host, port), str(error) or "it was closed"
+            raise ConnectionError(f"cannot connect to {peer}: {said}{hint}") from error
         except BaseException:
             _abort(connection)
             raise

@@ -55,6 +55,7 @@ from anabranch.clients.coordinators import Coordinators
 from anabranch.clients.metadata import NO_LEADER, REFUSED_FOR_GOOD, ClusterMetadata
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.host_port import format_host_port
 from anabranch.protocol.topic_partition import TopicPartition
 
 __all__ = ["DATA", "GROUP", "JOIN", "MORE_DATA", "POSITIONS", "POSITION_CHANNELS", "Network", "make_rng"]
@@ -103,7 +104,7 @@ class Network:
         self._plan_refresh(self.config.metadata_max_age_ms)
 
     def _log_waiting(self) -> None:
-        names = ", ".join(f"{host}:{port}" for host, port in self.config.bootstrap_servers)
+        names = ", ".join(format_host_port(*one) for one in self.config.bootstrap_servers)
         log.warning("waiting for an answer from %s, up to %g s", names, self.config.bootstrap_timeout_ms / 1000)
 
     async def _find_cluster(self) -> None:
@@ -118,7 +119,7 @@ class Network:
             failures += 1
             wait_s = self.config.retry_backoff.wait_ms(failures, self._rng) / 1000
             if self._loop.time() + wait_s >= deadline:
-                names = ", ".join(f"{host}:{port}" for host, port in self.config.bootstrap_servers)
+                names = ", ".join(format_host_port(*one) for one in self.config.bootstrap_servers)
                 raise ConnectionError(f"no bootstrap server answers ({names}): {error}") from error
             await asyncio.sleep(wait_s)
 

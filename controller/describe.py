@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from anabranch.controller import partitions, replicas, resize
 from anabranch.controller.model import Topic, TopicPartition
 from anabranch.controller.state import ClusterState
+from anabranch.protocol.host_port import format_host_port
 
 Phase = TypeVar("Phase", bound=enum.Enum)
 
@@ -27,7 +28,7 @@ def state(cluster: ClusterState) -> str:
     settings = cluster.settings
     lines = [f"controller {settings.node_id} at epoch {cluster.controller_epoch}: {len(cluster.topics)} topics"]
     for broker in sorted(cluster.brokers.values(), key=lambda one: one.id):
-        where = ", ".join(f"{one.host}:{one.port}" for one in broker.endpoints)
+        where = ", ".join(format_host_port(one.host, one.port) for one in broker.endpoints)
         stopping = ", stopping" if broker.id in cluster.shutting_down else ""
         lines.append(f"  broker {broker.id} at {where}, epoch {broker.epoch}{stopping}")
     for name in sorted(cluster.topics):

@@ -24,6 +24,7 @@ from anabranch.protocol.apis.list_offsets import ListOffsetsPartition, ListOffse
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from anabranch.protocol.connection import ClientConnection
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.host_port import ADVICE, format_host_port, parse_host_port
 from anabranch.protocol.registry import api_of
 from anabranch.spark_jobs import secured
 from anabranch.spark_jobs.source_options import OPEN, Client
@@ -191,7 +192,7 @@ class TopicReader:
             except OSError as error:
                 self._drop(address)
                 failure = error
-        asked = ", ".join(f"{host}:{port}" for host, port in self._known)
+        asked = ", ".join(format_host_port(*one) for one in self._known)
         raise ConnectionError(f"no broker answers at {asked}: {failure}") from failure
 
     def _ask(self, address: Address, request: Any) -> Any:
@@ -237,7 +238,7 @@ def _check(code: int, what: str) -> None:
 
 
 def _address(text: str) -> Address:
-    host, colon, port = text.strip().rpartition(":")
-    if not colon or not port.isdigit():
-        raise ValueError(f'bootstrap server {text!r} is not of the form "host:port"')
-    return host.strip("[]"), int(port)
+    host, port = parse_host_port(text.strip())
+    if not host or not port:
+        raise ValueError(f"bootstrap server {text!r} names no server: {ADVICE}")
+    return host, port

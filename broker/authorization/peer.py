@@ -9,6 +9,7 @@ import functools
 import ipaddress
 from typing import Final
 
+from anabranch.protocol.host_port import format_host_port
 from anabranch.protocol.values import value
 
 PLAINTEXT: Final = "PLAINTEXT"
@@ -45,7 +46,7 @@ class Peer:
         return self.principal.partition(":")[2]
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return format_host_port(self.host, self.port)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 from anabranch.broker.config.broker_properties import broker_properties
 from anabranch.broker.config.broker_settings import field_name, own_default
 from anabranch.broker.config.effective_config import with_properties
-from anabranch.broker.config.listeners import bracketed
 from anabranch.broker.config.property_declaration import ConfigError, UpdateMode, text_of
 from anabranch.broker.profiles.profile import profile_for
+from anabranch.protocol.host_port import format_host_port
 
 if TYPE_CHECKING:
     from anabranch.broker.config.broker_settings import BrokerSettings
@@ -111,7 +111,7 @@ def _derived(static: BrokerSettings, name: str) -> str | None:
             return ",".join(map(str, static.listening))
         case "advertised.listeners" if any(one.advertised_host for one in static.listening):
             return ",".join(
-                f"{one.name}://{bracketed(one.reachable_host)}:{one.reachable_port(one.port)}"
+                f"{one.name}://{format_host_port(one.reachable_host, one.reachable_port(one.port))}"
                 for one in static.listening
             )
         case "log.dirs":

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from anabranch.broker.config.property_declaration import ConfigError
+from anabranch.protocol.host_port import format_host_port, parse_host_port
 from anabranch.protocol.values import value
 
 PLAINTEXT: Final = "PLAINTEXT"
@@ -62,7 +63,7 @@ class Listener:
         return self.protocol.startswith("SASL_")
 
     def __str__(self) -> str:
-        return f"{self.name}://{bracketed(self.host)}:{self.port}"
+        return f"{self.name}://{format_host_port(self.host, self.port)}"
 
 
 def listeners_in(properties: Mapping[str, str], default: Listener) -> tuple[Listener, ...]:
@@ -127,11 +128,6 @@ def base_name(name: str) -> tuple[str, str]:
 _PREFIX_MECHANISMS: Final = frozenset({"plain", "scram-sha-256", "scram-sha-512", "oauthbearer", "gssapi"})
 
 
-def bracketed(host: str) -> str:
-    """A host as it stands before a colon."""
-    return f"[{host}]" if ":" in host else host
-
-
 def _protocols(text: str | None) -> dict[str, str]:
     if text is None:
         return {one: one for one in PROTOCOLS}
@@ -151,13 +147,18 @@ def _addresses(what: str, text: str) -> dict[str, tuple[str, int]]:
     addresses: dict[str, tuple[str, int]] = {}
     for url in (part.strip() for part in text.split(",")):
         name, slashes, address = url.partition("://")
-        host, colon, port = address.rpartition(":")
         name = name.strip().upper()
-        if not (slashes and colon and name and port.isdecimal() and int(port) <= 65535):
+        if not (slashes and name):
             raise ConfigError(f"{what}={text!r}: write NAME://HOST:PORT, with commas between several")
+        try:
+            host, port = parse_host_port(address)
+        except ValueError as error:
+            raise ConfigError(
+                f"{what}={text!r}: write NAME://HOST:PORT, with commas between several: {error}"
+            ) from None
         if name in addresses:
             raise ConfigError(f"{what}={text!r}: Each listener must have a different name, and {name} is there twice")
-        addresses[name] = host.strip("[]"), int(port)
+        addresses[name] = host, port
     return addresses
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from anabranch.clients.connection import Connection
 from anabranch.protocol.connection import NODE_SOFTWARE
+from anabranch.protocol.host_port import format_host_port
 
 if TYPE_CHECKING:
     from anabranch.broker.config.broker_settings import BrokerSettings
@@ -38,7 +39,11 @@ class PeerConnections:
             if broker is None:
                 raise ConnectionError(f"broker {node} is not alive")
             connection = self._connections.get(node)
-            if connection is not None and not connection.closed and connection.peer == f"{broker.host}:{broker.port}":
+            if (
+                connection is not None
+                and not connection.closed
+                and connection.peer == format_host_port(broker.host, broker.port)
+            ):
                 return connection
             if connection is not None:
                 connection.abort("another connection takes its place")

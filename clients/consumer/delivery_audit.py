@@ -24,6 +24,7 @@ from anabranch.clients.producer.producer import Producer
 from anabranch.clients.producer.queues import RecordMetadata
 from anabranch.clients.security import SecurityArguments
 from anabranch.protocol.errors import KafkaError
+from anabranch.protocol.host_port import format_host_port
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class DeliveryAudit:
     @classmethod
     def to(cls, topic: str, config: NetworkConfig, group: str, rng: random.Random) -> Self:
         """In a topic of the cluster that the member reads from."""
-        servers = [f"{host}:{port}" for host, port in config.bootstrap_servers]
+        servers = [format_host_port(*one) for one in config.bootstrap_servers]
         secured: SecurityArguments = {} if config.security is None else {"security": config.security}
         producer = Producer(
             bootstrap_servers=servers,

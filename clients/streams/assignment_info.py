@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.protocol import streams_protocol as wire
 from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.host_port import ADVICE, parse_host_port
 from anabranch.protocol.streams_protocol import LATEST_VERSION, NO_REBALANCE_MS
 from anabranch.protocol.topic_partition import TopicPartition
 from anabranch.protocol.values import value
@@ -51,10 +52,13 @@ class Host(NamedTuple):
         """
         if not end_point:
             return None
-        name, _, port = end_point.rpartition(":")
-        if not name or not port.isdecimal():
-            raise ValueError(f"{end_point!r} is not host:port")
-        return cls(name.strip("[]"), int(port))
+        try:
+            name, port = parse_host_port(end_point)
+        except ValueError as error:
+            raise ValueError(f"{end_point!r} is not host:port: {error}") from None
+        if not name:
+            raise ValueError(f"{end_point!r} is not host:port: {ADVICE}")
+        return cls(name, port)
 
 
 Hosted = Mapping[Host, Collection[TopicPartition]]

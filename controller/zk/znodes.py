@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from anabranch.controller.model import Broker, Endpoint, LeaderAndIsr, Plan, Retired, TopicBody
 from anabranch.controller.zk.body import Body, MalformedZnode, dump
+from anabranch.protocol.host_port import format_host_port, parse_host_port
 from anabranch.protocol.values import value
 from anabranch.protocol.wire import ZERO_UUID
 
@@ -45,7 +46,7 @@ def encode_broker(broker: Broker, *, timestamp_ms: int) -> bytes:
         "port": plain.port if plain else -1,
         "jmx_port": -1,
         "timestamp": str(timestamp_ms),
-        "endpoints": [f"{end.listener}://{_bracketed(end.host)}:{end.port}" for end in broker.endpoints],
+        "endpoints": [f"{end.listener}://{format_host_port(end.host, end.port)}" for end in broker.endpoints],
         "listener_security_protocol_map": {end.listener: end.security_protocol for end in broker.endpoints},
         "features": {name: {"min_version": least, "max_version": most} for name, least, most in broker.features},
     }
@@ -80,16 +81,15 @@ def _endpoints(body: Body) -> list[Endpoint]:
     endpoints = []
     for url in urls:
         listener, slashes, address = str(url).partition("://")
-        host, colon, port = address.rpartition(":")
-        if not (slashes and colon and port.isdecimal()):
+        try:
+            host, port = parse_host_port(address)
+        except ValueError:
+            slashes = ""
+        if not slashes:
             raise body.wrong("endpoints", "LISTENER://host:port", url)
         security = protocols.text(listener, listener) if protocols else listener
-        endpoints.append(Endpoint(listener, host.strip("[]"), int(port), security))
+        endpoints.append(Endpoint(listener, host, port, security))
     return endpoints
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 @value

@@ -23,6 +23,7 @@ from anabranch.broker.node.start_settings import (
 )
 from anabranch.cli.metrics import metrics_endpoint
 from anabranch.cli.start_errors import cannot_start
+from anabranch.protocol.host_port import ADVICE, bracketed, format_host_port, parse_host, parse_host_port
 from anabranch.runtime.runner import LOG_LEVELS, StopSignal, freeze_memory, run
 
 if TYPE_CHECKING:
@@ -143,17 +144,23 @@ def command(
 
 def address(text: str, option: str = "--listen") -> tuple[str, int]:
     """The two parts of HOST:PORT. Raises UsageError, whose message names `option`."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
-        raise click.UsageError(f"{option} {text!r}: write HOST:PORT, for example 127.0.0.1:9092")
-    return host.strip("[]"), int(port)
+    try:
+        host, port = parse_host_port(text)
+    except ValueError as error:
+        raise click.UsageError(f"{option}: {error}") from None
+    if not host:
+        raise click.UsageError(f"{option} {text!r} names no host: {ADVICE}")
+    return host, port
 
 
 def place(text: str) -> tuple[str, int]:
     """The two parts of HOST or HOST:PORT; 0 for no port. A bare IPv6 address is a host."""
     if text.count(":") == 1 or text.rpartition(":")[0].endswith("]"):
         return address(text, "--advertise")
-    return text.strip("[]"), 0
+    try:
+        return parse_host(bracketed(text)), 0
+    except ValueError as error:
+        raise click.UsageError(f"--advertise: {error}") from None
 
 
 async def serve(settings: BrokerSettings, zookeeper: str, metrics_port: int | None = None) -> None:
@@ -201,7 +208,6 @@ async def announce(node: Node, more: str = "") -> None:
         sys.stderr.write(f"no controller has accepted broker {settings.node_id} yet; still waiting\n")
         await node.ready(None)
     freeze_memory()
-    sys.stdout.write(
-        f"ready node={settings.node_id} listen={settings.first_listener.reachable_host}:{node.port}{more}\n"
-    )
+    listen = format_host_port(settings.first_listener.reachable_host, node.port)
+    sys.stdout.write(f"ready node={settings.node_id} listen={listen}{more}\n")
     sys.stdout.flush()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PEER_PORTS: Final = "2888:3888"
 """For followers and for elections, as ZooKeeper's own examples have them."""
-SERVER: Final = re.compile(r"(?P<number>\d+)=(?P<host>[^:\s]+)(:(?P<ports>\d+:\d+))?")
+SERVER: Final = re.compile(r"(?P<number>\d+)=(?P<host>[^:\s\[\]]+|\[[^\[\]\s]+\])(:(?P<ports>\d+:\d+))?")
 
 
 @click.command(

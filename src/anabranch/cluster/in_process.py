@@ -32,6 +32,7 @@ from anabranch.clients.clock import follow_loop_ms
 from anabranch.clock.process import Process
 from anabranch.controller.zk.journal import JournaledZooKeeper
 from anabranch.controller.zk.memory import MemorySession, MemoryZooKeeper
+from anabranch.protocol.host_port import format_host_port
 from anabranch.runtime.startable import Startable
 from anabranch.state.data_directory import JOURNAL, refuse_other_form
 
@@ -165,7 +166,7 @@ class Cluster(Startable):
     @property
     def bootstrap_servers(self) -> str:
         """The addresses of all brokers, running or not, as "HOST:PORT,HOST:PORT": what clients are given."""
-        return ",".join(f"{host}:{port}" for host, port in map(self.address, self._settings))
+        return ",".join(format_host_port(*self.address(node_id)) for node_id in self._settings)
 
     def bootstrap_servers_of(self, listener: str) -> str:
         """The same, for clients of the listener of this name. KeyError if there is none.
@@ -174,7 +175,7 @@ class Cluster(Startable):
             listener: The listener's name: of several, `bootstrap_servers` are those of the first.
         """
         addresses = [
-            f"{one.reachable_host}:{one.reachable_port(one.port)}"
+            format_host_port(one.reachable_host, one.reachable_port(one.port))
             for settings in self._settings.values()
             for one in settings.listening
             if one.name == listener

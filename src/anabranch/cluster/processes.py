@@ -31,6 +31,8 @@ from anabranch.clients.connection import Connection
 from anabranch.clients.directory_lock import DirectoryLock
 from anabranch.cluster.zookeeper import LocalZooKeeper, die_with_parent
 from anabranch.protocol.apis.metadata import MetadataRequest
+from anabranch.protocol.host_port import format_host_port
+from anabranch.runtime.sockets import family_of
 from anabranch.runtime.startable import Startable
 from anabranch.state.data_directory import ZOOKEEPER
 
@@ -86,7 +88,7 @@ class NodeProcess:
     @property
     def address(self) -> str:
         """HOST:PORT."""
-        return f"{self.host}:{self.port}"
+        return format_host_port(self.host, self.port)
 
     @property
     def log_path(self) -> Path:
@@ -400,7 +402,7 @@ def free_ports(host: str, count: int) -> list[int]:
     with contextlib.ExitStack() as stack:
         while len(found) < count:
             port = FIRST_PORT + next(_candidates) % PORTS
-            one = stack.enter_context(socket.socket())
+            one = stack.enter_context(socket.socket(family_of(host)))
             with contextlib.suppress(OSError):
                 one.bind((host, port))
                 found.append(port)

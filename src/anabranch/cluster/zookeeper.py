@@ -24,6 +24,8 @@ from types import TracebackType
 from typing import Final
 
 from anabranch.clients.directory_lock import DirectoryLock
+from anabranch.protocol.host_port import format_host_port, parse_host_port
+from anabranch.runtime.sockets import family_of
 from anabranch.runtime.startable import Startable
 from anabranch.spark_jobs import java
 
@@ -148,7 +150,7 @@ class LocalZooKeeper(Startable):
     @property
     def hosts(self) -> str:
         """The server's connect string, "HOST:PORT"."""
-        return f"{'127.0.0.1' if self._host == ANYWHERE else self._host}:{self.port}"
+        return format_host_port("127.0.0.1" if self._host == ANYWHERE else self._host, self.port)
 
     @property
     def pid(self) -> int | None:
@@ -265,7 +267,7 @@ class LocalZooKeeper(Startable):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._start_timeout_s):
                 while self._process.poll() is None:
-                    if await answers(*self.hosts.split(":")):
+                    if await answers(*parse_host_port(self.hosts)):
                         return
                     await asyncio.sleep(POLL_S)
         code = self._process.poll()
@@ -316,7 +318,7 @@ def free_port() -> int:
 
 def is_free(host: str, port: int) -> bool:
     """Whether a server could listen there now."""
-    with socket.socket() as probe:
+    with socket.socket(family_of(host)) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))

@@ -26,6 +26,8 @@ from anabranch.control.events import Events
 from anabranch.control.route import FILE_BYTES_MAX
 from anabranch.control.states import States
 from anabranch.control.telemetry import ClientTelemetry
+from anabranch.protocol.host_port import format_host_port, parse_host_port
+from anabranch.runtime.sockets import family_of
 
 if TYPE_CHECKING:
     from anabranch.cluster.in_process import Cluster
@@ -47,10 +49,11 @@ class Address:
     @classmethod
     def parse(cls, text: str) -> Address:
         """HOST:PORT, or :PORT for loopback. UsageError if it is neither."""
-        host, found, port = text.rpartition(":")
-        if not found or not port.isdecimal() or int(port) > 65535:
-            raise click.UsageError(f"--control takes HOST:PORT, such as 127.0.0.1:9190, not {text!r}")
-        return cls(host.strip("[]") or "127.0.0.1", int(port))
+        try:
+            host, port = parse_host_port(text)
+        except ValueError as error:
+            raise click.UsageError(f"--control takes HOST:PORT: {error}") from None
+        return cls(host or "127.0.0.1", port)
 
     @property
     def is_local(self) -> bool:
@@ -73,7 +76,7 @@ class ControlEndpoint:
         frames: bool = False,
         file_bytes_max: int = FILE_BYTES_MAX,
     ) -> None:
-        self._listener = socket.create_server((address.host, address.port))
+        self._listener = socket.create_server((address.host, address.port), family=family_of(address.host))
         self._listener.setblocking(False)
         self._host = address.host
         self._token = token
@@ -84,7 +87,7 @@ class ControlEndpoint:
     @property
     def url(self) -> str:
         """The root of all paths."""
-        return f"http://{self._host}:{self._listener.getsockname()[1]}"
+        return f"http://{format_host_port(self._host, self._listener.getsockname()[1])}"
 
     @contextlib.asynccontextmanager
     async def open(self, cluster: Cluster, clock: ClusterClock | None = None) -> AsyncIterator[None]:

@@ -23,6 +23,7 @@ from anabranch.broker.quotas.request_memory import RequestMemory
 from anabranch.faults.dispatcher import FaultInjectingDispatcher
 from anabranch.faults.matching import NodeContext
 from anabranch.protocol.errors import DecodeError
+from anabranch.protocol.host_port import format_host_port
 from anabranch.proxy.addresses import addresses_in, distinct, names_brokers, replaced, surely_names_none
 from anabranch.proxy.advertised_versions import LAST, cap_versions, unsupported_version_response
 from anabranch.proxy.connection import ProxiedConnection
@@ -30,6 +31,7 @@ from anabranch.proxy.connection_side import ConnectionSide
 from anabranch.proxy.conversation import Handling
 from anabranch.proxy.request_header import RequestHeader
 from anabranch.proxy.upstream_dispatcher import UpstreamDispatcher
+from anabranch.runtime.sockets import family_of
 
 if TYPE_CHECKING:
     from anabranch.broker.authorization.peer import Peer
@@ -157,9 +159,11 @@ class ProxyListener:
     def told(self, trouble: str) -> None:
         """Say once that the upstream does not answer, and once that it does again."""
         if trouble and not self._trouble:
-            log.warning("%s:%d does not answer, so clients of it are closed: %s", *self.upstream, trouble)
+            log.warning(
+                "%s does not answer, so clients of it are closed: %s", format_host_port(*self.upstream), trouble
+            )
         elif self._trouble and not trouble:
-            log.warning("%s:%d answers again", *self.upstream)
+            log.warning("%s answers again", format_host_port(*self.upstream))
         self._trouble = trouble
 
     def handling_of(self, head: RequestHeader, peer: Peer) -> Handling:
@@ -236,7 +240,7 @@ class ListenerPorts:
     def listen(self) -> socket.socket:
         """A socket on the next port, or on a free one if that is taken."""
         host = self.settings.host
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        family = family_of(host)
         port, self._next_port = self._next_port, self._next_port + 1 if self._next_port else 0
         if 0 < port <= PORT_MAX:
             try:
@@ -251,7 +255,9 @@ class ListenerPorts:
         """Open a port by which clients begin. OSError if it is taken."""
         door = self._first[upstream] = ProxyListener(self.settings, -1 - len(self._first), upstream, self)
         if upstream[1] == door.port and upstream[0] in (self.settings.host, *LOOPBACK):
-            raise OSError(errno.EADDRINUSE, f"a proxy at {upstream[0]}:{door.port} cannot be in front of itself")
+            raise OSError(
+                errno.EADDRINUSE, f"a proxy at {format_host_port(upstream[0], door.port)} cannot be in front of itself"
+            )
         self._on_door(door, door.node_id)
         await door.open()
         return door
@@ -261,7 +267,7 @@ class ListenerPorts:
         known = self.brokers.get(node_id)
         if known is not None:
             if known.upstream != (host, port):
-                log.info("broker %d is at %s:%d now", node_id, host, port)
+                log.info("broker %d is at %s now", node_id, format_host_port(host, port))
                 known.upstream = host, port
             return
         if len(self.brokers) >= BROKERS_MAX:
@@ -277,7 +283,7 @@ class ListenerPorts:
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
         self.brokers[node_id] = door
-        log.info("broker %d, at %s:%d, has port %d here", node_id, host, port, door.port)
+        log.info("broker %d, at %s, has port %d here", node_id, format_host_port(host, port), door.port)
         self._on_door(door, before)
 
     def local(self, node_id: int, host: str) -> int:

@@ -14,7 +14,6 @@ import logging
 import random
 from typing import Any, Final
 
-from anabranch.broker.config.listeners import bracketed
 from anabranch.clients.authentication import AuthenticationFailed
 from anabranch.clients.backoff import Backoff
 from anabranch.clients.connection import Connection
@@ -24,6 +23,7 @@ from anabranch.faults.faults import Faults
 from anabranch.journal.journal import Journal
 from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.protocol.errors import DecodeError, KafkaError
+from anabranch.protocol.host_port import format_host_port
 from anabranch.proxy import unsupported_rules
 from anabranch.proxy.listeners import ListenerPorts, ProxyListener, reason_of
 from anabranch.proxy.settings import ProxySettings
@@ -67,7 +67,7 @@ class Proxy(Startable):
     def bootstrap_servers(self) -> str:
         """Where clients begin."""
         host = self.settings.advertised_host or self.settings.host
-        return ",".join(f"{bracketed(host)}:{door.port}" for door in self.ports.first)
+        return ",".join(format_host_port(host, door.port) for door in self.ports.first)
 
     async def start(self) -> None:
         """Open the ports, and learn what brokers there are if the upstream tells. OSError if a port is taken."""
@@ -92,7 +92,7 @@ class Proxy(Startable):
                 "node": door.node_id if door.node_id >= 0 else None,
                 "host": host,
                 "port": door.port,
-                "upstream": f"{bracketed(door.upstream[0])}:{door.upstream[1]}",
+                "upstream": format_host_port(*door.upstream),
                 "connections": len(door.connections),
             }
             for door in self.ports
@@ -148,7 +148,7 @@ class Proxy(Startable):
             for one in sorted(answer.brokers, key=lambda one: one.node_id):
                 self.ports.meet(one.node_id, one.host, one.port)
         except (OSError, KafkaError, DecodeError) as error:
-            log.info("%s:%d tells only who has logged in what brokers there are (%s)", host, port, error)
+            log.info("%s tells only who has logged in what brokers there are (%s)", format_host_port(host, port), error)
             return True
         finally:
             await connection.close()

@@ -30,6 +30,7 @@ from testcontainers.core.container import DockerContainer
 from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
 from anabranch.control.client import ControlClient
+from anabranch.protocol.host_port import format_host_port
 from anabranch.testing.running_cluster import RunningCluster
 
 READY: Final = re.compile(r"^ready bootstrap=(\S+) control=http://\S+:(\d+)$", re.MULTILINE)
@@ -131,7 +132,7 @@ def told(written: str, host: str, token: str) -> tuple[str, ControlClient]:
     """What the ready line says: the brokers' addresses, and their control plane as it is reached from here."""
     ready = READY.search(written)
     assert ready is not None, "the container has not said that it is ready"
-    return ready[1], ControlClient(f"http://{host}:{ready[2]}", token)
+    return ready[1], ControlClient(f"http://{format_host_port(host, ready[2])}", token)
 
 
 def adjacent_free_ports(count: int) -> int:

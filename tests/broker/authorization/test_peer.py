@@ -14,7 +14,7 @@ def test_who_has_not_authenticated_is_anonymous() -> None:
 
 def test_the_name_of_a_user_may_hold_colons() -> None:
     assert Peer("::1", 5000, "User:a:b").user == "a:b"
-    assert str(Peer("::1", 5000, "User:a:b")) == "::1:5000"
+    assert str(Peer("::1", 5000, "User:a:b")) == "[::1]:5000"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,60 @@
+"""Reads and writes HOST:PORT: an IPv6 address stands in brackets, with its zone id if it has one.
+
+Every address that a user writes, a client is given or a log line shows goes through these functions. Without brackets
+`::1:9092` is an address of its own, so it is refused. Source: RFC 3986 (brackets), RFC 4007 (zone ids).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final
+
+PORT_MAX: Final = 65535
+ADVICE: Final = "write HOST:PORT, with an IPv6 address in brackets: 127.0.0.1:9092 or [::1]:9092"
+
+
+def bracketed(host: str) -> str:
+    """Return a host as it stands before a colon: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def format_host_port(host: str, port: int | str) -> str:
+    """Format a host and a port as HOST:PORT."""
+    return f"{bracketed(host)}:{port}"
+
+
+def parse_host_port(text: str) -> tuple[str, int]:
+    """Parse HOST:PORT; the host is empty in ":9092". Raises ValueError.
+
+    A zone id stays part of the host, as in ("fe80::1%eth0", 9092): `getaddrinfo` takes it.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        raise ValueError(f"{text!r} has no port: {ADVICE}")
+    if not (port.isascii() and port.isdecimal() and len(port) <= len(str(PORT_MAX)) and int(port) <= PORT_MAX):
+        raise ValueError(f"{text!r} has no port from 0 to {PORT_MAX} behind its last colon: {ADVICE}")
+    return parse_host(host, text), int(port)
+
+
+def parse_host(host: str, text: str = "") -> str:
+    """Parse the part in front of the port, and remove the brackets of an IPv6 address. Raises ValueError.
+
+    `text` is the whole address, for the error message.
+    """
+    text = text or host
+    if not host.startswith("[") and not host.endswith("]"):
+        if ":" in host:
+            raise ValueError(f"{text!r} has an IPv6 address without brackets: {ADVICE}")
+        return host
+    inner = host.removeprefix("[").removesuffix("]")
+    address, percent, zone = inner.partition("%")
+    if len(inner) != len(host) - 2 or not _is_ipv6(address) or (percent and not zone):
+        raise ValueError(f"{text!r} has no IPv6 address in its brackets: {ADVICE}")
+    return inner
+
+
+def _is_ipv6(address: str) -> bool:
+    try:
+        return isinstance(ipaddress.ip_address(address), ipaddress.IPv6Address)
+    except ValueError:
+        return False
