@@ -13,7 +13,6 @@ from anabranch import Consumer, ConsumerRecord, Producer
 from anabranch.demo.child_process import Child, Line
 from anabranch.runtime.task_dump import END
 
-READY_TIMEOUT_S = 60.0
 QUIET_S = 60.0
 """Nothing happens any more when for so long nothing has happened, on a slow machine too."""
 ACCOUNT_BYTES = 12_000
@@ -64,7 +63,7 @@ class Instance:
         self.status = {}
         child = self._child = Child(self.name, self._words, log_path=self.log_path, on_line=self._hear)
         await child.start()
-        await child.wait_for("started", timeout_s=READY_TIMEOUT_S)
+        await child.wait_for("started")
         return self
 
     async def stop(self) -> None:

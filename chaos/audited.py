@@ -10,13 +10,14 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from anabranch.chaos.clients import TOPIC
 from anabranch.report.timeline import Moment
+from anabranch.runtime.stall_detection import Stalled, process_progress, wait_while_progressing
 
 if TYPE_CHECKING:
     from anabranch.chaos.run import Say
@@ -25,9 +26,10 @@ STREAM: Final = "stream"
 BATCH: Final = "batch"
 EVENTS: Final = "events.jsonl"
 REPORT: Final = "report.html"
-WARM_S: Final = 180.0
-JUDGE_S: Final = 300.0
 POLL_S: Final = 0.2
+LOG_TAIL_BYTES: Final = 1500
+
+T = TypeVar("T")
 
 
 class AuditFailed(RuntimeError):
@@ -76,15 +78,7 @@ class AuditCompanion:
         self._directory.mkdir(parents=True, exist_ok=True)
         self._stream = await self._start(STREAM, "--follow")
         begun = self._of(STREAM) / "checkpoint" / "metadata"
-        try:
-            async with asyncio.timeout(WARM_S):
-                while not begun.exists():
-                    if self._stream.returncode is not None:
-                        status = self._stream.returncode
-                        raise AuditFailed(f"the audit ended with status {status}, see {self._log(STREAM)}")
-                    await asyncio.sleep(POLL_S)
-        except TimeoutError:
-            raise AuditFailed(f"the audit did not begin within {WARM_S:g} s, see {self._log(STREAM)}") from None
+        await self._wait(STREAM, self._stream, self._has_begun(self._stream, begun))
         self._say("the audit has begun")
 
     async def end(self, moments: Sequence[Moment]) -> None:
@@ -141,14 +135,31 @@ class AuditCompanion:
 
     async def _judged(self, name: str, process: asyncio.subprocess.Process) -> None:
         try:
-            async with asyncio.timeout(JUDGE_S):
-                status = await process.wait()
-        except TimeoutError:
+            status = await self._wait(name, process, process.wait())
+        except AuditFailed:
             process.terminate()
             await process.wait()
-            raise AuditFailed(f"no verdict within {JUDGE_S:g} s, see {self._log(name)}") from None
+            raise
         if status not in (0, 1):
-            raise AuditFailed(f"the audit ended with status {status}, see {self._log(name)}")
+            raise AuditFailed(f"the audit ended with status {status}\n{self._log_tail(name)}")
+
+    async def _has_begun(self, process: asyncio.subprocess.Process, begun: Path) -> None:
+        while not begun.exists():  # noqa: ASYNC240  # one stat
+            if process.returncode is not None:
+                raise AuditFailed(f"the audit ended with status {process.returncode}\n{self._log_tail(STREAM)}")
+            await asyncio.sleep(POLL_S)
+
+    async def _wait(self, name: str, process: asyncio.subprocess.Process, step: Coroutine[Any, Any, T]) -> T:
+        """Wait for a step of the audit as long as its process makes progress."""
+        log_path = self._log(name)
+        try:
+            return await wait_while_progressing(step, lambda: process_progress(process.pid, log_path))
+        except Stalled as error:
+            raise AuditFailed(f"the audit stands still: {error}\n{self._log_tail(name)}") from None
+
+    def _log_tail(self, name: str) -> str:
+        text = self._log(name).read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+        return f"{text}\n(from {self._log(name)})"
 
     def _of(self, name: str) -> Path:
         return self._directory / name / self.audit_topic / ("backfill" if name == BATCH else "")

@@ -24,12 +24,18 @@ from anabranch.clients.security import SecurityArguments
 from anabranch.clients.security_config import make_security
 from anabranch.cluster.ensemble import LocalEnsemble
 from anabranch.cluster.process_registry import LauncherSocket
-from anabranch.cluster.processes import FIRST_CONTROLLER_ID, SMALL_CLUSTER, NodeProcess, free_ports, known_brokers
+from anabranch.cluster.processes import (
+    FIRST_CONTROLLER_ID,
+    SMALL_CLUSTER,
+    NodeProcess,
+    free_ports,
+    known_brokers,
+    wait_for_live_brokers,
+)
 from anabranch.runtime.runner import StopSignal
 from anabranch.runtime.startable import Startable
 
 HOST: Final = "127.0.0.1"
-CONVERGE_TIMEOUT_S: Final = 60.0
 POLL_S: Final = 0.05
 LISTENER: Final = "SASL_PLAINTEXT"
 """Of clusters that ask who is there. Not TLS: the proxy holds requests of one API, which it has to read."""
@@ -133,14 +139,14 @@ class ChaosCluster(Startable):
             module=self.module,
         )
 
-    async def wait_brokers(self, count: int | None = None, *, timeout_s: float = CONVERGE_TIMEOUT_S) -> None:
-        """Wait until every running broker knows `count` brokers, or all."""
-        let_in, wanted = make_security(**self.access), count or self.broker_count
-        async with asyncio.timeout(timeout_s):
-            for node_id in self.brokers:
-                node = self.nodes[node_id]
-                while node.running and await known_brokers(HOST, node.port, let_in) != wanted:  # noqa: ASYNC110
-                    await asyncio.sleep(POLL_S)
+    async def wait_brokers(self, count: int | None = None) -> None:
+        """Wait until every running broker knows `count` brokers, or all. Raises NodeFailed."""
+        security = make_security(**self.access)
+        await wait_for_live_brokers(
+            [self.nodes[node_id] for node_id in self.brokers],
+            count or self.broker_count,
+            lambda node: known_brokers(HOST, node.port, security),
+        )
 
     # --- faults
 

@@ -48,7 +48,8 @@ Examples:
 )
 def command(listen: str, data_dir: str | None, server_id: int | None, servers: Sequence[str], jaas: str | None) -> None:
     """Run one ZooKeeper server until SIGINT or SIGTERM. Needs the extra `audit`, and Java 17 or the extra `java`."""
-    from anabranch.cluster.zookeeper import START_TIMEOUT_S, LocalZooKeeper, ZooKeeperUnavailable, java_version
+    from anabranch.cluster.zookeeper import LocalZooKeeper, ZooKeeperUnavailable, java_version
+    from anabranch.runtime.stall_detection import STALL_TIMEOUT_S
 
     host, port = address(listen)
     quorum = quorum_of(servers, server_id, data_dir)
@@ -58,7 +59,7 @@ def command(listen: str, data_dir: str | None, server_id: int | None, servers: S
         data_dir=data_dir,
         server_id=server_id or 0,
         quorum=quorum,
-        start_timeout_s=None if quorum else START_TIMEOUT_S,
+        stall_timeout_s=None if quorum else STALL_TIMEOUT_S,
         jaas=jaas,
     )
     try:

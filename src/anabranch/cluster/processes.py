@@ -16,7 +16,7 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -33,6 +33,7 @@ from anabranch.cluster.zookeeper import LocalZooKeeper, die_with_parent
 from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.protocol.host_port import format_host_port
 from anabranch.runtime.sockets import family_of
+from anabranch.runtime.stall_detection import STALL_TIMEOUT_S, Stalled, process_progress, wait_while_progressing
 from anabranch.runtime.startable import Startable
 from anabranch.state.data_directory import ZOOKEEPER
 
@@ -43,7 +44,7 @@ log: Final = logging.getLogger(__name__)
 _candidates: Final = itertools.count(os.getpid() * 101)
 """Launchers that run side by side begin at different places."""
 
-READY_TIMEOUT_S: Final = 60.0
+POLL_BROKERS_S: Final = 0.05
 STOP_TIMEOUT_S: Final = 30.0
 FIRST_CONTROLLER_ID: Final = 100
 LOG_TAIL_BYTES: Final = 2000
@@ -61,7 +62,7 @@ SMALL_CLUSTER: Final[Mapping[str, str]] = {
 
 
 class NodeFailed(RuntimeError):
-    """A node process ended, or did not become ready; the message has the last lines it wrote."""
+    """A node process ended, or made no progress; the message has the last lines it wrote."""
 
 
 @dataclass(slots=True)
@@ -146,14 +147,21 @@ class NodeProcess:
                 env=None if self.environment is None else dict(self.environment),
             )
 
-    async def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Wait for its ready line. Raises NodeFailed when it ends first, or is not ready after `timeout_s` seconds."""
+    async def wait_ready(self, stall_timeout_s: float = STALL_TIMEOUT_S) -> None:
+        """Wait for its ready line.
+
+        Raises NodeFailed when it ends first, or makes no progress for `stall_timeout_s`.
+        """
         assert self.process is not None and self.process.stdout is not None
+        pid = self.process.pid
         try:
-            async with asyncio.timeout(timeout_s):
-                line = await self.process.stdout.readline()
-        except TimeoutError:
-            raise NodeFailed(f"node {self.node_id} was not ready within {timeout_s:g} s\n{self.log_tail()}") from None
+            line = await wait_while_progressing(
+                self.process.stdout.readline(),
+                lambda: process_progress(pid, self.log_path),
+                stall_timeout_s=stall_timeout_s,
+            )
+        except Stalled as error:
+            raise NodeFailed(f"node {self.node_id} is not ready: {error}\n{self.log_tail()}") from None
         if not line.startswith(b"ready"):
             await self.process.wait()
             raise NodeFailed(f"node {self.node_id} ended with {self.process.returncode}\n{self.log_tail()}")
@@ -285,7 +293,7 @@ class ProcessCluster(Startable):
 
         Raises:
             DirectoryInUse: Another process runs in the directory.
-            NodeFailed: A node ended, or was not ready in time; the message has its last log lines.
+            NodeFailed: A node ended, or made no progress; the message has its last log lines.
         """
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = DirectoryLock(self.directory)
@@ -357,19 +365,52 @@ class ProcessCluster(Startable):
         await node.start()
         await node.wait_ready()
 
-    async def wait_brokers(self, count: int, *, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Wait until every running broker's metadata shows `count` live brokers."""
-        async with asyncio.timeout(timeout_s):
-            for node in self.brokers:
-                where = self.inter_broker_address(node)
-                while node.running and await known_brokers(*where, self.security) != count:  # noqa: ASYNC110
-                    await asyncio.sleep(0.05)  # other processes set no event here
+    async def wait_brokers(self, count: int, *, stall_timeout_s: float = STALL_TIMEOUT_S) -> None:
+        """Wait until every running broker's metadata shows `count` live brokers. Raises NodeFailed."""
+        await wait_for_live_brokers(
+            self.brokers,
+            count,
+            lambda node: known_brokers(*self.inter_broker_address(node), self.security),
+            stall_timeout_s=stall_timeout_s,
+        )
 
     def inter_broker_address(self, node: NodeProcess) -> tuple[str, int]:
         """Where other nodes, and the launcher, reach a node."""
         return next(
             ((one.host, one.port) for one in node.listeners if one.name == self._between), (node.host, node.port)
         )
+
+
+async def wait_for_live_brokers(
+    nodes: Sequence[NodeProcess],
+    count: int,
+    known: Callable[[NodeProcess], Awaitable[int]],
+    *,
+    stall_timeout_s: float = STALL_TIMEOUT_S,
+) -> None:
+    """Wait until every running broker knows `count` live brokers; `known` asks one for its number.
+
+    Raises NodeFailed when fewer than `count` run, or when the numbers stay the same for `stall_timeout_s`.
+    """
+    numbers: dict[int, int] = {}
+
+    async def converge() -> None:
+        for node in nodes:
+            while numbers.get(node.node_id) != count and node.running:
+                _must_run(nodes, count)
+                numbers[node.node_id] = await known(node)
+                await asyncio.sleep(POLL_BROKERS_S)  # other processes set no event here
+
+    try:
+        await wait_while_progressing(converge(), numbers.copy, stall_timeout_s=stall_timeout_s)
+    except Stalled as error:
+        raise NodeFailed(f"not every broker knows {count} brokers: {error}; known by node: {numbers}") from None
+
+
+def _must_run(nodes: Sequence[NodeProcess], count: int) -> None:
+    if sum(node.running for node in nodes) < count:
+        ended = [f"node {node.node_id} ended\n{node.log_tail()}" for node in nodes if not node.running]
+        raise NodeFailed("\n".join(ended))
 
 
 async def known_brokers(host: str, port: int, security: Security | None = None) -> int:

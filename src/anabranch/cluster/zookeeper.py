@@ -8,7 +8,6 @@ started again on the same port and data, to rehearse the failure of an ensemble.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib.util
 import os
 import shutil
@@ -26,6 +25,7 @@ from typing import Final
 from anabranch.clients.directory_lock import DirectoryLock
 from anabranch.protocol.host_port import format_host_port, parse_host_port
 from anabranch.runtime.sockets import family_of
+from anabranch.runtime.stall_detection import STALL_TIMEOUT_S, Stalled, process_progress, wait_while_progressing
 from anabranch.runtime.startable import Startable
 from anabranch.spark_jobs import java
 
@@ -73,7 +73,6 @@ appender.console.layout.pattern = %d %p %c{1}: %m%n
 """
 ANYWHERE: Final = "0.0.0.0"
 INSTEAD: Final = "or name a running ensemble with --zookeeper HOST:PORT"
-START_TIMEOUT_S: Final = 90.0
 ANSWER_TIMEOUT_S: Final = 2.0
 STOP_TIMEOUT_S: Final = 10.0
 POLL_S: Final = 0.02
@@ -125,17 +124,17 @@ class LocalZooKeeper(Startable):
         tick_ms: int = 500,
         server_id: int = 0,
         quorum: Mapping[int, str] | None = None,
-        start_timeout_s: float | None = START_TIMEOUT_S,
+        stall_timeout_s: float | None = STALL_TIMEOUT_S,
         jaas: str | Path | None = None,
     ) -> None:
         """`quorum`: host and two ports (for followers, for elections) of every server, with which this one forms an
-        ensemble as number `server_id`: {1: "10.0.0.1:2888:3888", ...}. `start_timeout_s`: how long to wait for its
-        first answer; None: until most of the others run. `jaas`: a file with the users that may log in by SASL, in
-        the section Server."""
+        ensemble as number `server_id`: {1: "10.0.0.1:2888:3888", ...}. `stall_timeout_s`: how long it may make no
+        progress before its first answer; None: until most of the others run. `jaas`: a file with the users that may
+        log in by SASL, in the section Server."""
         self.port = port
         self._server_id = server_id
         self._quorum = quorum or {}
-        self._start_timeout_s = start_timeout_s
+        self._stall_timeout_s = stall_timeout_s
         self._host = host
         self._jaas = Path(jaas).resolve() if jaas is not None else None
         self._tick_ms = tick_ms
@@ -262,19 +261,28 @@ class LocalZooKeeper(Startable):
         return "".join(f"{name}={value}\n" for name, value in settings.items())
 
     async def wait_ready(self) -> None:
-        """Wait until the server answers."""
+        """Wait until the server answers. Raises ZooKeeperUnavailable when it ends first, or makes no progress."""
         assert self._process is not None
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._start_timeout_s):
-                while self._process.poll() is None:
-                    if await answers(*parse_host_port(self.hosts)):
-                        return
-                    await asyncio.sleep(POLL_S)
-        code = self._process.poll()
-        what = (
-            f"did not answer within {self._start_timeout_s:g} s" if code is None else f"ended at once with code {code}"
-        )
+        pid, log = self._process.pid, self._directory() / "zookeeper.log"
+        try:
+            code = await wait_while_progressing(
+                self._first_answer(self._process),
+                lambda: process_progress(pid, log),
+                stall_timeout_s=self._stall_timeout_s,
+            )
+        except Stalled as error:
+            what = f"does not answer: {error}"
+        else:
+            if code is None:
+                return
+            what = f"ended at once with code {code}"
         raise ZooKeeperUnavailable(f"ZooKeeper at {self.hosts} {what}; its log ends with:\n{self._log_tail()}")
+
+    async def _first_answer(self, process: subprocess.Popen[bytes]) -> int | None:
+        """Wait until the server answers (None) or ends (its exit status)."""
+        while process.poll() is None and not await answers(*parse_host_port(self.hosts)):  # noqa: ASYNC110
+            await asyncio.sleep(POLL_S)
+        return process.poll()
 
     def _log_tail(self) -> str:
         log = self._directory() / "zookeeper.log"

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from anabranch.runtime.stall_detection import STALL_TIMEOUT_S, Stalled, process_progress, wait_while_progressing
+
 STOP_TIMEOUT_S: Final = 20.0
 LOG_TAIL_BYTES: Final = 1500
 ERROR: Final = "error"
@@ -21,7 +23,7 @@ Line = Mapping[str, Any]
 
 
 class ChildProcessFailed(RuntimeError):
-    """A process of the demonstration ended, or did not answer in time; the message has its last log lines."""
+    """A process of the demonstration ended, or made no progress; the message has its last log lines."""
 
 
 class Child:
@@ -37,6 +39,9 @@ class Child:
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
         self._seen: dict[str, Line] = {}
+        self._latest: dict[str, Line] = {}
+        self._changes = 0
+        """How many lines said more than the one before of the same event, apart from the time."""
         self._news = asyncio.Condition()
 
     async def start(self) -> None:
@@ -54,21 +59,29 @@ class Child:
             )
         self._reader = asyncio.create_task(self._read(), name=f"lines of {self.name}")
 
-    async def wait_for(self, event: str, *, timeout_s: float) -> Line:
-        """The next line that says `event`. `ChildProcessFailed` if the process ends or the time is up first."""
+    async def wait_for(self, event: str, *, stall_timeout_s: float = STALL_TIMEOUT_S) -> Line:
+        """Wait for the next line that says `event`.
+
+        Raises ChildProcessFailed if the process ends first, or makes no progress for `stall_timeout_s`.
+        """
         assert self._reader is not None, "started"
         try:
-            async with asyncio.timeout(timeout_s), self._news:
-                await self._news.wait_for(lambda: event in self._seen or ERROR in self._seen or self.ended)
-        except TimeoutError:
-            raise ChildProcessFailed(
-                f"{self.name} did not say {event!r} within {timeout_s:g} s\n{self.log_tail()}"
-            ) from None
+            await wait_while_progressing(self._line_of(event), self._progress, stall_timeout_s=stall_timeout_s)
+        except Stalled as error:
+            raise ChildProcessFailed(f"{self.name} did not say {event!r}: {error}\n{self.log_tail()}") from None
         if ERROR in self._seen:
             raise ChildProcessFailed(f"{self.name}: {self._seen.pop(ERROR).get('text')}")
         if event not in self._seen:
             raise ChildProcessFailed(f"{self.name} ended before it said {event!r}\n{self.log_tail()}")
         return self._seen.pop(event)
+
+    async def _line_of(self, event: str) -> None:
+        async with self._news:
+            await self._news.wait_for(lambda: event in self._seen or ERROR in self._seen or self.ended)
+
+    def _progress(self) -> tuple[int, ...]:
+        assert self._process is not None, "started"
+        return self._changes, *process_progress(self._process.pid, self._log_path)
 
     async def send_line(self, text: str) -> None:
         """Write one line to its standard input."""
@@ -120,6 +133,11 @@ class Child:
         """Whether the process is gone."""
         return self._reader is not None and self._reader.done()
 
+    @property
+    def failed(self) -> bool:
+        """Whether the process ended with an error."""
+        return self._process is not None and bool(self._process.returncode)
+
     async def _read(self) -> None:
         assert self._process is not None and self._process.stdout is not None
         try:
@@ -135,6 +153,10 @@ class Child:
 
     async def _take(self, line: Line) -> None:
         event = str(line.get("event", ""))
+        said = {name: value for name, value in line.items() if name != "t"}
+        if said != self._latest.get(event):
+            self._latest[event] = said
+            self._changes += 1
         self._on_line(self.name, line)
         async with self._news:
             self._seen[event] = line

@@ -25,6 +25,7 @@ from anabranch.demo import flights
 from anabranch.demo.child_process import Child, ChildProcessFailed, Line
 from anabranch.demo.progress import Story
 from anabranch.demo.view import View
+from anabranch.runtime.stall_detection import Stalled, wait_while_progressing
 
 PARTITIONS: Final = 4
 REPLICATION_FACTOR: Final = 3
@@ -34,8 +35,7 @@ CONTROL_FLIGHTS: Final = 40_000
 CONTROL_RATE: Final = 4000.0
 CONTROL_READER_RATE: Final = 900.0
 """The control's readers are slow, as applications are: with a backlog in the old partition order must break."""
-STEP_TIMEOUT_S: Final = 60.0
-AUDIT_TIMEOUT_S: Final = 120.0
+POLL_S: Final = 0.05
 SPARE: Final = FIRST_CONTROLLER_ID
 CRASH_STEP: Final = "resize:after-bump:1"
 PROPERTIES: Final = {"zookeeper.session.timeout.ms": "2000", "replica.lag.time.max.ms": "3000"}
@@ -59,7 +59,7 @@ class Demonstration:
         )
         self._admin: Admin | None = None
         self._audit: Child | None = None
-        self._news = asyncio.Event()
+        self._children: list[Child] = []
 
     async def run(self) -> list[Story]:
         """Run the job and the control. Returns the stories of both, with their verdicts."""
@@ -79,7 +79,8 @@ class Demonstration:
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         java, _ = java_version()
         self._say("phase", f"starting ZooKeeper, three brokers, a spare controller, and Spark, on {java.name}")
-        await stack.enter_async_context(self._cluster)
+        with self._waiting_for("the cluster"):
+            await stack.enter_async_context(self._cluster)
         self._say("phase", f"cluster is up on {self._cluster.bootstrap_servers}")
         self._admin = await stack.enter_async_context(Admin(bootstrap_servers=self._cluster.bootstrap_servers))
         words = ["anabranch.cli.main", "audit", "--serve", "--bootstrap-servers", self._cluster.bootstrap_servers]
@@ -113,7 +114,7 @@ class Demonstration:
             victim = await self._kill_leader(story)
             await self._at(story, 0.82)
             await self._restart(story, victim, f"broker {victim} is back")
-            await producer.wait_for("done", timeout_s=240)
+            await self._line(producer, "done")
             self._say("phase", f"all {story.acked:,} flights are acknowledged", story)
             await self._delivered(story)
         return await self._judge(story)
@@ -136,8 +137,8 @@ class Demonstration:
         began = wall_clock_ms()
         self._say("resize", f"resize {story.topic} to {count} partitions", story)
         request = asyncio.create_task(self._admin.create_partitions(story.topic, count, allow_shrink=True))
-        async with asyncio.timeout(STEP_TIMEOUT_S):
-            await self._cluster.nodes[SPARE].ended()
+        spare = self._cluster.nodes[SPARE]
+        await self._until(lambda: not spare.running, "the active controller to crash", story)
         self._say(
             "kill",
             f"the active controller was killed in the middle of the resize (at {CRASH_STEP})",
@@ -175,7 +176,7 @@ class Demonstration:
             await self._resize_plainly(story, 6)
             await self._at(story, 0.60)
             await self._resize_plainly(story, 8)
-            await producer.wait_for("done", timeout_s=120)
+            await self._line(producer, "done")
             await self._delivered(story)
         return await self._judge(story)
 
@@ -196,7 +197,7 @@ class Demonstration:
             ]
         )
         if topic == "flights":
-            await self._audit.wait_for("ready", timeout_s=AUDIT_TIMEOUT_S)
+            await self._line(self._audit, "ready")
         await self._audit.send_line(json.dumps({"audit": _audit_topic(topic), "expect": topic}))
         return story
 
@@ -214,12 +215,12 @@ class Demonstration:
             words += ["--audit", _audit_topic(story.topic)]
             words += [] if ordered else ["--unordered", "--records-per-s", str(CONTROL_READER_RATE)]
             readers.append(self._child(name, words))
-        children = [producer, *readers]
+        children = self._children = [producer, *readers]
         for child in children:
             await child.start()
         try:
             for child in children:
-                await child.wait_for("ready", timeout_s=STEP_TIMEOUT_S)
+                await self._line(child, "ready")
             self._view.follow(story)
             story.began_ms = wall_clock_ms()
             self._say("phase", f"replaying {story.total:,} flights into {story.topic}", story)
@@ -231,24 +232,39 @@ class Demonstration:
 
     async def _at(self, story: Story, share: float) -> None:
         """Wait until this share of the flights has been sent."""
-        await self._until(lambda: story.sent >= share * story.total, f"{share:.0%} of {story.topic} to be sent")
+        await self._until(lambda: story.sent >= share * story.total, f"{share:.0%} of {story.topic} to be sent", story)
 
     async def _delivered(self, story: Story) -> None:
-        await self._until(lambda: story.delivered >= story.total, f"all of {story.topic} to be delivered")
+        await self._until(lambda: story.delivered >= story.total, f"all of {story.topic} to be delivered", story)
 
-    async def _until(self, condition: Callable[[], bool], what: str) -> None:
-        try:
-            async with asyncio.timeout(STEP_TIMEOUT_S * 2):
-                while not condition():
-                    self._news.clear()
-                    await self._news.wait()
-        except TimeoutError:
-            raise ChildProcessFailed(f"waited too long for {what}") from None
+    async def _until(self, condition: Callable[[], bool], what: str, story: Story) -> None:
+        """Wait for a condition as long as the counts of the story grow and no process fails."""
+        with self._waiting_for(what):
+            try:
+                await wait_while_progressing(
+                    self._met(condition, what), lambda: (story.sent, story.acked, story.delivered)
+                )
+            except Stalled as error:
+                raise ChildProcessFailed(f"waited for {what}: {error}") from None
+
+    async def _met(self, condition: Callable[[], bool], what: str) -> None:
+        while not condition():
+            for child in self._children:
+                if child.failed:
+                    raise ChildProcessFailed(f"{child.name} ended; waited for {what}\n{child.log_tail()}")
+            await asyncio.sleep(POLL_S)  # the end of a process sets no event here
+
+    async def _line(self, child: Child, event: str) -> Line:
+        with self._waiting_for(f"{child.name} to say {event!r}"):
+            return await child.wait_for(event)
+
+    def _waiting_for(self, what: str) -> contextlib.AbstractContextManager[None]:
+        return self._view.waiting_for(what, self._now_s)
 
     async def _judge(self, story: Story) -> Story:
         assert self._audit is not None
         await self._audit.send_line(json.dumps({"finish": _audit_topic(story.topic)}))
-        line = await self._audit.wait_for("verdict", timeout_s=AUDIT_TIMEOUT_S)
+        line = await self._line(self._audit, "verdict")
         story.verdict, story.examples = dict(line["verdict"]), list(line["examples"])
         self._say("phase", f"the audit of {story.topic} has its verdict", story)
         return story
@@ -263,7 +279,6 @@ class Demonstration:
                 story.take(name, line)
             elif topic == _audit_topic(story.topic) and line.get("event") == "progress":
                 story.audited = dict(line)
-        self._news.set()
 
     def _say(self, kind: str, text: str, story: Story | None = None, label: str = "") -> None:
         now_ms = wall_clock_ms()

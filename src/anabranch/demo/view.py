@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -23,6 +25,17 @@ class View(Screen):
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._story: Story | None = None
+        self._waits: dict[str, float] = {}
+        """What is waited for -> since when, in seconds after the start."""
+
+    @contextlib.contextmanager
+    def waiting_for(self, what: str, now_s: Callable[[], float]) -> Iterator[None]:
+        """Show what is waited for, and for how long, while the block runs."""
+        self._waits[what] = now_s()
+        try:
+            yield
+        finally:
+            del self._waits[what]
 
     def follow(self, story: Story) -> None:
         """Show this story from now on."""
@@ -35,16 +48,20 @@ class View(Screen):
     def tick(self, now_s: float) -> None:
         """Show the present state."""
         story = self._story
-        if story is not None:
-            self.update(now_s, whole=lambda: _screen(story), line=lambda: _line(story, now_s))
+        waits = [f"waiting for {what}, {now_s - since_s:.0f} s" for what, since_s in self._waits.items()]
+        if story is not None or waits:
+            self.update(now_s, whole=lambda: _screen(story, waits), line=lambda: _line(story, waits, now_s))
 
 
-def _line(story: Story, now_s: float) -> str:
+def _line(story: Story | None, waits: Sequence[str], now_s: float) -> str:
+    if story is None:
+        return f"{now_s:7.2f} s  {'; '.join(waits)}"
     closed = sum(len(gates) for gates in story.gates.values())
-    return (
+    state = (
         f"{now_s:7.2f} s  {story.topic}: {story.acked:,} of {story.total:,} acknowledged, "
         f"{story.delivered:,} delivered, {closed} gates closed, audit: {audited(story)}"
     )
+    return "; ".join([state, *waits])
 
 
 def audited(story: Story) -> str:
@@ -55,7 +72,9 @@ def audited(story: Story) -> str:
     return f"{facts.get('delivered', 0):,} seen, {facts.get('out_of_order', 0):,} out of order"
 
 
-def _screen(story: Story) -> Panel:
+def _screen(story: Story | None, waits: Sequence[str]) -> RenderableType:
+    if story is None:
+        return Text("\n".join(waits))
     table = Table.grid(padding=(0, 2))
     table.add_row("acknowledged", ProgressBar(total=story.total, completed=story.acked, width=50), f"{story.acked:,}")
     table.add_row(
@@ -68,4 +87,4 @@ def _screen(story: Story) -> Panel:
     for name in sorted(story.assigned):
         partitions = " ".join(map(str, story.assigned[name]))
         readers.add_row(name, partitions, "\n".join(story.gates.get(name, [])) or "-")
-    return Panel(Group(table, readers), title=story.topic, width=110)
+    return Panel(Group(table, readers, *map(Text, waits)), title=story.topic, width=110)

@@ -42,3 +42,16 @@ def test_what_happens_is_told_with_its_time() -> None:
     written = io.StringIO()
     View(Console(file=written)).tell(Moment(1500, "kill", "broker 2 is killed"), 1.5)
     assert "1.50 s" in written.getvalue() and "broker 2 is killed" in written.getvalue()
+
+
+def test_a_wait_is_shown_with_its_seconds_before_and_beside_a_story() -> None:
+    written = io.StringIO()
+    view = View(Console(file=written, width=200))
+    with view.waiting_for("audit to say 'ready'", lambda: 2.0):
+        view.tick(14.0)
+        assert "waiting for audit to say 'ready', 12 s" in written.getvalue()
+        view.follow(Story("job", total=1000))
+        view.tick(25.0)
+    assert "audit: warming up; waiting for audit to say 'ready', 23 s" in written.getvalue()
+    view.tick(40.0)
+    assert written.getvalue().count("waiting for") == 2
