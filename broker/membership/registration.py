@@ -1,13 +1,15 @@
 """This broker's place in ZooKeeper: the ephemeral `/brokers/ids/N`, whose czxid is the broker epoch.
 
 A node that was killed leaves its registration behind until its old session times out. Unlike Kafka, which gives up
-then, a starting broker waits for it to vanish, and only gives up when it stays: then another process uses the same
-id.
+then, a starting broker waits for that session's end, whose timeout can be longer than its own. It gives up when
+another node with the same id answers at the registered address, or when the registration stays for
+`EARLIER_SESSION_LIMIT_S`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +17,7 @@ from anabranch.broker.metadata.features import supported
 from anabranch.broker.profiles.profile import profile_for
 from anabranch.controller.model import Broker, Endpoint
 from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.body import MalformedZnode
 from anabranch.controller.zk.session import NodeExists, NoNode
 
 if TYPE_CHECKING:
@@ -22,6 +25,11 @@ if TYPE_CHECKING:
     from anabranch.controller.zk.session import ZkSession
 
 log: Final = logging.getLogger(__name__)
+
+EARLIER_SESSION_LIMIT_S: Final = 150.0
+"""Longer than a stock ZooKeeper (40 s) or a local one (120 s) lets a session live without its client."""
+REPORT_EVERY_S: Final = 10.0
+CONNECT_TIMEOUT_S: Final = 2.0
 
 
 class DuplicateBroker(Exception):
@@ -66,30 +74,65 @@ async def register(session: ZkSession, settings: BrokerSettings, timestamp_ms: i
     body = znodes.encode_broker(
         Broker(settings.node_id, -1, endpoints, settings.rack or None, features), timestamp_ms=timestamp_ms
     )
-    deadline_s = asyncio.get_running_loop().time() + settings.zookeeper_session_timeout_ms / 1000 * 1.5 + 1
     while True:
         try:
             _, stat = await session.create_with_stat(path, body, ephemeral=True)
         except NodeExists:
-            await _wait_until_free(session, path, settings, deadline_s)
+            await _wait_until_free(session, path, settings, endpoints)
         else:
             return stat.czxid
 
 
-async def _wait_until_free(session: ZkSession, path: str, settings: BrokerSettings, deadline_s: float) -> None:
-    """Wait for an older registration to vanish."""
-    gone = asyncio.Event()
-    stat = await session.exists(path, lambda event: gone.set())
-    if stat is None:
+async def _wait_until_free(
+    session: ZkSession, path: str, settings: BrokerSettings, endpoints: tuple[Endpoint, ...]
+) -> None:
+    """Wait for an earlier registration to vanish or change. Raises DuplicateBroker."""
+    changed = asyncio.Event()
+    try:
+        data, stat = await session.get(path, lambda event: changed.set())
+    except NoNode:
         return
     if stat.ephemeral_owner == session.session_id:
         await session.delete(path)  # our own, from a create whose answer was lost
         return
-    log.info("broker id %d is registered by an earlier session; waiting for it to end", settings.node_id)
+    others = _other_endpoints(path, data, endpoints)
+    clock = asyncio.get_running_loop().time
+    began_s, patience_s = clock(), settings.zookeeper_session_timeout_ms / 1000 * 1.5 + 1
+    limit_s = max(EARLIER_SESSION_LIMIT_S, patience_s)
+    while not changed.is_set():
+        waited_s = clock() - began_s
+        if waited_s >= limit_s or (waited_s >= patience_s and await _any_accepts(others)):
+            raise DuplicateBroker(
+                f"broker id {settings.node_id} is in use by another live node; give this one another --id"
+            )
+        log.info(
+            "broker id %d is registered by an earlier session; waiting for it to end, %.0f s so far",
+            settings.node_id,
+            waited_s,
+        )
+        due_s = (patience_s if waited_s < patience_s else limit_s) - waited_s
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(due_s, REPORT_EVERY_S)):
+                await changed.wait()
+
+
+def _other_endpoints(path: str, data: bytes, own: tuple[Endpoint, ...]) -> list[Endpoint]:
+    """The registered addresses that are not our own; none if the registration cannot be read."""
     try:
-        async with asyncio.timeout_at(deadline_s):
-            await gone.wait()
-    except TimeoutError:
-        raise DuplicateBroker(
-            f"broker id {settings.node_id} is in use by another live node; give this one another --id"
-        ) from None
+        earlier = znodes.decode_broker(path, data, czxid=-1)
+    except MalformedZnode:
+        return []
+    addresses = {(one.host, one.port) for one in own}
+    return [one for one in earlier.endpoints if (one.host, one.port) not in addresses]
+
+
+async def _any_accepts(endpoints: list[Endpoint]) -> bool:
+    """Whether a process accepts connections at one of the addresses."""
+    for one in endpoints:
+        # A registered host can be any text: one that cannot be an address is UnicodeError, a port OverflowError.
+        with contextlib.suppress(OSError, ValueError, OverflowError):
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                _, writer = await asyncio.open_connection(one.host, one.port)
+            writer.close()
+            return True
+    return False

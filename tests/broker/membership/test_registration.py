@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import sys
 
 import pytest
 
@@ -11,6 +12,7 @@ from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.broker.membership import registration
 from anabranch.broker.membership.producer_ids import ProducerIds
 from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.kazoo_session import open_kazoo
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.broker.serving import claims
@@ -46,14 +48,85 @@ async def test_a_restarted_broker_waits_for_its_old_registration_to_vanish() -> 
     assert await registering > old
 
 
-async def test_an_id_that_stays_in_use_is_refused() -> None:
+IMPATIENT = dataclasses.replace(SETTINGS, zookeeper_session_timeout_ms=-650)
+"""It waits 25 ms for an earlier session of its own length."""
+
+
+async def test_id_of_node_that_accepts_connections_elsewhere_is_refused() -> None:
+    zookeeper = MemoryZooKeeper()
+    other, session = await zookeeper.connect(), await zookeeper.connect()
+    await registration.prepare_parents(other)
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    async with server, asyncio.timeout(30):
+        port = server.sockets[0].getsockname()[1]
+        await registration.register(other, dataclasses.replace(SETTINGS, advertised_host="127.0.0.1", port=port), 5)
+        with pytest.raises(registration.DuplicateBroker, match="broker id 3 is in use"):
+            await registration.register(session, IMPATIENT, 6)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "a..b"])
+async def test_earlier_session_longer_than_our_own_is_waited_for(
+    host: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No process answers at the registered address, or it cannot be an address."""
+    caplog.set_level("INFO")
+    monkeypatch.setattr(registration, "REPORT_EVERY_S", 0.01)
+    zookeeper = MemoryZooKeeper()
+    killed, session = await zookeeper.connect(), await zookeeper.connect()
+    await registration.prepare_parents(killed)
+    old = await registration.register(killed, dataclasses.replace(SETTINGS, advertised_host=host, port=1), 5)
+    registering = asyncio.ensure_future(registration.register(session, IMPATIENT, 6))
+    async with asyncio.timeout(30):
+        while caplog.text.count("waiting for it to end") < 10 and not registering.done():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # a log line sets no event
+    assert not registering.done()
+    zookeeper.expire(killed)
+    assert await registering > old
+
+
+async def test_registration_that_stays_for_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The registered address is our own, so only time can tell."""
+    monkeypatch.setattr(registration, "EARLIER_SESSION_LIMIT_S", 0.1)
     zookeeper = MemoryZooKeeper()
     other, session = await zookeeper.connect(), await zookeeper.connect()
     await registration.prepare_parents(other)
     await registration.register(other, SETTINGS, 5)
-    impatient = dataclasses.replace(SETTINGS, zookeeper_session_timeout_ms=-650)
-    with pytest.raises(registration.DuplicateBroker, match="broker id 3 is in use"):
-        await registration.register(session, impatient, 6)
+    async with asyncio.timeout(30):
+        with pytest.raises(registration.DuplicateBroker, match="broker id 3 is in use"):
+            await registration.register(session, IMPATIENT, 6)
+
+
+KILLED = """\
+import asyncio, os, sys
+from anabranch.broker.config.broker_settings import BrokerSettings
+from anabranch.broker.membership import registration
+from anabranch.controller.zk.kazoo_session import open_kazoo
+
+async def main():
+    session = await open_kazoo(sys.argv[1], session_timeout_ms=6000)
+    await registration.prepare_parents(session)
+    print(await registration.register(session, BrokerSettings(node_id=3, port=9093), 5), flush=True)
+    os._exit(0)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.zookeeper
+async def test_node_restarted_with_a_shorter_session_timeout_outwaits_its_killed_predecessor(
+    zookeeper_hosts: str,
+) -> None:
+    killed = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", KILLED, zookeeper_hosts), stdout=asyncio.subprocess.PIPE
+    )
+    old, _ = await killed.communicate()
+    session = await open_kazoo(zookeeper_hosts)
+    try:
+        assert await session.exists(paths.broker(3)) is not None, "the killed session lives on"
+        async with asyncio.timeout(100):
+            assert await registration.register(session, IMPATIENT, 6) > int(old)
+    finally:
+        await session.close()
 
 
 async def test_all_brokers_agree_on_the_cluster_id() -> None:
