@@ -15,12 +15,14 @@ compares it with what the expected topic stores.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -46,6 +48,7 @@ STARTS_MAX: Final = 6
 TOO_SLOW: Final = "Python worker failed to connect back"
 """Spark gives the Python processes of a query's driver ten seconds to start, which cannot be set, and ends the query if
 a busy machine does not manage. Nothing is wrong then: the query goes on where its checkpoint stands."""
+RESTART_POLL_S: Final = 1.0
 EXAMPLES: Final = 3
 """How many violations go with a verdict; all of them are in files."""
 IDENTITY: Final = "audited.json"
@@ -103,13 +106,17 @@ class AuditService:
         self._directory = directory
         self._tell = tell
         self._running: dict[str, Running] = {}
+        self._lock = threading.Lock()
+        """Guards `_running` and the queries in it while `restarting` looks at them from its thread."""
 
     def begin(self, topic: str, scope: Scope, outputs: Violations | None = None) -> Running:
         """Start the audit of a topic, or continue it from its checkpoint. Raises CannotAudit."""
         target = self.target(topic, scope)
         claim(target)
         outputs = outputs or Violations(target.violations)
-        running = self._running[topic] = Running(target, outputs, self._start(target, outputs))
+        running = Running(target, outputs, self._start(target, outputs))
+        with self._lock:
+            self._running[topic] = running
         return running
 
     def _start(self, target: audit.Target, outputs: Violations) -> StreamingQuery:
@@ -136,7 +143,35 @@ class AuditService:
 
     def active(self, topic: str) -> bool:
         """Whether the audit of a topic goes on; one that failed says why in `finish`."""
-        running = self._running[topic]
+        with self._lock:
+            return self._is_active(self._running[topic])
+
+    @contextlib.contextmanager
+    def restarting(self) -> Iterator[None]:
+        """Start queries that were too slow again, from a thread of its own, while the block runs."""
+        done = threading.Event()
+
+        def poll() -> None:
+            while not done.wait(RESTART_POLL_S):
+                self._restart_slow_queries()
+
+        thread = threading.Thread(target=poll, name="query restarts", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def _restart_slow_queries(self) -> None:
+        with self._lock:
+            for topic, running in self._running.items():
+                try:
+                    self._is_active(running)
+                except (CannotAudit, PySparkException) as error:
+                    log.warning("the audit of %s was not started again: %s", topic, error)  # `finish` says why
+
+    def _is_active(self, running: Running) -> bool:
         return bool(running.query.isActive) or self._started_again(running, str(running.query.exception()))
 
     def finish(self, topic: str) -> dict[str, int]:
@@ -144,9 +179,10 @@ class AuditService:
 
         Returns the verdict. Raises CannotAudit if the query failed.
         """
-        if topic not in self._running:
+        with self._lock:
+            running = self._running.pop(topic, None)
+        if running is None:
             raise CannotAudit(f"there is no audit of {topic}")
-        running = self._running.pop(topic)
         while True:
             try:
                 running.query.processAllAvailable()
@@ -229,9 +265,10 @@ def cause(text: str) -> str:
 def serve(service: AuditService, lines: Iterable[str]) -> None:
     """Work through commands until there are no more."""
     say("ready")
-    for line in lines:
-        if line.strip():
-            obey(service, line)
+    with service.restarting():
+        for line in lines:
+            if line.strip():
+                obey(service, line)
 
 
 def obey(service: AuditService, line: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,33 @@ def test_a_stream_with_restarts_says_what_the_pure_checks_say(
     check_backfill(backfill.run(records, Scope("stream-flights")), expected)
     records.write.parquet(str(tmp_path / "copy"))
     check_backfill(backfill.run(spark.read.parquet(str(tmp_path / "copy")), Scope("stream-flights")), expected)
+
+
+@pytest.mark.spark
+def test_service_that_waits_for_commands_restarts_a_query_that_was_too_slow(
+    spark: SparkSession, live: LiveCluster, tmp_path: Path
+) -> None:
+    """No command comes while the query is restarted and judges all: `serve` blocks on its input."""
+    history, written = live.write_history("served-audit", "served-flights", histories.make(random.Random(8)))
+    live.write_audit("served-audit", written)
+    batches: list[dict[str, Any]] = []
+    judged = threading.Event()
+
+    def fail_once(_: str, **facts: Any) -> None:
+        batches.append(facts)
+        if len(batches) == 1:
+            raise RuntimeError(f"{service.TOO_SLOW} in time")
+        judged.set()
+
+    audits = AuditService(spark, live.servers, tmp_path, fail_once)
+
+    def commands() -> Iterator[str]:
+        yield json.dumps({"audit": "served-audit", "expect": "served-flights"})
+        assert judged.wait(120), "the query was not restarted"
+
+    service.serve(audits, commands())
+    verdict = audits.finish("served-audit")
+    assert (clean(verdict), verdict["delivered"]) == (True, len(history.stored))
 
 
 def check_backfill(found: backfill.Backfill, expected: Audited) -> None:
