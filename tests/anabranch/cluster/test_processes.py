@@ -69,6 +69,18 @@ async def test_a_spare_controller_rules_and_its_death_is_survived() -> None:
             await producer.send_and_wait("t", b"after", key=b"k")
 
 
+async def test_wait_for_brokers_fails_at_once_when_one_ended_and_for_a_frozen_node_when_it_stalls() -> None:
+    async with asyncio.timeout(300), ProcessCluster(2) as cluster:
+        await cluster.kill(2)
+        with pytest.raises(NodeFailed, match=r"node 2 ended\\n.+"):
+            await cluster.wait_brokers(2)
+        await cluster.nodes[2].start()
+        os.kill(cluster.nodes[2].pid, signal.SIGSTOP)
+        with pytest.raises(NodeFailed, match="node 2 is not ready: no progress for 1 s"):
+            await cluster.nodes[2].wait_ready(stall_timeout_s=1)
+        os.kill(cluster.nodes[2].pid, signal.SIGCONT)
+
+
 def test_up_with_processes_prints_one_line_and_stops_cleanly() -> None:
     command = [sys.executable, "-m", "anabranch.cli.main", "up", "--brokers", "2", "--port", "0"]
     command += ["--processes", "--zookeeper", "local", "--log-level", "warning"]
