@@ -161,7 +161,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "anabranch/demo/test_progress.py": (
         "a demonstration is a story that is told by all of them together",
-        "demo/: child_process reader replay",
+        "demo/: reader replay",
     ),
     "anabranch/control/tour/test_guide.py": (
         "a story is told on a cluster, with all that it needs",
