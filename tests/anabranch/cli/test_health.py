@@ -38,4 +38,4 @@ def test_a_zookeeper_in_service(local_zookeeper: LocalZooKeeper, anabranch: Comm
 def test_a_wrong_address_is_a_usage_error(anabranch: Command) -> None:
     wrong = anabranch("health", "9092")
     assert wrong.exit_code == 2
-    assert "the server '9092': write HOST:PORT" in wrong.output
+    assert "the server: '9092' has no port: write HOST:PORT" in wrong.output

@@ -6,6 +6,7 @@ import pytest
 
 from anabranch.broker.coordinators.classic_groups import group_responses as responses
 from anabranch.broker.coordinators.classic_groups.group_events import Join, Leave, Tick
+from anabranch.broker.handlers.describe_groups import add_gates
 from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from anabranch.protocol.codec import decode, encode
@@ -61,7 +62,7 @@ def test_gates_are_described_apart_from_what_kafka_describes() -> None:
     drive.group.members.by_id[member_id].holds_gates = True
     row = responses.described(drive.group)
     assert (row.withheld, row.members[0].holds_gates) == ([], False)
-    responses.add_gates(row, drive.group, {("t", 1): "0@0 to reach offset 5"})
+    add_gates(row, drive.group, {("t", 1): "0@0 to reach offset 5"})
     assert row.members[0].holds_gates
     assert [(one.name, [(part.partition_index, part.reason) for part in one.partitions]) for one in row.withheld] == [
         ("t", [(1, "0@0 to reach offset 5")])
