@@ -93,7 +93,8 @@ class Run:
         self.stored = [self.context.Value("q", 0) for _ in range(WRITERS)]
         self.allowed = self.context.Value("q", 0)
         """How many records each writer may have sent by now."""
-        self.handed = self.context.Value("q", 0)
+        self.handed: list[Any] = []
+        """A count for each reader: a reader that is killed would keep the lock of a count that all share."""
         self.ending = self.context.Event()
         self.told_s = time.monotonic()
         self.numbers = itertools.count()
@@ -102,6 +103,11 @@ class Run:
     def total(self) -> int:
         """How many records are stored."""
         return sum(one.value for one in self.stored)
+
+    @property
+    def handed_out(self) -> int:
+        """How many records readers were handed, those of dead readers included."""
+        return sum(one.value for one in self.handed)
 
     def go(self) -> None:
         """From an empty topic to the commit of all that was stored."""
@@ -140,14 +146,15 @@ class Run:
         self.readers = [one for one in self.readers if one.is_alive()]
         while len(self.readers) < READERS:
             words = (self.servers, self.course.protocol, f"r{next(self.numbers)}", self.folder / "handed.jsonl")
-            self.readers.append(self._start(read, *words, self.handed, self.ending))
+            self.handed.append(self.context.Value("q", 0, lock=False))
+            self.readers.append(self._start(read, *words, self.handed[-1], self.ending))
 
     def _until_stored(self) -> None:
         """Let writers go on as readers follow; grow and kill each time another share is stored."""
         course = self.course
         while (stored := self.total) < course.records // WRITERS * WRITERS:
             lag_max = course.records if course.late else LAG_MAX
-            due = min(self.handed.value + lag_max, course.records * (self.grown + 1.5) / (course.resizes + 1))
+            due = min(self.handed_out + lag_max, course.records * (self.grown + 1.5) / (course.resizes + 1))
             self.allowed.value = int(due) // WRITERS + 1
             if self.grown < course.resizes and stored >= course.records * (self.grown + 0.5) / (course.resizes + 1):
                 self._grow()
@@ -171,7 +178,7 @@ class Run:
             return
         self.told_s = time.monotonic()
         console.print(
-            f"{stored:>11,} stored {self.handed.value:>11,} handed out {FIRST_COUNT + self.grown:>4} partitions"
+            f"{stored:>11,} stored {self.handed_out:>11,} handed out {FIRST_COUNT + self.grown:>4} partitions"
             f" {self.killed:>3} members killed"
         )
 
@@ -270,8 +277,7 @@ def read(servers: str, protocol: str, name: str, file: Path, handed: Any, ending
                 consumer.store_offsets(record)
             except KafkaException:
                 continue  # the partition was taken away meanwhile, and whoever has it reads this again
-        with handed.get_lock():
-            handed.value += len(records)
+        handed.value += len(records)
     consumer.close()
 
 
