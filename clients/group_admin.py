@@ -32,7 +32,7 @@ from anabranch.protocol.topic_partition import TopicPartition
 
 CLASSIC = "classic"
 CONSUMER = "consumer"
-"""As a kind, groups whose broker assigns (KIP-848); as a protocol type, those and classic ones of consumers."""
+"""As a kind, consumer groups (KIP-848); as a protocol type, those and classic ones of consumers."""
 SHARE = "share"
 """Groups whose members share partitions (KIP-932)."""
 STREAMS = "streams"
@@ -146,7 +146,7 @@ async def describe_group(network: Network, group_id: str) -> Group:
 
 
 async def _describe_by_broker(network: Network, group_id: str) -> Group:
-    """A group whose broker assigns (KIP-848): DescribeGroups takes it for one that is no more."""
+    """A consumer group (KIP-848): DescribeGroups takes it for one that is no more."""
     request = ConsumerGroupDescribeRequest(
         group_ids=[group_id], include_authorized_operations=False, generation_aware=True
     )

@@ -1,4 +1,4 @@
-"""The records of groups whose broker assigns (KIP-848) in `__consumer_offsets`: keys 3 to 8 and 16, and their values.
+"""The records of consumer groups (KIP-848) in `__consumer_offsets`: keys 3 to 8 and 16, and their values.
 
 A key's int16 version is its kind; keys are never flexible. Values are all version 0 and flexible. A null value deletes.
 All records that one request brings about are one batch, so a reader finds all of them or none. Kafka 4.0 keeps the

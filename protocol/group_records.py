@@ -1,4 +1,4 @@
-"""How the records of groups whose broker assigns, that share, or run Streams, stand in `__consumer_offsets`.
+"""How the records of KIP-848 groups, that share, or run Streams, stand in `__consumer_offsets`.
 
 A key's int16 version is its kind, and names the classes of key and value; values are all version 0. A null value
 deletes. Source: Kafka's `GroupCoordinatorRecordSerde`.

@@ -1,6 +1,6 @@
 """The records of groups that share partitions (KIP-932) in `__consumer_offsets`: keys 10 to 15, and their values.
 
-Like those of groups whose broker assigns: a key's int16 version is its kind, values are version 0 and flexible.
+Like those of KIP-848 groups: a key's int16 version is its kind, values are version 0 and flexible.
 Source: ShareGroup*Key.json and ShareGroup*Value.json of Kafka's group coordinator, 4.2.
 """
 

@@ -1,6 +1,6 @@
 """The records of groups of Kafka Streams (KIP-1071) in `__consumer_offsets`: keys 17 and 19 to 23, and their values.
 
-Like those of groups whose broker assigns: a key's int16 version is its kind, values are version 0 and flexible. Kind 18
+Like those of KIP-848 groups: a key's int16 version is its kind, values are version 0 and flexible. Kind 18
 was given up while Kafka was made. The topology stands as a member sent it.
 Source: StreamsGroup*Key.json and StreamsGroup*Value.json of Kafka's group coordinator, 4.2.
 """

@@ -33,7 +33,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "broker/coordinators/groups/: group_table\nbroker/coordinators/classic_groups/: rebalance",
     ),
     "broker/coordinators/consumer_groups/test_heartbeat.py": (
-        "a heartbeat goes through most of what is decided about a group whose broker assigns",
+        "a heartbeat goes through most of what is decided about a KIP-848 group",
         "broker/coordinators/consumer_groups/: administration admission decision departure expressions "
         "member subscribed_topics target_assignment",
     ),

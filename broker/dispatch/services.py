@@ -116,7 +116,7 @@ class Services:
 
     @property
     def has_consumer_groups(self) -> bool:
-        """Whether there are groups whose broker assigns (KIP-848): as it was set, or as the Kafka that is shown."""
+        """Whether there are consumer groups (KIP-848): as it was set, or as the Kafka that is shown."""
         given = self.settings.group_coordinator_rebalance_protocols
         return "consumer" in given.split(",") if given else self.profile.finalized_features.get("group.version", 0) > 0
 
@@ -134,7 +134,7 @@ class Services:
 
     @property
     def has_group_configs(self) -> bool:
-        """Whether single groups can be set: in a Kafka that has groups whose broker assigns."""
+        """Whether single groups can be set: in a Kafka that has KIP-848 groups."""
         return "group.version" in self.profile.supported_features
 
     @property

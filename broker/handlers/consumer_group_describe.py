@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe: members, epochs and assignments of groups whose broker assigns (KIP-848).
+"""ConsumerGroupDescribe: members, epochs and assignments of consumer groups (KIP-848).
 
 Versions 0 to 1. Each group is answered, or refused, alone: GROUP_ID_NOT_FOUND also for one of the classic protocol,
 which DescribeGroups tells of. A group with a topic that the client may not describe is not shown at all.

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: be a member of a group whose broker assigns (KIP-848).
+"""ConsumerGroupHeartbeat: be a member of a consumer group (KIP-848).
 
 Versions 0 to 1. A node that shows itself as a Kafka without such groups, or is told to have none, refuses all with
 UNSUPPORTED_VERSION, as Kafka's brokers with ZooKeeper do. A topic that the client names and may not describe refuses

@@ -2,9 +2,9 @@
 
 Versions 0 to 10. From v8 one request asks for several groups, from v10 with ids of topics; null topics (v2 on) mean all
 that were committed. A partition or group that does not exist is not an error: its offset is -1. With `require_stable`
-(v7 on) a partition with an open transactional commit is UNSTABLE_OFFSET_COMMIT. From v9 on a member of a group whose
-broker assigns says at which epoch it is. v1 has no place for a group's error but the partitions. v0 reads from
-ZooKeeper (`zookeeper_offsets`).
+(v7 on) a partition with an open transactional commit is UNSTABLE_OFFSET_COMMIT. From v9 on a member of a KIP-848 group
+says at which epoch it is. v1 has no place for a group's error but the partitions. v0 reads from ZooKeeper
+(`zookeeper_offsets`).
 """
 
 from __future__ import annotations

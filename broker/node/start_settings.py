@@ -115,7 +115,7 @@ async def check_peers_resolve(settings: BrokerSettings) -> None:
     listener = settings.between_brokers
     host = listener.reachable_host
     if _is_loopback(host) or host == listener.host:
-        return  # a host that a node cannot listen on is told by the attempt to do so
+        return  # binding the listener reports a host that cannot be used
     loop = asyncio.get_running_loop()
     found: asyncio.Future[str] = loop.create_future()
 

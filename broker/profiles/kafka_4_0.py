@@ -1,4 +1,4 @@
-"""Kafka 4.0: no ZooKeeper to be seen, old versions gone (KIP-896), groups whose broker assigns, transactions version 2.
+"""Kafka 4.0: no ZooKeeper to be seen, old versions gone (KIP-896), KIP-848 groups, transactions version 2.
 
 Produce is shown from version 0 on although nothing below 3 is accepted: older librdkafka takes a broker that does not
 for one that cannot compress (KAFKA-18659).

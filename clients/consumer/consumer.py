@@ -251,12 +251,12 @@ class Consumer:
                 raise
 
     async def _choose_protocol(self) -> None:
-        """Take part in the group by the classic protocol if the cluster has no groups whose broker assigns."""
+        """Take part in the group by the classic protocol if the cluster has no KIP-848 groups."""
         membership = self._core.membership
         if not isinstance(membership, ConsumerGroupMembership):
             return
         if not await has_consumer_groups(self._network, membership.group_id):
-            log.warning("%s: the cluster has no groups whose broker assigns: classic", membership.group_id)
+            log.warning("%s: the cluster has no KIP-848 groups: classic", membership.group_id)
             self._core = self._make_core(CLASSIC)
 
     def _wire(self) -> None:

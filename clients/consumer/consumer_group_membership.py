@@ -1,4 +1,4 @@
-"""The member's side of groups whose broker assigns (KIP-848), in the terms of a cooperative member.
+"""The member's side of consumer groups (KIP-848), in the terms of a cooperative member.
 
 A *join* is a heartbeat that says everything: what is subscribed to, and what this member has. Its answer is what it is
 to have now. Less than it has: the rest is given up, and the next join says so, which lets the coordinator go on. More:

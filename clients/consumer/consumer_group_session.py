@@ -1,4 +1,4 @@
-"""The conversation with the coordinator of a group whose broker assigns (KIP-848).
+"""The conversation with the coordinator of a consumer group (KIP-848).
 
 What `group_session` does for members of the classic protocol, with one request for everything. Joins and heartbeats
 take turns: each is answered about what the one before has brought about. Whether a cluster has such groups is asked

@@ -192,7 +192,7 @@ class ConsumerCore:
         return None
 
     def _starts_to_commit(self) -> Commit | LearnCommits | None:
-        """Commit starts in partitions that have been ours ever since, and of which nothing was handed out since.
+        """Commit starts of partitions that are still assigned and of which nothing was handed out since.
 
         What was may stand in a transaction by now, which a later plain commit would win against when it is decided. And
         where the group has gone on without this member, others may have committed what they read. A start behind

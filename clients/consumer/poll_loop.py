@@ -3,8 +3,8 @@
 By asking for more, the application says that it has processed what it was given before. So each request first takes the
 steps that `core.ConsumerCore` names, one after the other, and asks the core anew after each, for all of them take time.
 When the core says `DeliverRecords`, records are taken and given to the application without awaiting anything in
-between. While there are none, the request waits, and looks again whenever there is news, until there is something or
-the time is up.
+between. While there are none, the request waits for news and asks the core again, until records arrive or the time is
+up.
 
 A call that is cancelled, or in which a callback raises, leaves its step undone: the next call takes it again.
 """

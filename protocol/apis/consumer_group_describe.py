@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe (key 69), v0-v1, flexible from v0: groups whose broker assigns (KIP-848).
+"""ConsumerGroupDescribe (key 69), v0-v1, flexible from v0: consumer groups (KIP-848).
 
 v1   of which protocol a member is
 """

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (key 68), v0-v1, flexible from v0: be a member of a group whose broker assigns (KIP-848).
+"""ConsumerGroupHeartbeat (key 68), v0-v1, flexible from v0: be a member of a consumer group (KIP-848).
 
 v1   topics by a regular expression; the member makes its own id            KIP-848, KIP-1082
 

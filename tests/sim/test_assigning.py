@@ -1,4 +1,4 @@
-"""Bugs of groups whose broker assigns, planted: the scenario of them notices."""
+"""Bugs of KIP-848 groups, planted: the scenario of them notices."""
 
 from __future__ import annotations
 

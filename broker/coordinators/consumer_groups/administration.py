@@ -1,4 +1,4 @@
-"""Who may commit, fetch, watch and delete offsets of a group whose broker assigns, and how the group is described.
+"""Who may commit, fetch, watch and delete offsets of a KIP-848 group, and how the group is described.
 
 A member is fenced by its epoch: what it commits with another one is refused whole. Only while the group has no members
 may others commit. Source: Kafka's ConsumerGroup (validateOffsetCommit, validateOffsetFetch, validateDeleteGroup,

@@ -1,4 +1,4 @@
-"""Who is let into a group whose broker assigns, who is fenced, and what a member's expressions ask for.
+"""Who is let into a KIP-848 group, who is fenced, and what a member's expressions ask for.
 
 Static members are told apart by their instance ids (KIP-345): here a newcomer loses to the member that has its
 instance id, unless that one has left for a while. Source: KIP-848; Kafka's GroupMetadataManager of 4.1.

@@ -1,4 +1,4 @@
-"""Members that speak the classic protocol in a group whose broker assigns: how a group moves from one to the other.
+"""Members that speak the classic protocol in a KIP-848 group: how a group moves from one to the other.
 
 To such a member its group looks like any: it joins, is told that somebody else leads, gets its assignment with its
 sync, and learns from heartbeats that it has to join again. What it is told is its own: its generation is its member

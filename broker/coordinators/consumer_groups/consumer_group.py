@@ -1,4 +1,4 @@
-"""One group whose broker assigns: all that its coordinator knows of it, which is what the records of the journal say.
+"""One KIP-848 group: all that its coordinator knows of it, which is what the records of the journal say.
 
 `apply` takes in one record and is the only way in which anything here changes, but for the timers: a coordinator that
 decided something applies the records of its decision when they are in the log, one that takes over applies them as it

@@ -1,4 +1,4 @@
-"""How members of a group whose broker assigns go: by leaving, or because a timer of theirs has run out.
+"""How members of a KIP-848 group go: by leaving, or because a timer of theirs has run out.
 
 Source: KIP-848; Kafka's GroupMetadataManager of 4.1 (consumerGroupFenceMembers).
 """

@@ -1,4 +1,4 @@
-"""What a broker allows, and asks of, the groups whose broker assigns: its properties `group.consumer.*`."""
+"""What a broker allows, and asks of, the KIP-848 groups: its properties `group.consumer.*`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One member of a group whose broker assigns: what it said of itself, and how far it has been reconciled.
+"""One member of a KIP-848 group: what it said of itself, and how far it has been reconciled.
 
 A member is a value: it is replaced, never changed. The first half of it is kept in one record of the journal (its
 metadata), the second half in another (its current assignment), because the two change for different reasons.

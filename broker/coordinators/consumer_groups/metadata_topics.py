@@ -1,4 +1,4 @@
-"""The topics of the metadata image, as groups whose broker assigns see them: what exists, and what may be assigned.
+"""The topics of the metadata image as KIP-848 groups see them: which exist, and which partitions may be assigned.
 
 Which partitions may be assigned can depend on the group: whoever withholds some sets `Assignable`. Nothing here goes
 through all topics, but for groups that subscribe by expressions.

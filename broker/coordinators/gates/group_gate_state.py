@@ -18,7 +18,7 @@ class GroupGateState:
     noted: dict[str, int] = field(default_factory=dict)
     """Topic -> the generation up to which children were begun for the group, if it was to be."""
     withheld: frozenset[TopicPartition] = frozenset()
-    """What nobody is assigned in a group whose broker assigns; a classic group knows it itself."""
+    """What nobody is assigned in a KIP-848 group; a classic group knows it itself."""
     awaited: set[TopicPartition] = field(default_factory=set)
     """The partitions whose commits closed gates wait for."""
     waiting_since_ms: dict[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The requests about groups whose broker assigns (KIP-848): takes what `consumer_groups` decides into the journal.
+"""The requests about consumer groups (KIP-848): takes what `consumer_groups` decides into the journal.
 
 A decision's records are one batch. They are in the log, and the group has applied them, before anything else can happen
 to the group; its answer waits until all in-sync replicas have them, and so does every later answer that follows from

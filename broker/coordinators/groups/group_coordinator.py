@@ -1,4 +1,4 @@
-"""The group coordinator: takes the requests about groups, runs what their machines decide, looks again when it is time.
+"""The group coordinator: handles requests about groups, runs what their state machines decide, reschedules its timers.
 
 The decisions are made by `group_machine`, `committed_offsets` and `group_positions`; `group_table` finds a group,
 `group_offsets` stores offsets, `leadership` loads and closes partitions of `__consumer_offsets`. Requests that must
@@ -324,7 +324,7 @@ class GroupCoordinator:
     async def _of_consumer_group(
         self, slot: GroupEntry, group: ConsumerGroup, event: Join | Sync | Heartbeat | Leave
     ) -> Any:
-        """A classic member's request in a group whose broker assigns. Raises KafkaError."""
+        """A classic member's request in a KIP-848 group. Raises KafkaError."""
         if isinstance(event, Join) and not self.table.limits.admits(event.request.session_timeout_ms):
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
         if not group.members:

@@ -82,7 +82,7 @@ class GroupEntry:
     gates: GroupGateState = field(default_factory=GroupGateState)
     writes_in_flight: int = 0
     end_offset: int = 0
-    """Behind the last record of a group whose broker assigns: what follows from it is told when that is replicated."""
+    """Behind the last record of a KIP-848 group: what follows from it is told when that is replicated."""
 
     @property
     def group_id(self) -> str:

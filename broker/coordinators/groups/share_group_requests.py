@@ -1,6 +1,6 @@
 """The requests about groups that share partitions (KIP-932): members, and where the group stands.
 
-Decisions go into the journal as those of groups whose broker assigns do. Before a partition can be handed out the share
+Decisions go into the journal as those of KIP-848 groups do. Before a partition can be handed out the share
 coordinator has to keep its state; that is asked for in the background, and asked for again with a later heartbeat if it
 failed. Source: Kafka's GroupCoordinatorService (shareGroupHeartbeat, persisterInitialize, describeShareGroupOffsets,
 alterShareGroupOffsets, deleteShareGroupOffsets).

@@ -1,6 +1,6 @@
 """The requests about groups of Kafka Streams (KIP-1071): members and their tasks.
 
-Decisions go into the journal as those of groups whose broker assigns do. Source: Kafka's GroupCoordinatorService
+Decisions go into the journal as those of KIP-848 groups do. Source: Kafka's GroupCoordinatorService
 (streamsGroupHeartbeat, streamsGroupDescribe).
 """
 

@@ -64,7 +64,7 @@ CONSUMER_GROUP_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = _NOT_STORED | {
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""What members hear of a group whose broker assigns: to look for the coordinator, and to try again."""
+"""What members hear of a KIP-848 group: to look for the coordinator, and to try again."""
 
 
 class Appended(Protocol):

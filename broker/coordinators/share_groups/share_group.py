@@ -1,6 +1,6 @@
 """One group that shares partitions: all that its coordinator knows of it, which is what the records of the journal say.
 
-As with groups whose broker assigns, `apply` takes in one record and is the only way in which anything here changes, but
+As with KIP-848 groups, `apply` takes in one record and is the only way in which anything here changes, but
 for the timers. Partitions are shared, so nothing has to be given up before another member may have it: a member is at
 the epoch of the group as soon as it asks. A partition is handed out once its state is kept (`initialized`).
 

@@ -1,6 +1,6 @@
 """One group of Kafka Streams: all that its coordinator knows of it, which is what the records of the journal say.
 
-As with groups whose broker assigns, `apply` takes in one record and is the only way in which anything here changes, but
+As with KIP-848 groups, `apply` takes in one record and is the only way in which anything here changes, but
 for the timers and for what a coordinator that takes over works out or asks for anew: what the topology comes to, who
 answers questions about which state, and that all members are to stop.
 

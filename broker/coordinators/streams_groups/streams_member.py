@@ -1,6 +1,6 @@
 """One member of a group of Kafka Streams, a thread of one of its instances: what it said, and how far it is.
 
-A member is a value: it is replaced, never changed. As with members of groups whose broker assigns, its two halves are
+A member is a value: it is replaced, never changed. As with members of KIP-848 groups, its two halves are
 two records of the journal. An active task keeps the epoch in which its member got it: what the member commits with that
 epoch or a later one is its own work. Source: KIP-1071; Kafka's StreamsGroupMember of 4.2.
 """

@@ -1,4 +1,4 @@
-"""A process that starts and stops clusters on order, each as new and on ports of its own, in a few milliseconds.
+"""A process that starts and stops fresh clusters on request, each on its own ports, in a few milliseconds.
 
     python -m anabranch.testing.cluster_host
 

@@ -11,7 +11,7 @@ from anabranch.demo.child_process import Child, ChildProcessFailed
 
 SLOW = """\
 import json, sys, time
-for number in range(8):
+for number in range(20):
     time.sleep(0.15)
     print(json.dumps({"event": "progress", "t": number, "sent": number}), flush=True)
 print('{"event": "ready"}', flush=True)
@@ -44,8 +44,8 @@ async def test_a_child_slower_than_the_stall_timeout_is_waited_for_while_it_prin
 ) -> None:
     one = await started(child(tmp_path, monkeypatch, SLOW))
     began_s = asyncio.get_running_loop().time()
-    assert await one.wait_for("ready", stall_timeout_s=0.8) == {"event": "ready"}
-    assert asyncio.get_running_loop().time() - began_s > 0.8
+    assert await one.wait_for("ready", stall_timeout_s=2) == {"event": "ready"}
+    assert asyncio.get_running_loop().time() - began_s > 2
     await one.stop()
 
 

@@ -1,4 +1,4 @@
-"""What members of groups whose broker assigns are refused (KIP-848)."""
+"""What members of KIP-848 groups are refused (KIP-848)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat, ConsumerGroupDescribe: groups whose broker assigns (KIP-848)."""
+"""ConsumerGroupHeartbeat, ConsumerGroupDescribe: consumer groups (KIP-848)."""
 
 from __future__ import annotations
 

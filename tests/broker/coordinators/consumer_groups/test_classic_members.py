@@ -1,4 +1,4 @@
-"""Members of the classic protocol in a group whose broker assigns: what each of their requests is told."""
+"""Members of the classic protocol in a KIP-848 group: what each of their requests is told."""
 
 from __future__ import annotations
 

@@ -276,11 +276,11 @@ async def test_a_topic_of_the_same_name_is_another_one() -> None:
         assert await committed(admin) == {0: 1, 1: 0}
 
 
-# --- groups whose broker assigns ---------------------------------------------------------------------------------
+# --- KIP-848 groups ---------------------------------------------------------------------------------
 
 
 class Assigned:
-    """A member of a group whose broker assigns."""
+    """A member of a KIP-848 group."""
 
     def __init__(self, admin: Admin, name: str = "till-1") -> None:
         self.admin, self.name, self.epoch = admin, name, 0

@@ -1,4 +1,4 @@
-"""How a scenario shows what a group whose broker assigns decides: a line for each record, and one for each answer."""
+"""How a scenario shows what a KIP-848 group decides: a line for each record, and one for each answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scenario of a group whose broker assigns may say (`README.md` lists it), and what each phrase does.
+"""What a scenario of a KIP-848 group may say (`README.md` lists it), and what each phrase does.
 
 Around the real group stand clients that know what they were told, and a journal: a list of records, written and read in
 their real encoding.
