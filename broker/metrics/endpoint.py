@@ -71,8 +71,11 @@ class Endpoint:
 
     async def start(self) -> None:
         """Listen. Raises OSError."""
-        self._listener = await asyncio.start_server(self._serve, self._host, self._port, limit=HEAD_BYTES_MAX)
+        self._listener = await asyncio.start_server(
+            self._serve, self._host, self._port, limit=HEAD_BYTES_MAX, start_serving=False
+        )
         self._port = self._listener.sockets[0].getsockname()[1]
+        await self._listener.start_serving()
 
     async def stop(self) -> None:
         """Listen no more; answers under way are given up."""

@@ -112,10 +112,15 @@ class Server:
     async def _accept(self, listener: Listener) -> None:
         protection = self._protections.get(listener.name)
         acceptor = await self.loop.create_server(
-            lambda: BrokerConnection(self, listener, protection), listener.host, listener.port, backlog=BACKLOG
+            lambda: BrokerConnection(self, listener, protection),
+            listener.host,
+            listener.port,
+            backlog=BACKLOG,
+            start_serving=False,  # else `create_server` yields at its end, and a cancellation there loses the socket
         )
         self._acceptors.append(acceptor)
         self.ports[listener.name] = acceptor.sockets[0].getsockname()[1]
+        await acceptor.start_serving()
 
     async def stop(self, *, drain_s: float = 0.5) -> None:
         """Stop listening, let requests in work finish for a moment, then close every connection."""

@@ -528,7 +528,7 @@ class Cluster(Startable):
         if process is None:
             await node.start()
         else:
-            await asyncio.get_running_loop().create_task(node.start(), context=process.context)
+            await self._start_in(process, node)
             self._processes[node_id] = process
         self.nodes[node_id] = node
         if self._failure is not None:
@@ -537,6 +537,16 @@ class Cluster(Startable):
             listener(node)
         # A restart comes back on the port it had, as clients expect of a broker.
         self._settings[node_id] = settings.bound(node.server.ports)
+
+    async def _start_in(self, process: Process, node: Node) -> None:
+        """Start a node in the context of its process; stop it if the start is cancelled when it has just ended."""
+        starting = asyncio.get_running_loop().create_task(node.start(), context=process.context)
+        try:
+            await starting
+        except asyncio.CancelledError:
+            if starting.done() and not starting.cancelled() and starting.exception() is None:
+                await node.stop(controlled=False)
+            raise
 
     async def _all_have_metadata(self, count: int) -> None:
         """Wait until every running broker sees this many live brokers, and all topics."""

@@ -101,8 +101,9 @@ class ProxyListener:
         """Take connections; those first that have come before."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: ProxiedConnection(self).client, sock=self.listener, backlog=BACKLOG
+            lambda: ProxiedConnection(self).client, sock=self.listener, backlog=BACKLOG, start_serving=False
         )
+        await self._server.start_serving()
 
     async def close(self) -> None:
         """Take none any more, and end all."""

@@ -16,6 +16,8 @@ from anabranch import Producer
 from anabranch.broker.config.broker_settings import ConfigError
 from anabranch.broker.node import app
 from anabranch.clients.connection import Connection
+from anabranch.clock.cluster_clock import ClusterClock
+from anabranch.clock.loop import ClockLoop
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from anabranch.protocol.apis.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -159,6 +161,33 @@ async def test_a_controlled_stop_moves_leaders_before_the_broker_goes() -> None:
         assert not any(leaderless)
         topic = await describe(cluster, "t")
         assert stopping not in {row.leader_id for row in topic.partitions}
+
+
+def test_start_that_is_cancelled_as_a_node_has_just_started_stops_that_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        started: list[app.Node] = []
+        start_node = app.Node.start
+
+        async def start(node: app.Node) -> None:
+            await start_node(node)
+            started.append(node)
+            asyncio.get_running_loop().call_soon(starting.cancel)  # runs before the cluster's own task does
+
+        monkeypatch.setattr(app.Node, "start", start)
+        cluster = Cluster(1)
+        starting = asyncio.create_task(cluster.start())
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        await cluster.stop()
+        assert [acceptor.sockets for acceptor in started[0].server._acceptors] == [()]
+
+    async def with_clock() -> None:
+        clock = ClusterClock.new()
+        assert clock is not None
+        await clock.run(main())
+
+    with asyncio.Runner(loop_factory=ClockLoop) as runner:
+        runner.run(with_clock())
 
 
 async def test_the_controllers_seat_is_taken_over() -> None:

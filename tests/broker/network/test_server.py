@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import gc
 import logging
 import socket
 import struct
@@ -12,14 +13,16 @@ from typing import Any
 
 import pytest
 
+from anabranch.broker.dispatch.dispatcher import HANDLERS, Dispatcher
 from anabranch.broker.dispatch.request_context import CloseConnection, RequestContext
+from anabranch.broker.network.server import Server
 from anabranch.controller.zk.session import ConnectionLoss
 from anabranch.protocol import codec
 from anabranch.protocol.apis.api_versions import ApiVersionsResponse
 from anabranch.protocol.apis.heartbeat import HeartbeatResponse
 from anabranch.protocol.apis.metadata import MetadataResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from tests.broker.serving import peer, request_frame, serving, until
+from tests.broker.serving import SETTINGS, lone_services, peer, request_frame, serving, until
 
 API_VERSIONS_V0 = request_frame(18, 0)
 HEARTBEAT_BODY = struct.pack(">h", 1) + b"g" + struct.pack(">ih", 1, 1) + b"m"
@@ -463,3 +466,20 @@ async def test_a_connection_that_comes_while_the_node_stops_is_closed(turns: int
             with contextlib.suppress(ConnectionResetError):
                 assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(late, 1), 10) == b""
             assert server.connection_count == 0
+
+
+async def test_start_that_is_cancelled_at_any_step_leaves_no_listening_socket() -> None:
+    for turns in range(20):
+        server = Server(SETTINGS, Dispatcher(await lone_services(), HANDLERS))
+        starting = asyncio.create_task(server.start())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if starting.done():
+            await server.stop()
+            break
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        assert [acceptor.sockets for acceptor in server._acceptors] in ([], [()])
+        gc.collect()
+    else:
+        raise AssertionError("the server did not start in 20 turns of the loop")
