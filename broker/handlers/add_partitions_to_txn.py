@@ -16,6 +16,7 @@ from anabranch.broker.coordinators.transactions.transactional_id import TopicPar
 from anabranch.broker.dispatch.auth_helper import authorize_broker, is_authorized
 from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers.fencing import code_for
+from anabranch.broker.tasks.yield_budget import ELEMENTS_PER_YIELD
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -42,13 +43,15 @@ async def add_partitions_to_txn(ctx: RequestContext, request: AddPartitionsToTxn
         rows = forbidden(ctx, asked) or await answer(ctx, asked)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=rows)
     authorize_broker(ctx)
-    answers = await asyncio.gather(*(answer(ctx, transaction) for transaction in request.transactions))
-    return AddPartitionsToTxnResponse(
-        results_by_transaction=[
+    results: list[AddPartitionsToTxnResult] = []
+    for first in range(0, len(request.transactions), ELEMENTS_PER_YIELD):
+        step = request.transactions[first : first + ELEMENTS_PER_YIELD]
+        answers = await asyncio.gather(*(answer(ctx, transaction) for transaction in step))
+        results += [
             AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=rows)
-            for transaction, rows in zip(request.transactions, answers, strict=True)
+            for transaction, rows in zip(step, answers, strict=True)
         ]
-    )
+    return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
 def only_transaction(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:

@@ -46,7 +46,12 @@ MEMORY_PER_BYTE = 8
 ORDERED_MEMORY_PER_BYTE = 24
 ORDERS = {"LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown", "AlterPartition"}
 IN_STEPS = {
-    *("AlterConfigs resources", "CreateTopics topics", "DeleteRecords topics.partitions"),
+    *(
+        "AddPartitionsToTxn transactions",
+        "AlterConfigs resources",
+        "CreateTopics topics",
+        "DeleteRecords topics.partitions",
+    ),
     *("DescribeGroups groups", "DescribeProducers topics.partition_indexes", "ListOffsets topics.partitions"),
     *("Metadata topics", "OffsetForLeaderEpoch topics.partitions", "WriteTxnMarkers markers", "OffsetFetch groups"),
     *("InitializeShareGroupState topics.partitions", "DeleteShareGroupState topics.partitions"),
