@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Coroutine
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from kazoo.client import KazooClient
@@ -116,6 +117,14 @@ class Cable:
         self._writers.discard(sink)
 
 
+async def expire_session(session: KazooSession, address: str) -> None:
+    """Close a session from a second client that takes it over: for its owner it has expired."""
+    second = KazooClient(address, client_id=session.credentials, timeout=10)
+    loop = asyncio.get_running_loop()
+    for step in (partial(second.start, PATIENCE_S), second.stop, second.close):
+        await loop.run_in_executor(None, step)
+
+
 class RealWorld:
     """The real server behind one cable per session."""
 
@@ -135,12 +144,9 @@ class RealWorld:
         return session
 
     async def expire(self, session: ZkSession) -> None:
-        """A second client takes the session over with its id and password, and closes it."""
+        """Close the session from a second client."""
         assert isinstance(session, KazooSession)
-        thief = KazooClient(f"127.0.0.1:{self._port}", client_id=session.credentials, timeout=6)
-        loop = asyncio.get_running_loop()
-        for step in (thief.start, thief.stop, thief.close):
-            await loop.run_in_executor(None, step)
+        await expire_session(session, f"127.0.0.1:{self._port}")
 
     async def suspend(self, session: ZkSession) -> None:
         events = Seen[SessionEvent]()

@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
-from kazoo.client import KazooClient
 
 from anabranch.controller import topic_admin
 from anabranch.controller.events import BrokersRead
 from anabranch.controller.zk import paths
-from anabranch.controller.zk.kazoo_session import KazooSession, open_kazoo
+from anabranch.controller.zk.kazoo_session import open_kazoo
 from anabranch.controller.zk.session import ZkSession
 from anabranch.protocol.apis.create_partitions import CreatePartitionsRequest
+from tests.contracts.zk_worlds import expire_session
 from tests.controller.cluster import TestCluster
 from tests.controller.held_link import HeldLink
 
@@ -30,14 +30,6 @@ class RealZooKeeper:
 
     async def connect(self) -> ZkSession:
         return await open_kazoo(self.hosts, session_timeout_ms=SESSION_TIMEOUT_MS)
-
-
-async def expire(session: KazooSession, hosts: str) -> None:
-    """Whoever has a session's id and password can close it: for its owner it has expired."""
-    thief = KazooClient(hosts.partition("/")[0], client_id=session.credentials, timeout=10)
-    loop = asyncio.get_running_loop()
-    for step in (thief.start, thief.stop, thief.close):
-        await loop.run_in_executor(None, step)
 
 
 @asynccontextmanager
@@ -113,7 +105,7 @@ async def test_an_expired_controller_resigns_and_another_finishes_what_it_began(
         asking = asyncio.ensure_future(cluster.resize("t", 6))
         await cluster.until_states("t", lambda states: len(states) == 6)
         second = await cluster.add_controller(101)
-        await expire(first.session_under_test, zookeeper_hosts)  # type: ignore[attr-defined]
+        await expire_session(first.session_under_test, zookeeper_hosts.partition("/")[0])  # type: ignore[attr-defined]
         assert (await asking).error_code == 41
         assert not first.active
         await cluster.until(lambda: second.active)

@@ -107,29 +107,33 @@ def test_a_little_is_left_for_what_comes_next() -> None:
 
 
 NEEDED_AGAIN = """
-import resource, sys
-from anabranch.runtime.heap_trimming import Heap
+import ctypes, sys
 
-def faults() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-
+sbrk = ctypes.CDLL(None).sbrk
+sbrk.restype = ctypes.c_void_p
 if sys.argv[1] == "keep":
+    from anabranch.runtime.heap_trimming import Heap
     Heap().keep()
 bytearray(4 << 20)  # freed: from here on large blocks are cut from the heap
-before = faults()
+given_back = 0
 for _ in range(50):
     large = [bytearray(4 << 20) for _ in range(5)]
+    end = sbrk(0)
     del large
-print((faults() - before) * 4096 // (1 << 20))
+    given_back += sbrk(0) < end
+print(given_back)
 """
 
 
 @pytest.mark.skipif(not Heap().known, reason="NO MEMORY IS GIVEN BACK HERE: the C library is not glibc")
-@pytest.mark.parametrize(("told", "least_mb", "most_mb"), [("keep", 0, 60), ("nothing", 500, 2000)])
-def test_what_is_needed_again_is_not_given_back_in_between(told: str, least_mb: int, most_mb: int) -> None:
-    """20 MB at the heap's end, fifty times over: taken from the system once, or each time if nothing is told."""
+@pytest.mark.parametrize(("told", "least", "most"), [("keep", 0, 1), ("nothing", 25, 50)])
+def test_heap_that_is_needed_again_is_not_given_back_in_between(told: str, least: int, most: int) -> None:
+    """20 MB at the heap's end, fifty times over: taken from the system once, or each time if nothing is told.
+
+    The heap's end is read, not page faults: how many there are depends on the size of the system's pages.
+    """
     done = subprocess.run([sys.executable, "-c", NEEDED_AGAIN, told], stdout=subprocess.PIPE, check=True, timeout=60)
-    assert least_mb <= int(done.stdout) <= most_mb
+    assert least <= int(done.stdout) <= most
 
 
 SCATTERED = """

@@ -18,6 +18,7 @@ from anabranch.controller.candidacy import retry_connection_loss
 from anabranch.controller.zk.access import Login
 from anabranch.controller.zk.kazoo_session import KazooSession, open_kazoo
 from anabranch.controller.zk.session import ConnectionLoss, SessionEvent, WatchEvent
+from tests.contracts.zk_worlds import PATIENCE_S, expire_session
 
 
 @pytest.mark.zookeeper
@@ -40,9 +41,7 @@ async def test_an_expired_session_does_not_open_another_one(zookeeper_hosts: str
     expired = asyncio.Event()
     zk.on_session(lambda event: expired.set() if event is SessionEvent.EXPIRED else None)
     loop = asyncio.get_running_loop()
-    thief = KazooClient(zookeeper_hosts.partition("/")[0], client_id=zk.credentials, timeout=10)
-    for step in (thief.start, thief.stop, thief.close):
-        await loop.run_in_executor(None, step)
+    await expire_session(zk, zookeeper_hosts.partition("/")[0])
     async with asyncio.timeout(60):
         await expired.wait()
     await loop.run_in_executor(None, connection_thread.join, 60)
@@ -71,7 +70,7 @@ async def test_null_data_of_stock_tools_reads_as_no_bytes(zookeeper_hosts: str) 
     zk = await open_kazoo(zookeeper_hosts)
     stock = KazooClient(zookeeper_hosts, timeout=30)
     loop = asyncio.get_running_loop()
-    await loop.run_in_executor(None, stock.start)
+    await loop.run_in_executor(None, stock.start, PATIENCE_S)
     await loop.run_in_executor(None, stock.create, "/null", None)
     assert (await zk.get("/null"))[0] == b""
     for step in (
