@@ -121,7 +121,7 @@ class Admin:
             bootstrap_servers=parse_servers(bootstrap_servers),
             client_id=client_id,
             request_timeout_ms=request_timeout_ms,
-            security=make_security(**security),
+            security=make_security(type(self), **security),
         )
         self._timeout_ms = request_timeout_ms
         self._rng = rng if rng is not None else random.Random()

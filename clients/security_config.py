@@ -16,6 +16,7 @@ Secrets appear in no repr and in no text of an error.
 
 from __future__ import annotations
 
+import inspect
 import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,15 +24,27 @@ from typing import Final, Unpack
 from urllib.parse import unquote, urlsplit
 
 from anabranch.clients.security import Security, SecurityArguments
+from anabranch.protocol.suggestion import suggest
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 
-def make_security(**given: Unpack[SecurityArguments]) -> Security | None:
-    """What a client's arguments say; None where they say nothing. Raises ValueError, OSError."""
+def make_security(client: type | None = None, /, **given: Unpack[SecurityArguments]) -> Security | None:
+    """What a client's arguments say; None where they say nothing.
+
+    Args:
+        client: The class that got them beside its own arguments, for the text of an error.
+        **given: The arguments that are not the class's own.
+
+    Raises:
+        TypeError: No client has an argument of this name.
+        ValueError: The arguments do not go together.
+        OSError: A file cannot be read.
+    """
     if not given:
         return None
+    refuse_unknown_arguments(client, given)
     if "security" in given:
         if len(given) > 1:
             raise ValueError(f"security says everything; leave out {', '.join(sorted(given.keys() - {'security'}))}")
@@ -61,6 +74,16 @@ def make_security(**given: Unpack[SecurityArguments]) -> Security | None:
     if by_token and not mechanism.startswith("SCRAM"):
         raise ValueError(f"sasl_delegation_token: goes with SCRAM, not with {mechanism}")
     return Security(context, mechanism, user, password, by_token=by_token)
+
+
+def refuse_unknown_arguments(client: type | None, given: Mapping[str, object]) -> None:
+    """Raise the TypeError that Python would raise, had the client no arguments of unknown names."""
+    for name in given:
+        if name not in SecurityArguments.__annotations__:
+            own = [] if client is None else list(inspect.signature(client).parameters)[:-1]
+            owner = "make_security" if client is None else client.__name__
+            hint = suggest(name, [*own, *SecurityArguments.__annotations__])
+            raise TypeError(f"{owner}() got an unexpected keyword argument {name!r}; {hint}")
 
 
 def _context(given: SecurityArguments) -> ssl.SSLContext:

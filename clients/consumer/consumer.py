@@ -174,7 +174,7 @@ class Consumer:
             client_id=client_id,
             request_timeout_ms=request_timeout_ms,
             metadata_max_age_ms=metadata_max_age_ms,
-            security=make_security(**security),
+            security=make_security(type(self), **security),
         )
         if group_protocol not in GROUP_PROTOCOLS:
             raise ValueError(f"group_protocol is one of {', '.join(GROUP_PROTOCOLS)}, not {group_protocol!r}")

@@ -124,7 +124,7 @@ class Producer:
             client_id=client_id,
             request_timeout_ms=request_timeout_ms,
             metadata_max_age_ms=metadata_max_age_ms,
-            security=make_security(**security),
+            security=make_security(type(self), **security),
         )
         self._rng = rng if rng is not None else random.Random()
         marks = AuditMarks(self._rng)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
-from anabranch import Admin
+from anabranch import Admin, Consumer, Producer
 from anabranch.clients.sasl import OAuthBearerLogin, PlainLogin, ScramLogin
 from anabranch.clients.security import Security
 from anabranch.clients.security_config import make_security, security_of
+from anabranch.testing.blocking_admin import BlockingAdmin
 from tests.secured.certificates import OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, files
 
 PASSWORD = {"sasl_plain_username": "alice", "sasl_plain_password": "secret"}
@@ -104,3 +107,26 @@ def test_kafkas_properties_say_the_same() -> None:
 def test_properties_that_do_not_suffice_are_refused(given: dict[str, str], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         security_of(given)
+
+
+@pytest.mark.parametrize(
+    ("client", "given", "says"),
+    [
+        (
+            Producer,
+            {"lingerms": 3},
+            r"Producer\(\) got an unexpected keyword argument 'lingerms'; did you mean linger_ms",
+        ),
+        (Producer, {"bootstrap_server": "a:1"}, "did you mean bootstrap_servers"),
+        (Producer, {"ssl_cert": "x"}, "did you mean ssl_"),
+        (partial(Consumer, "t"), {"groupid": "g"}, r"Consumer\(\) .* 'groupid'; did you mean group_id"),
+        (Admin, {"foo": 1}, r"Admin\(\) .* 'foo'; there are bootstrap_servers, client_id"),
+        (partial(BlockingAdmin, "a:1"), {"sasl_user": "x"}, r"Admin\(\) .* 'sasl_user'; did you mean"),
+        (make_security, {"ssl_ca": "x"}, r"make_security\(\) .* 'ssl_ca'; did you mean ssl_cafile"),
+    ],
+)
+def test_unknown_argument_is_refused_with_the_one_that_was_probably_meant(
+    client: Callable[..., Any], given: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(TypeError, match=says):
+        client(**given)

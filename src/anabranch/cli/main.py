@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import click
 
+from anabranch.protocol.suggestion import suggest
+
 COMMANDS: Final = {
     "up": ("anabranch.cli.up", "A whole cluster on this machine, ready in a moment."),
     "nodes": ("anabranch.cli.nodes", "The nodes of `up --processes`: who runs, and start one again."),
@@ -78,11 +80,7 @@ class LazyCommands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the subcommand; for an unknown name, suggest the nearest one."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            import difflib
-
-            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(COMMANDS)}"
-            raise click.UsageError(f"no such command '{args[0]}'; {hint}", ctx)
+            raise click.UsageError(f"no such command '{args[0]}'; {suggest(args[0], COMMANDS)}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

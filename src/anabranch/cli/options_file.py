@@ -12,12 +12,13 @@ A name is that of the option, and one that may be repeated takes a list; NAME=VA
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import click
+
+from anabranch.protocol.suggestion import suggest
 
 
 def options_file(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
@@ -33,9 +34,7 @@ def options_file(ctx: click.Context, _: click.Parameter, path: str | None) -> No
     for name, value in said.items():
         option = known.get(name.replace("_", "-"))
         if option is None or option.name is None or option.is_eager:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
-            raise click.UsageError(f"--options {path}: no option is called {name}; {hint}")
+            raise click.UsageError(f"--options {path}: no option is called {name}; {suggest(name, known)}")
         defaults[option.name] = _given(path, name, option, value)
     ctx.default_map = {**(ctx.default_map or {}), **defaults}
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.faults.rewriting import EACH
 from anabranch.faults.rule_json import InvalidRule
+from anabranch.protocol.suggestion import suggest
 from anabranch.protocol.wire import Kind, fields_of
 
 if TYPE_CHECKING:
@@ -42,9 +42,7 @@ def check(message: type[Any], version: int, path: str, value: object) -> str:
         fields = {one.name: one for one in fields_of(struct) if one.exists(version)}
         field = fields.get(name)
         if field is None:
-            close = difflib.get_close_matches(name, fields, n=1)
-            there = f"did you mean {close[0]}?" if close else f"there are {', '.join(fields)}"
-            return f"{struct.__name__} v{version} has no {name}; {there}"
+            return f"{struct.__name__} v{version} has no {name}; {suggest(name, fields)}"
         last = number == len(steps) - 1
         if index is not None and not field.is_array:
             return f"{name} of {struct.__name__} is no list; leave out [{'*' if index == EACH else index}]"

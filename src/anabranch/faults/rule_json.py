@@ -5,11 +5,11 @@ Where a rule has several of something, one alone may be written without a list: 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any, Final, get_args, get_origin
 
 from anabranch.faults.rule import FIELDS, HINTS, Rule, is_set
+from anabranch.protocol.suggestion import suggest
 
 NAMES: Final = {str: "string", int: "integer", float: "number", bool: "boolean"}
 SAID: Final = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
@@ -36,9 +36,7 @@ def from_json(said: object) -> Rule:
         )
     for name in said:
         if name not in HINTS:
-            close = difflib.get_close_matches(str(name), HINTS, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(HINTS)}"
-            raise InvalidRule(f"a rule has no {name!r}; {hint}")
+            raise InvalidRule(f"a rule has no {name!r}; {suggest(str(name), HINTS)}")
     return Rule(**{str(name): _read(str(name), one) for name, one in said.items()})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
@@ -20,6 +19,7 @@ from anabranch.faults.rule_json import InvalidRule
 from anabranch.protocol.answerable import answerable
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.registry import BY_NAME
+from anabranch.protocol.suggestion import suggest
 
 if TYPE_CHECKING:
     from anabranch.faults.rule import Rule
@@ -71,11 +71,11 @@ def check(
         return
     for name in rule.api:
         if name not in SPANS:
-            raise InvalidRule(f"no API is called {name!r}; {_instead(name, SPANS)}")
+            raise InvalidRule(f"no API is called {name!r}; {suggest(name, SPANS)}")
         if name not in spans:
             raise InvalidRule(f"nobody is served {name} here; there are {_listed(spans)}")
     if rule.listener and listeners and rule.listener not in listeners:
-        raise InvalidRule(f"no listener is called {rule.listener!r}; {_instead(rule.listener, listeners)}")
+        raise InvalidRule(f"no listener is called {rule.listener!r}; {suggest(rule.listener, listeners)}")
     versions = _versions(rule, spans)
     _check_askers(rule, brokers)
     _check_names(rule, versions)
@@ -177,7 +177,7 @@ def _check_happening(rule: Rule) -> None:
     for step in rule.step:
         name, _, count = step.rpartition(":")
         if step not in known and not (count.isdigit() and name in known):
-            raise InvalidRule(f"no step is called {step!r}; {_instead(step, known)}")
+            raise InvalidRule(f"no step is called {step!r}; {suggest(step, known)}")
 
 
 def _check_askers(rule: Rule, brokers: Collection[int]) -> None:
@@ -221,7 +221,7 @@ def _names(api: str, version: int, kind: str) -> bool:
 
 def _check_error(rule: Rule, versions: Mapping[str, range]) -> None:
     if rule.error not in ErrorCode.__members__ or rule.error == ErrorCode.NONE.name:
-        raise InvalidRule(f"no error is called {rule.error!r}; {_instead(rule.error, ErrorCode.__members__)}")
+        raise InvalidRule(f"no error is called {rule.error!r}; {suggest(rule.error, ErrorCode.__members__)}")
     code = ErrorCode[rule.error]
     for name in rule.api:
         api, span = BY_NAME[name], versions[name]
@@ -256,12 +256,6 @@ def _check_edit(rule: Rule, versions: Mapping[str, range], path: str, value: obj
     wrong = [paths.check(BY_NAME[name].response, version, path, value) for version in reversed(versions[name])]
     if all(wrong):
         raise InvalidRule(f"edit {path}: {wrong[0]}")
-
-
-def _instead(name: str, there: Iterable[str]) -> str:
-    known = list(there)
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]}?" if close else f"there are {_listed(known)}"
 
 
 def _listed(things: Iterable[object]) -> str:

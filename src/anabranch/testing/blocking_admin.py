@@ -10,6 +10,7 @@ from typing import Any, Unpack
 
 from anabranch.clients.admin import Admin
 from anabranch.clients.security import SecurityArguments
+from anabranch.clients.security_config import refuse_unknown_arguments
 
 
 class BlockingAdmin:
@@ -22,6 +23,7 @@ class BlockingAdmin:
     """
 
     def __init__(self, bootstrap_servers: str, **security: Unpack[SecurityArguments]) -> None:
+        refuse_unknown_arguments(Admin, security)
         self._bootstrap_servers = bootstrap_servers
         self._security = security
 

@@ -68,7 +68,7 @@ def test_every_command_teaches_by_example(path: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["topic"], "no such command 'topic'; did you mean 'topics'?"),
+        (["topic"], "no such command 'topic'; did you mean topics?"),
         (["frobnicate"], "no such command 'frobnicate'; there are up, node"),
         (["up", "--brokers", "0"], "0 is not in the range"),
         (["up", "--port", "65535"], "--port 65535 leaves no room for 3 brokers; write a port up to 65533"),

@@ -304,7 +304,7 @@ async def test_a_broker_that_is_killed_after_its_work_has_done_it() -> None:
         await admin.create_topics([NewTopic(name="orders", partitions=1)])
         await admin.wait_for_topic("orders", replicas=3)
         rule = made.faults.add(api="Produce", topic="orders", after=2, times=1, node="kill", after_work=True)
-        async with Producer(made.bootstrap_servers, retry_backoff_ms=10) as producer:
+        async with Producer(made.bootstrap_servers) as producer:
             sent = [(await producer.send_and_wait("orders", b"x")).offset for _ in range(4)]
         assert sent == [0, 1, 2, 3] and rule.hits == 1 and len(made.nodes) == 2
 

@@ -35,7 +35,7 @@ def test_rules_are_read_in_their_order(name: str, content: str, tmp_path: Path) 
         ("a.json", "[", "neither JSON nor"),
         ("a.toml", "x", "neither JSON nor"),
         ("a.json", "{}", "has no list of rules"),
-        ("a.json", '[{"hold": true}, {"topics": "a"}]', "rule 2: a rule has no 'topics'; did you mean 'topic'"),
+        ("a.json", '[{"hold": true}, {"topics": "a"}]', "rule 2: a rule has no 'topics'; did you mean topic"),
     ],
 )
 def test_what_is_wrong_is_said(name: str, content: str, reason: str, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_one_of_several_needs_no_list() -> None:
     ("said", "reason"),
     [
         ([], "a rule is an object, such as"),
-        ({"topics": "a"}, "a rule has no 'topics'; did you mean 'topic'"),
+        ({"topics": "a"}, "a rule has no 'topics'; did you mean topic"),
         ({"zzz": 1}, "a rule has no 'zzz'; there are name, api, versions"),
         ({"api": 3}, "api is a text, not 3"),
         ({"partition": ["1"]}, "partition is a whole number, not '1'"),

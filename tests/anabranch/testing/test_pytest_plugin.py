@@ -91,7 +91,7 @@ async def test_a_cluster_as_new_for_a_coroutine(anabranch):
         assert await admin.list_topics() == []
     topic = anabranch.topic("orders")
     with anabranch.faults(api="Produce", error="NOT_LEADER_OR_FOLLOWER", times=1) as rule:
-        async with Producer(anabranch.bootstrap_servers, retry_backoff_ms=10) as producer:
+        async with Producer(anabranch.bootstrap_servers) as producer:
             await producer.send_and_wait(topic, b"x")
         assert rule.hits == 1
 """
