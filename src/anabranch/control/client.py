@@ -98,6 +98,13 @@ class NodeControl:
         self._control.ask("POST", f"/v1/nodes/{self.node_id}/{what}")
 
 
+class Nodes(dict[int, NodeControl]):
+    """The nodes of a cluster by their ids."""
+
+    def __missing__(self, node_id: int) -> NodeControl:
+        raise KeyError(f"no node {node_id!r}; there are {', '.join(map(str, self))}")
+
+
 class ControlClient:
     """Blocking calls to the control plane of `anabranch up --control`.
 
@@ -113,7 +120,7 @@ class ControlClient:
     @property
     def nodes(self) -> Mapping[int, NodeControl]:
         """The nodes by their ids, running or not."""
-        return {row["node"]: NodeControl(self, row["node"]) for row in self.ask("GET", "/v1/nodes")}
+        return Nodes({row["node"]: NodeControl(self, row["node"]) for row in self.ask("GET", "/v1/nodes")})
 
     @property
     def clock(self) -> ClockClient:

@@ -22,12 +22,14 @@ Ask = Callable[..., Any]
 PATIENCE_S: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RuleClient:
     """One rule of the cluster."""
 
     _ask: Ask
     name: str
+    _removed: dict[str, Any] | None = None
+    """What became of it, once it is removed."""
 
     @property
     def hits(self) -> int:
@@ -40,7 +42,9 @@ class RuleClient:
         return int(self.row()["held"])
 
     def row(self) -> dict[str, Any]:
-        """All that is known of it: `rule`, `met`, `hits`, `held`, `spent`."""
+        """All that is known of it: `rule`, `met`, `hits`, `held`, `spent`; as it ended, if it is removed."""
+        if self._removed is not None:
+            return self._removed
         found: dict[str, Any] = self._ask("GET", self._path)
         return found
 
@@ -56,6 +60,7 @@ class RuleClient:
     def remove(self) -> dict[str, Any]:
         """Remove it; returns what became of it."""
         found: dict[str, Any] = self._ask("DELETE", self._path)
+        self._removed = found
         return found
 
     @property

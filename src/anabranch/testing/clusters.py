@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,14 +57,23 @@ class Clusters:
         Raises:
             CannotStart: A property does not exist, or has an impossible value.
         """
+        _check_number("brokers", brokers, least=1)
+        _check_number("journal", journal, least=0)
+        if isinstance(listeners, str):
+            raise CannotStart(f"listeners is a list of them: [{listeners!r}]")
+        for name, value in {"kafka": kafka, **(properties or {})}.items():
+            if not isinstance(value, str):
+                raise CannotStart(f"{name} is a text, such as '{value}', not {value!r}")
         wish = {"brokers": brokers, "properties": dict(properties or {}), "journal": journal, "frames": frames}
         wish |= {"listeners": list(listeners), "kafka": kafka}
-        told = self._order({"start": wish})
+        process = self._living_process()
+        told = _answer(process, {"start": wish})
         try:
             control = _client(told["control"]) if "control" in told else None
             yield RunningCluster(told["bootstrap"], control, told["listeners"])
         finally:
-            self._order({"stop": told["cluster"]})
+            if process is self._process:  # else `close` has ended it
+                _answer(process, {"stop": told["cluster"]})
 
     def close(self) -> None:
         """End the process, and all clusters with it."""
@@ -87,22 +97,42 @@ class Clusters:
     ) -> None:
         self.close()
 
-    def _order(self, order: dict[str, Any]) -> dict[str, Any]:
+    def _living_process(self) -> subprocess.Popen[str]:
+        """The process of the clusters: a new one if there is none, or if it has ended."""
+        if self._process is not None and self._process.poll() is not None:
+            self.close()
         if self._process is None:
             words = [sys.executable, "-m", "anabranch.testing.cluster_host"]
             self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdin is not None and self._process.stdout is not None
-        line = ""
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps(order) + "\n")
-            self._process.stdin.flush()
-            line = self._process.stdout.readline()
-        if not line:
-            raise CannotStart(f"the process of the clusters has ended, with status {self._process.wait()}")
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise CannotStart(answer["error"])
-        return answer
+        return self._process
+
+
+def _answer(process: subprocess.Popen[str], order: dict[str, Any]) -> dict[str, Any]:
+    """Have the process carry an order out. CannotStart if it cannot, or if it ends meanwhile."""
+    assert process.stdin is not None and process.stdout is not None
+    line = ""
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(json.dumps(order) + "\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+    if not line:
+        raise CannotStart(
+            f"the process of the clusters has ended, {_why(process.wait())}; the next cluster gets another"
+        )
+    answer: dict[str, Any] = json.loads(line)
+    if "error" in answer:
+        raise CannotStart(answer["error"])
+    return answer
+
+
+def _why(status: int) -> str:
+    """How a process has ended, by its status; its own last words are on the standard error output."""
+    return f"killed by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
+
+
+def _check_number(name: str, value: object, *, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise CannotStart(f"{name} is a number from {least} on, not {value!r}")
 
 
 def _client(url: str) -> Any:

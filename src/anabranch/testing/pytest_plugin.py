@@ -40,10 +40,11 @@ import importlib.util
 import subprocess
 import sys
 from collections.abc import Generator, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
+from anabranch.protocol.suggestion import suggest
 from anabranch.testing.running_cluster import RunningCluster as RunningCluster
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 
 STOP_TIMEOUT_S = 10
 FIXTURES = ("anabranch", "anabranch_cluster")
+ARGUMENTS = ("rules", "brokers", "config", "listeners", "journal", "frames", "kafka")
+"""What the marker may say."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -66,24 +69,57 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker; pytest calls it."""
     config.addinivalue_line(
         "markers",
-        "anabranch(rules, brokers, config, listeners, journal, frames, kafka): the rules that its cluster follows; "
+        f"anabranch({', '.join(ARGUMENTS)}): the rules that its cluster follows; "
         "its size, properties, listeners, journal and version of Kafka, if it is its own",
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Refuse a marker that says what it cannot say; pytest calls it."""
+    said = _marked(item)
+    if said is None:
+        return
+    fixtures = set(FIXTURES) & set(getattr(item, "fixturenames", ()))
+    unused = sorted(said.keys() - {"rules"})
+    if not fixtures:
+        _refuse("it is for tests that ask for anabranch or anabranch_cluster")
+    if unused and "anabranch" not in fixtures:
+        _refuse(f"{', '.join(unused)}: anabranch_cluster is one for the session, and set up by pytest.ini alone")
+
+
+def _marked(item: pytest.Item) -> dict[str, Any] | None:
+    """What the markers of a test, its class and its module say together, the nearest one first; None without any."""
+    markers = list(item.iter_markers("anabranch"))
+    for marker in markers:
+        if marker.args:
+            _refuse(f"it takes names, such as {ARGUMENTS[0]}=, not {marker.args[0]!r}")
+        for name in marker.kwargs:
+            if name not in ARGUMENTS:
+                _refuse(f"it has no {name!r}; {suggest(name, ARGUMENTS)}")
+    if not markers:
+        return None
+    said: dict[str, Any] = {}
+    for marker in reversed(markers):
+        said |= marker.kwargs
+    return said
+
+
+def _refuse(reason: str) -> NoReturn:
+    pytest.fail(f"@pytest.mark.anabranch: {reason}", pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Have the cluster follow the rules of a test that has some; pytest calls it."""
-    marker = item.get_closest_marker("anabranch")
-    if marker is None:
-        return (yield)
+    said = _marked(item)
     cluster = _cluster_of(item)
-    if cluster is None:
-        pytest.fail("@pytest.mark.anabranch is for tests that ask for anabranch or anabranch_cluster", pytrace=False)
+    if not said or cluster is None:
+        return (yield)
     with contextlib.ExitStack() as stack:
-        for rule in marker.kwargs.get("rules", ()):
-            said = dict(rule) if isinstance(rule, Mapping) else {"rule": rule}
-            stack.enter_context(cluster.faults(**said))
+        for rule in said.get("rules", ()):
+            fields = dict(rule) if isinstance(rule, Mapping) else {"rule": rule}
+            stack.enter_context(cluster.faults(**fields))
         return (yield)
 
 
@@ -133,12 +169,9 @@ def anabranch(request: pytest.FixtureRequest, anabranch_clusters: Clusters) -> I
     Raises:
         CannotStart: A property does not exist, or has an impossible value.
     """
-    wish = _settings(request.config)
-    marker = request.node.get_closest_marker("anabranch")
-    if marker is not None:
-        said = marker.kwargs
-        wish["properties"] |= {name: str(value) for name, value in said.get("config", {}).items()}
-        wish |= {name: said[name] for name in ("brokers", "journal", "frames", "listeners", "kafka") if name in said}
+    wish, said = _settings(request.config), _marked(request.node) or {}
+    wish["properties"] |= {name: str(value) for name, value in said.get("config", {}).items()}
+    wish |= {name: value for name, value in said.items() if name not in ("config", "rules")}
     with anabranch_clusters.running(**wish) as cluster:
         yield cluster
 
@@ -146,11 +179,18 @@ def anabranch(request: pytest.FixtureRequest, anabranch_clusters: Clusters) -> I
 def _settings(config: pytest.Config) -> dict[str, Any]:
     lines = (line.partition("=") for line in config.getini("anabranch_properties"))
     return {
-        "brokers": int(config.getini("anabranch_brokers")),
-        "journal": int(config.getini("anabranch_journal")),
+        "brokers": _number(config, "anabranch_brokers"),
+        "journal": _number(config, "anabranch_journal"),
         "kafka": str(config.getini("anabranch_kafka")),
         "properties": {name.strip(): value.strip() for name, _, value in lines},
     }
+
+
+def _number(config: pytest.Config, name: str) -> int:
+    text = str(config.getini(name))
+    if not text.isdecimal():
+        raise pytest.UsageError(f"{name} of pytest.ini is a number, not {text!r}")
+    return int(text)
 
 
 @pytest.fixture(scope="session")

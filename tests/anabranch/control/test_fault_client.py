@@ -36,6 +36,7 @@ def test_a_rule_for_a_block(ours: ControlClient) -> None:
         rule.wait_hit(2)
         assert rule.hits == 2 and rule.row()["spent"]
     assert ours.faults.rows() == []
+    assert rule.hits == 2 and rule.row()["spent"]
 
 
 def test_a_rule_that_hits_nothing_fails_its_block(ours: ControlClient) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import unittest
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -57,14 +59,37 @@ def test_what_cannot_be_started_is_said_and_the_next_one_can() -> None:
             pass
         with clusters.running() as one:
             assert produce(one) == 0
-        assert clusters._process is not None
-        clusters._process.kill()
-        clusters._process.wait()  # else what it is told next might still fit into its pipe
+
+
+def test_process_that_dies_is_told_of_and_replaced() -> None:
+    with Clusters() as clusters:
         with (
-            pytest.raises(CannotStart, match="the process of the clusters has ended, with status -9"),
+            pytest.raises(CannotStart, match="the process of the clusters has ended, killed by SIGKILL"),
             clusters.running(),
         ):
+            assert clusters._process is not None
+            clusters._process.kill()
+        with clusters.running() as one:
+            assert produce(one) == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"brokers": 0}, "brokers is a number from 1 on, not 0"),
+        ({"brokers": "3"}, "brokers is a number from 1 on, not '3'"),
+        ({"brokers": True}, "not True"),
+        ({"journal": -1}, "journal is a number from 0 on, not -1"),
+        ({"listeners": "PLAINTEXT://127.0.0.1:0"}, "listeners is a list"),
+        ({"kafka": 4.1}, "kafka is a text, such as '4.1', not 4.1"),
+        ({"properties": {"num.partitions": 4}}, "num.partitions is a text, such as '4', not 4"),
+    ],
+)
+def test_impossible_values_are_refused_before_anything_starts(wrong: Any, says: str) -> None:
+    with Clusters() as clusters:
+        with pytest.raises(CannotStart, match=re.escape(says)), clusters.running(**wrong):
             pass
+        assert clusters._process is None
 
 
 def test_a_process_that_was_never_needed_was_never_there() -> None:

@@ -122,11 +122,11 @@ def test_a_rule_that_hits_nothing_fails_its_test(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers")
     (tmp_path / "test_mistakes.py").write_text(THEIR_MISTAKES)
     told = run(tmp_path).stdout
-    assert "5 failed" in told
+    assert "4 failed, 1 error" in told
     assert "RuleNeverHit: rule rule-1 has hit nothing, and no request came that it is about" in told
     assert "FAILED test_mistakes.py::test_that_fails_anyway - ZeroDivisionError" in told
     assert "no API is called 'DeleteTopic'; did you mean DeleteTopics" in told
-    assert "@pytest.mark.anabranch is for tests that ask for anabranch or anabranch_cluster" in told
+    assert "@pytest.mark.anabranch: it is for tests that ask for anabranch or anabranch_cluster" in told
     shown = told.partition("test_that_fails_anyway ___")[2].partition("___ test_")[0]
     assert "anabranch rules" in shown and '"name": "rule-2"' in shown
     shown = told.partition("test_that_tells_what_was_done ___")[2]
@@ -136,6 +136,53 @@ def test_a_rule_that_hits_nothing_fails_its_test(tmp_path: Path) -> None:
         ("journal", '"api": "Metadata"'),
     ):
         assert content in shown.partition(f"- anabranch {title} -")[2].partition("- anabranch")[0], title
+
+
+REFUSED = """\
+import pytest
+
+@pytest.mark.anabranch(broker=3)
+def test_misspelt(anabranch):
+    pass
+
+@pytest.mark.anabranch("Produce")
+def test_nameless(anabranch):
+    pass
+
+@pytest.mark.anabranch(brokers="3")
+def test_impossible(anabranch):
+    pass
+
+@pytest.mark.anabranch(brokers=3)
+def test_shared(anabranch_cluster):
+    pass
+
+@pytest.mark.anabranch(brokers=2)
+class TestOfTwo:
+    @pytest.mark.anabranch(journal=5)
+    def test_both_markers_count(self, anabranch):
+        assert anabranch.bootstrap_servers.count(":") == 2 and anabranch.journal.entries() == []
+"""
+
+
+def test_marker_that_cannot_be_followed_is_refused_and_markers_of_a_class_count(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_refused.py").write_text(REFUSED)
+    told = run(tmp_path).stdout
+    assert "1 passed, 4 errors" in told
+    for reason in (
+        "@pytest.mark.anabranch: it has no 'broker'; did you mean brokers?",
+        "@pytest.mark.anabranch: it takes names, such as rules=, not 'Produce'",
+        "brokers is a number from 1 on, not '3'",
+        "@pytest.mark.anabranch: brokers: anabranch_cluster is one for the session",
+    ):
+        assert reason in told
+
+
+def test_setting_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\nanabranch_brokers = two\n")
+    (tmp_path / "test_any.py").write_text("def test_any(anabranch): pass")
+    assert "anabranch_brokers of pytest.ini is a number, not 'two'" in run(tmp_path).stdout
 
 
 OWN = """\
