@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 if TYPE_CHECKING:
     from anabranch.control.client import ControlClient
+    from anabranch.control.wait_conditions import WaitCondition
 
 url = click.option(
     "--control",
@@ -204,7 +205,7 @@ def wait(condition: tuple[str, ...], timeout_s: float, url: str, token: str) -> 
             raise click.UsageError(f"a condition is NAME=VALUE, such as topic=orders, not {one!r}")
         words[name] = value
     with connected(url, token) as control:
-        control.wait_for(timeout_s=timeout_s, **words)
+        control.wait_for(timeout_s=timeout_s, **cast("WaitCondition", words))  # texts, which the cluster reads
 
 
 @command.command(

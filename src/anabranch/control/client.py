@@ -14,7 +14,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from anabranch.control.control_error import ControlError as ControlError
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from anabranch.control.snapshots_client import SnapshotsClient
     from anabranch.control.telemetry_client import TelemetryClient
     from anabranch.control.tour_client import TourClient
+    from anabranch.control.wait_conditions import WaitCondition
 
 PATIENCE_S: Final = 60.0
 """How long an answer may take, beyond what the request itself waits for."""
@@ -266,7 +267,7 @@ class ControlClient:
         path = f"/v1/topics/{urllib.parse.quote(topic, safe='')}/partitions/{partition}/elect"
         self.ask("POST", path, {"how": "unclean" if unclean else "preferred"})
 
-    def wait_for(self, *, timeout_s: float = 30.0, **condition: object) -> None:
+    def wait_for(self, *, timeout_s: float = 30.0, **condition: Unpack[WaitCondition]) -> None:
         """Wait until all of a condition holds.
 
         Args:

@@ -11,11 +11,14 @@ import contextlib
 import urllib.parse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from anabranch.faults.active_rule import RuleNeverHit
 from anabranch.faults.rule import Rule
 from anabranch.faults.rule_json import to_json
+
+if TYPE_CHECKING:
+    from anabranch.faults.rule_fields import RuleFields
 
 Ask = Callable[..., Any]
 """`ControlClient.ask`."""
@@ -74,7 +77,7 @@ class FaultsClient:
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
 
-    def add(self, rule: Rule | None = None, **said: Any) -> RuleClient:
+    def add(self, rule: Rule | None = None, **said: Unpack[RuleFields]) -> RuleClient:
         """Follow a rule from now on.
 
         Args:
@@ -96,7 +99,9 @@ class FaultsClient:
         self._ask("DELETE", "/v1/faults")
 
     @contextlib.contextmanager
-    def __call__(self, rule: Rule | None = None, *, optional: bool = False, **said: Any) -> Iterator[RuleClient]:
+    def __call__(
+        self, rule: Rule | None = None, *, optional: bool = False, **said: Unpack[RuleFields]
+    ) -> Iterator[RuleClient]:
         """A block for which a rule holds. RuleNeverHit in the end if it hit nothing, unless that is `optional`."""
         added = self.add(rule, **said)
         try:

@@ -8,9 +8,12 @@ from __future__ import annotations
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from anabranch.control.control_error import ControlError
+
+if TYPE_CHECKING:
+    from anabranch.journal.query import JournalFilter
 
 PATIENCE_S: Final = 60.0
 LOOK_S: Final = 30.0
@@ -23,7 +26,7 @@ class JournalClient:
     def __init__(self, ask: Callable[..., Any]) -> None:
         self._ask = ask
 
-    def entries(self, **where: Any) -> list[dict[str, Any]]:
+    def entries(self, **where: Unpack[JournalFilter]) -> list[dict[str, Any]]:
         """What is kept, the oldest first.
 
         Args:
@@ -36,31 +39,31 @@ class JournalClient:
         found: list[dict[str, Any]] = self._ask("GET", f"/v1/journal?{_words(where)}")
         return found
 
-    def count(self, **where: Any) -> int:
+    def count(self, **where: Unpack[JournalFilter]) -> int:
         """How many exchanges are so; see `entries`."""
         return len(self.entries(**where))
 
-    def wait_for(self, n: int = 1, timeout_s: float = 30.0, **where: Any) -> list[dict[str, Any]]:
+    def wait_for(self, n: int = 1, timeout_s: float = 30.0, **where: Unpack[JournalFilter]) -> list[dict[str, Any]]:
         """Wait until so many exchanges are so, and return them. ControlError (408) if they are not in time."""
         words = _words({**where, "count": n, "timeout": timeout_s})
         found: list[dict[str, Any]] = self._ask("GET", f"/v1/journal/wait?{words}", patience_s=timeout_s + PATIENCE_S)
         return found
 
-    def follow(self, **where: Any) -> Iterator[dict[str, Any]]:
+    def follow(self, **where: Unpack[JournalFilter]) -> Iterator[dict[str, Any]]:
         """What is kept, and what comes, until the cluster ends."""
-        after = int(where.pop("after", 0))
+        newer = where.copy()
         while True:
             try:
-                found = self.wait_for(timeout_s=LOOK_S, **where, after=after)
+                found = self.wait_for(timeout_s=LOOK_S, **newer)
             except ControlError as error:
                 if error.status != TIMED_OUT:
                     raise
                 continue
             for row in found:
-                after = max(after, row["number"])
+                newer["after"] = max(newer.get("after", 0), row["number"])
                 yield row
 
-    def save(self, path: str | Path, **where: Any) -> None:
+    def save(self, path: str | Path, **where: Unpack[JournalFilter]) -> None:
         """Write exchanges to a capture for Wireshark. ControlError if their bytes are not kept."""
         Path(path).write_bytes(self._ask("GET", f"/v1/journal/capture?{_words(where)}"))
 
@@ -75,7 +78,7 @@ class JournalClient:
         self._ask("DELETE", "/v1/journal")
 
 
-def _words(where: dict[str, Any]) -> str:
+def _words(where: Mapping[str, Any]) -> str:
     said = {
         name: ",".join(map(str, one))
         if isinstance(one, list | tuple)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from anabranch.clients.clock import follow_loop_ms
 from anabranch.control.actions import ActionRefused, UnknownNode
@@ -12,8 +12,11 @@ from anabranch.journal.capture import capture
 from anabranch.journal.query import WORDS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from anabranch.control.controlled_cluster import ControlledCluster
     from anabranch.journal.journal import Journal
+    from anabranch.journal.query import JournalFilter
 
 
 async def get_journal(on: ControlledCluster, asked: ControlRequest) -> Any:
@@ -22,7 +25,7 @@ async def get_journal(on: ControlledCluster, asked: ControlRequest) -> Any:
     with_bytes = words.pop("bytes", "") == "true"
     if with_bytes:
         _needs_bytes(_journal(on))
-    return [one.row(with_bytes=with_bytes) for one in _journal(on).entries(**words)]
+    return [one.row(with_bytes=with_bytes) for one in _journal(on).entries(**_filter(words))]
 
 
 async def wait_journal(on: ControlledCluster, asked: ControlRequest) -> Any:
@@ -32,7 +35,7 @@ async def wait_journal(on: ControlledCluster, asked: ControlRequest) -> Any:
     if not count.isdecimal():
         raise ValueError(f"count is a number, not {count!r}")
     try:
-        found = await _journal(on).wait_for(int(count), patience_s, **words)
+        found = await _journal(on).wait_for(int(count), patience_s, **_filter(words))
     except TimeoutError as error:
         raise WaitTimedOut(str(error)) from None
     return [one.row() for one in found]
@@ -52,7 +55,12 @@ async def get_capture(on: ControlledCluster, asked: ControlRequest) -> bytes:
     journal = _journal(on)
     _needs_bytes(journal)
     day_s = follow_loop_ms()() / 1000 - asyncio.get_running_loop().time()
-    return capture(journal.entries(**asked.query), day_s)
+    return capture(journal.entries(**_filter(asked.query)), day_s)
+
+
+def _filter(words: Mapping[str, str]) -> JournalFilter:
+    """The words of a request as a filter; `Query` reads the texts, and refuses what is none of its words."""
+    return cast("JournalFilter", words)
 
 
 async def clear_journal(on: ControlledCluster, asked: ControlRequest) -> Any:

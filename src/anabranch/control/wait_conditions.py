@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 from weakref import WeakKeyDictionary
 
 from anabranch.control import state
@@ -23,6 +23,25 @@ LOOK_S: Final = 0.005
 LOOK_SHARE: Final = 10
 _waits: Final[WeakKeyDictionary[Cluster, int]] = WeakKeyDictionary()
 """How many waits are under way, by cluster."""
+
+
+class WaitCondition(TypedDict, total=False):
+    """A condition as keyword arguments, for type checkers; `WORDS` says what they mean."""
+
+    topic: str
+    partitions: int
+    partition: int
+    leader: int
+    isr: str | int
+    high_watermark: int
+    group: str
+    state: str
+    members: int
+    lag: int
+    node: int
+    controller: int | Literal["any"]
+
+
 WORDS: Final[Mapping[str, str]] = {
     "topic": "this topic exists, and every partition of it has a leader",
     "partitions": "with `topic`: it has so many partitions to write to",

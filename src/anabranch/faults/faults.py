@@ -15,7 +15,7 @@ import contextlib
 import dataclasses
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, Unpack
 
 from anabranch.faults.active_rule import ActiveRule, FaultActions, Hit, RuleNeverHit
 from anabranch.faults.disks import fail_writes
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from anabranch.broker.dispatch.dispatcher import Dispatcher
     from anabranch.broker.dispatch.services import Services
     from anabranch.broker.node.app import Node
+    from anabranch.faults.rule_fields import RuleFields
 
 REMOVED_KEPT: Final = 20
 RuleListener = Callable[[ActiveRule, int, Hit], None]
@@ -75,11 +76,11 @@ class Faults:
         self._listeners: dict[RuleListener, None] = {}
         self._on_change: Callable[[], None] = lambda: None
 
-    def __call__(self, rule: Rule | None = None, *, optional: bool = False, **said: Any) -> _Armed:
+    def __call__(self, rule: Rule | None = None, *, optional: bool = False, **said: Unpack[RuleFields]) -> _Armed:
         """A block for which a rule holds. RuleNeverHit in the end if it hit nothing, unless that is `optional`."""
         return _armed(self, rule, optional=optional, said=said)
 
-    def add(self, rule: Rule | None = None, **said: Any) -> ActiveRule:
+    def add(self, rule: Rule | None = None, **said: Unpack[RuleFields]) -> ActiveRule:
         """Follow a rule from now on.
 
         Args:
@@ -256,7 +257,7 @@ _Armed = contextlib.AbstractContextManager[ActiveRule]
 
 
 @contextlib.contextmanager
-def _armed(faults: Faults, rule: Rule | None, *, optional: bool, said: dict[str, Any]) -> Iterator[ActiveRule]:
+def _armed(faults: Faults, rule: Rule | None, *, optional: bool, said: RuleFields) -> Iterator[ActiveRule]:
     armed = faults.add(rule, **said)
     try:
         yield armed

@@ -14,7 +14,7 @@ import asyncio
 import heapq
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from anabranch.faults.matching import NodeContext, RequestView
 from anabranch.faults.trigger import Trigger
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from anabranch.faults.active_rule import ActiveRule, Hit
     from anabranch.faults.faults import Served
     from anabranch.journal.explanation import ClusterEvent
+    from anabranch.journal.query import JournalFilter
     from anabranch.protocol.codec import DecodedRequest
 
 Key = tuple[int, str, int, int]
@@ -82,7 +83,7 @@ class Journal:
         """Write down what is asked of a server from now on."""
         server.dispatcher = RecordingDispatcher(server.dispatcher, self, at)
 
-    def entries(self, **where: Any) -> list[JournalEntry]:
+    def entries(self, **where: Unpack[JournalFilter]) -> list[JournalEntry]:
         """What is kept, the oldest first.
 
         Args:
@@ -102,11 +103,11 @@ class Journal:
     def __iter__(self) -> Iterator[JournalEntry]:
         return heapq.merge(self._of_clients, self._of_brokers, key=lambda one: one.number)
 
-    def count(self, **where: Any) -> int:
+    def count(self, **where: Unpack[JournalFilter]) -> int:
         """How many exchanges are so; see `entries`."""
         return len(self.entries(**where))
 
-    async def wait_for(self, n: int = 1, timeout_s: float = 30.0, **where: Any) -> list[JournalEntry]:
+    async def wait_for(self, n: int = 1, timeout_s: float = 30.0, **where: Unpack[JournalFilter]) -> list[JournalEntry]:
         """Wait until so many exchanges are so; TimeoutError says how many there are."""
         query = Query.of(where, self._node_ids)
         try:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
 from anabranch.faults.matching import Matcher
 from anabranch.faults.rule import FIELDS, HINTS, WHERE
+from anabranch.faults.rule_fields import RequestFilter
 from anabranch.faults.rule_json import InvalidRule, from_json
 from anabranch.faults.validation import check
 
@@ -31,6 +32,16 @@ WORDS: Final[Mapping[str, str]] = {
     "after": "only what began after the exchange of this number",
     "limit": "only the last so many",
 }
+
+
+class JournalFilter(RequestFilter, total=False):
+    """Which exchanges are meant, as keyword arguments for type checkers; `WORDS` says what they mean."""
+
+    error: str
+    rule: str
+    outcome: Literal["answered", "unanswered", "closed", "given up", "open"]
+    after: int
+    limit: int
 
 
 @dataclass(frozen=True, slots=True)

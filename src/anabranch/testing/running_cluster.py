@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from anabranch.control.journal_client import JournalClient
     from anabranch.control.snapshots_client import SnapshotsClient
     from anabranch.control.telemetry_client import TelemetryClient
+    from anabranch.control.wait_conditions import WaitCondition
     from anabranch.testing.blocking_admin import BlockingAdmin
 
 SHOWN: Final = 30
@@ -132,7 +133,7 @@ class RunningCluster:
         self.control.create_topic(name, partitions, configs=configs)
         return name
 
-    def wait_for(self, *, timeout_s: float = 30.0, **condition: object) -> None:
+    def wait_for(self, *, timeout_s: float = 30.0, **condition: Unpack[WaitCondition]) -> None:
         """Wait until a condition holds, such as topic="orders", partition=0, leader=2: see `ControlClient.wait_for`."""
         self.control.wait_for(timeout_s=timeout_s, **condition)
 

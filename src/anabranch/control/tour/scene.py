@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from anabranch.clients.admin import NewTopic
 from anabranch.clients.consumer.consumer import Consumer
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from anabranch.clients.consumer.consumer_record import ConsumerRecord
     from anabranch.clients.security import SecurityArguments
     from anabranch.control.controlled_cluster import ControlledCluster
+    from anabranch.faults.rule_fields import RuleFields
 
 PATIENCE_S: Final = 30.0
 LOOK_S: Final = 0.02
@@ -103,7 +104,7 @@ class Scene:
             f"move the clock on by {said}", "/v1/clock", f'control.clock.advance("{said}")', body={"advance": said}
         )
 
-    def rule(self, **said: Any) -> str:
+    def rule(self, **said: Unpack[RuleFields]) -> str:
         """Follow a rule until the story ends, or `drop_rule`; returns its name."""
         name = self.on.faults.add(**said).rule.name
         self._rules.append(name)

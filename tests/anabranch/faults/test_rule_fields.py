@@ -1,0 +1,48 @@
+"""Goal: type checkers know the fields of rules, filters of the journal and conditions of waits, and refuse others."""
+
+from __future__ import annotations
+
+import typing
+from pathlib import Path
+
+import pytest
+from mypy import api
+
+from anabranch.control import wait_conditions
+from anabranch.faults.rule import FIELDS
+from anabranch.faults.rule_fields import RuleFields
+from anabranch.journal import query
+
+ROOT = Path(__file__).parents[3]
+THEIR_TEST = """\
+from anabranch.testing.running_cluster import RunningCluster
+
+def test_theirs(anabranch: RunningCluster) -> None:
+    with anabranch.faults(api="Produce", delay_ms=500, disconnect="middle", optional=True) as rule:
+        hits: int = rule.hits
+    anabranch.faults.add(api=["Produce", "Fetch"], delay_ms=[5, 10.5], partition=0)
+    anabranch.journal.count(api="Fetch", outcome="open")
+    anabranch.wait_for(topic="orders", isr="2+", controller="any")
+    anabranch.nodes[2].kill()
+    anabranch.faults(api="Produce", delay=500)  # no such field
+    anabranch.faults.add(api="Produce", disconnect="close")  # no such value
+    anabranch.journal.entries(partition="0")  # a number
+    anabranch.wait_for(topics="orders")  # no such condition
+"""
+
+
+def test_every_field_of_a_rule_is_typed_and_none_besides() -> None:
+    assert typing.get_type_hints(RuleFields).keys() == {field.name for field in FIELDS}
+    for field in FIELDS:
+        if field.metadata["one_of"]:
+            assert typing.get_args(typing.get_type_hints(RuleFields)[field.name]) == field.metadata["one_of"]
+    assert typing.get_type_hints(query.JournalFilter).keys() == query.WORDS.keys()
+    assert typing.get_type_hints(wait_conditions.WaitCondition).keys() == wait_conditions.WORDS.keys()
+
+
+def test_mypy_takes_what_exists_and_refuses_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)  # its cache is there
+    (tmp_path / "test_theirs.py").write_text(THEIR_TEST)
+    said, wrong, status = api.run(["--config-file", "pyproject.toml", str(tmp_path / "test_theirs.py")])
+    lines = [int(line.split(":")[1]) for line in said.splitlines() if ": error:" in line]
+    assert (sorted(set(lines)), status, wrong) == ([10, 11, 12, 13], 1, ""), said
