@@ -29,5 +29,8 @@ def _to_json(value: Any) -> bytes:
 
 
 BYTES: Final = Serde(_same, _same)
+"""Values that are bytes already."""
 TEXT: Final = Serde(str.encode, bytes.decode)
+"""Text as UTF-8."""
 JSON: Final = Serde(_to_json, json.loads)
+"""What JSON can say, without spaces."""

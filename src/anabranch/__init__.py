@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from anabranch.clients.producer.queues import RecordMetadata
     from anabranch.clients.producer.transaction_errors import AbortableError, FatalError, ProducerFenced
     from anabranch.clients.streams.config import StreamsConfig
+    from anabranch.clients.streams.serdes import BYTES, JSON, TEXT, Serde, Undecodable
     from anabranch.clients.streams.streams import Streams
-    from anabranch.clients.streams.topology import Topology
+    from anabranch.clients.streams.streams_errors import StreamsError
+    from anabranch.clients.streams.topology import Stream, Table, Topology
+    from anabranch.clients.streams.topology_graph import Context, Store
     from anabranch.cluster.in_process import Cluster
     from anabranch.protocol.errors import ErrorCode, KafkaError
     from anabranch.protocol.topic_partition import TopicPartition
@@ -32,14 +35,17 @@ if TYPE_CHECKING:
 _HOMES = {
     "AbortableError": "clients.producer.transaction_errors",
     "Admin": "clients.admin",
+    "BYTES": "clients.streams.serdes",
     "Cluster": "cluster.in_process",
     "ClusterView": "clients.producer.partitioner",
     "Consumer": "clients.consumer.consumer",
     "ConsumerGroupMetadata": "clients.group_metadata",
     "ConsumerMetrics": "clients.consumer.metrics",
     "ConsumerRecord": "clients.consumer.delivery",
+    "Context": "clients.streams.topology_graph",
     "ErrorCode": "protocol.errors",
     "FatalError": "clients.producer.transaction_errors",
+    "JSON": "clients.streams.serdes",
     "KafkaError": "protocol.errors",
     "NewTopic": "clients.admin",
     "PartitionKeyRebalanceListener": "clients.consumer.listener",
@@ -48,14 +54,24 @@ _HOMES = {
     "ProducerFenced": "clients.producer.transaction_errors",
     "ProducerMetrics": "clients.producer.metrics",
     "RecordMetadata": "clients.producer.queues",
+    "Serde": "clients.streams.serdes",
     "StickyPartitioner": "clients.producer.partitioner",
+    "Store": "clients.streams.topology_graph",
+    "Stream": "clients.streams.topology",
     "Streams": "clients.streams.streams",
     "StreamsConfig": "clients.streams.config",
+    "StreamsError": "clients.streams.streams_errors",
+    "TEXT": "clients.streams.serdes",
+    "Table": "clients.streams.topology",
     "TopicPartition": "protocol.topic_partition",
     "Topology": "clients.streams.topology",
+    "Undecodable": "clients.streams.serdes",
 }
 
 __all__ = [
+    "BYTES",
+    "JSON",
+    "TEXT",
     "AbortableError",
     "Admin",
     "Cluster",
@@ -64,6 +80,7 @@ __all__ = [
     "ConsumerGroupMetadata",
     "ConsumerMetrics",
     "ConsumerRecord",
+    "Context",
     "ErrorCode",
     "FatalError",
     "KafkaError",
@@ -74,11 +91,17 @@ __all__ = [
     "ProducerFenced",
     "ProducerMetrics",
     "RecordMetadata",
+    "Serde",
     "StickyPartitioner",
+    "Store",
+    "Stream",
     "Streams",
     "StreamsConfig",
+    "StreamsError",
+    "Table",
     "TopicPartition",
     "Topology",
+    "Undecodable",
 ]
 
 

@@ -11,26 +11,33 @@ from pathlib import Path
 from typing import Any, Final
 
 import anabranch
+import anabranch.testing
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 WIDTH: Final = 100
+PACKAGES: Final = (anabranch, anabranch.testing)
 LISTS: Final = ("Args", "Raises")
 """The sections of a docstring that name one thing after the other."""
 
 
 def page(how: str) -> str:
     """Every public name, in the order of the alphabet."""
-    names = ", ".join(f"[`{name}`](#{name.lower()})" for name in anabranch.__all__)
-    lines = ["# Reference", "", f"`from anabranch import ...`: {names}.", "", how]
-    for name in anabranch.__all__:
-        lines += ["", f"## {name}", "", *described(getattr(anabranch, name))]
+    lines = ["# Reference", ""]
+    for package in PACKAGES:
+        names = ", ".join(f"[`{name}`](#{name.lower()})" for name in package.__all__)
+        lines += [f"`from {package.__name__} import ...`: {names}.", ""]
+    lines.append(how)
+    for package in PACKAGES:
+        for name in package.__all__:
+            lines += ["", f"## {name}", "", *described(name, getattr(package, name))]
     return "\n".join(lines) + "\n"
 
 
-def described(public: Any) -> Iterator[str]:
+def described(name: str, public: Any) -> Iterator[str]:
     """One name."""
-    if not inspect.isclass(public):
-        yield f"`{public}`"
+    if not inspect.isclass(public):  # a value, with the docstring behind it
+        body = ast.parse(Path(sys.modules[type(public).__module__].__file__ or "").read_text()).body
+        yield from constants(name, body)
         return
     own = declaration(public)
     yield from quoted(signature(public, own), docstring(own))
@@ -114,13 +121,24 @@ def called(name: str, taken: ast.arguments, returns: str = "") -> str:
 
 def attributes(owner: ast.ClassDef) -> Iterator[str]:
     """The fields of a value, each with the docstring behind it."""
-    for node, behind in zip(owner.body, [*owner.body[1:], None], strict=True):
+    for node, doc in documented(owner.body):
+        default = "" if node.value is None else f" = {ast.unparse(node.value)}"
+        yield f"- `{ast.unparse(node.target)}: {ast.unparse(node.annotation)}{default}`{': ' if doc else ''}{doc}"
+
+
+def constants(name: str, body: list[ast.stmt]) -> Iterator[str]:
+    """The docstring of a value, and how it is made."""
+    for node, doc in documented(body):
+        if ast.unparse(node.target) == name and node.value is not None:
+            yield from quoted(f"{name} = {ast.unparse(node.value)}", doc)
+
+
+def documented(body: list[ast.stmt]) -> Iterator[tuple[ast.AnnAssign, str]]:
+    """Each public name that is annotated, with the docstring behind it."""
+    for node, behind in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id[0] != "_":
-            default = "" if node.value is None else f" = {ast.unparse(node.value)}"
-            doc = ""
-            if isinstance(behind, ast.Expr) and isinstance(behind.value, ast.Constant):
-                doc = ": " + " ".join(str(behind.value.value).split())
-            yield f"- `{node.target.id}: {ast.unparse(node.annotation)}{default}`{doc}"
+            is_doc = isinstance(behind, ast.Expr) and isinstance(behind.value, ast.Constant)
+            yield node, " ".join(str(behind.value.value).split()) if is_doc else ""
 
 
 def docstring(node: ast.ClassDef | Function) -> str:
