@@ -13,17 +13,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.broker.administration.topic_creation import check_topic_name
-from anabranch.broker.config import group_properties
-from anabranch.broker.config.broker_properties import THREADS, broker_properties
 from anabranch.broker.config.config_changes import DEFAULT_ENTITY, change_config, read_config
+from anabranch.broker.config.config_def import ConfigError, ConfigKey, Kind, Scope, UpdateMode, config_def
 from anabranch.broker.config.dynamic_config import is_updatable, merged, valid_properties
-from anabranch.broker.config.effective_config import topic_config
-from anabranch.broker.config.profile_properties import check_topic_properties
-from anabranch.broker.config.property_declaration import ConfigError, ConfigKey, Kind, UpdateMode
-from anabranch.broker.config.topic_properties import topic_properties
+from anabranch.broker.config.effective_config import check_group_config, check_topic_properties, topic_config
 from anabranch.broker.dispatch.auth_helper import authorize
 from anabranch.broker.metadata import group_configs
-from anabranch.broker.profiles.profile import profile_for
 from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.broker.telemetry import client_metrics_configs, subscriptions
 from anabranch.protocol import acls
@@ -42,6 +37,16 @@ CLIENT_METRICS: Final = 16
 GROUP: Final = 32
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
+THREADS: Final = frozenset(
+    {
+        "background.threads",
+        "num.io.threads",
+        "num.network.threads",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+    }
+)
+"""Properties that may only change to a value between half and double the present one."""
 ORDERED: Final = "enable.ordered.delivery"
 
 
@@ -103,7 +108,9 @@ async def alter(
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
     def checked(before: Mapping[str, str]) -> dict[str, str]:
-        after = edit(valid_properties(before, per_broker=bool(name)) if resource_type == BROKER else before)
+        if resource_type == BROKER:
+            before = valid_properties(before, services.settings.kafka_version, per_broker=bool(name))
+        after = edit(before)
         check(before, after)
         return after
 
@@ -154,13 +161,12 @@ def apply_operations(
     return after
 
 
-def keys_of(resource_type: int) -> Mapping[str, ConfigKey]:
+def keys_of(resource_type: int, kafka_version: str) -> Mapping[str, ConfigKey]:
     """The properties that a resource of this type may have."""
-    if resource_type == GROUP:
-        return group_properties.group_properties()
     if resource_type == CLIENT_METRICS:
         return {}  # Kafka appends to no list of theirs
-    return topic_properties() if resource_type == TOPIC else broker_properties()
+    scope = {GROUP: Scope.GROUP, TOPIC: Scope.TOPIC}.get(resource_type, Scope.BROKER)
+    return config_def(scope).known(kafka_version)
 
 
 def check_broker_name(node_id: int, name: str) -> None:
@@ -191,9 +197,8 @@ def check_broker(
     static: BrokerSettings, current: BrokerSettings, after: Mapping[str, str], *, per_broker: bool
 ) -> None:
     """Raise INVALID_REQUEST for properties that cannot change while a broker runs, and for impossible values."""
-    known = broker_properties()
-    gone = profile_for(static.kafka_version).gone_properties
-    fixed = [name for name in after if name not in gone and not is_updatable(name, per_broker=True)]
+    known = config_def(Scope.BROKER).described(static.kafka_version)
+    fixed = [name for name in after if name in known and not is_updatable(known[name], per_broker=True)]
     if fixed:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {', '.join(fixed)}")
     moved = [name for name in ("listeners", "advertised.listeners") if name in after]
@@ -254,7 +259,7 @@ async def _topic_check(services: Services, name: str) -> Callable[[Mapping[str, 
 def _group_check(services: Services, name: str) -> Callable[[Mapping[str, str], Mapping[str, str]], None]:
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
-    return lambda _, after: group_properties.check(services.settings, after)
+    return lambda _, after: check_group_config(services.settings, after)
 
 
 def _subscription_check(name: str) -> Callable[[Mapping[str, str], Mapping[str, str]], None]:

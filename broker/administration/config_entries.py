@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.config.broker_properties import synonyms_of
 from anabranch.broker.config.broker_settings import field_name
+from anabranch.broker.config.config_def import ConfigError, ConfigKey, Kind, Scope, UpdateMode, config_def, text_of
 from anabranch.broker.config.dynamic_config import static_text
-from anabranch.broker.config.group_properties import default_of, group_properties
-from anabranch.broker.config.profile_properties import broker_properties_of, topic_properties_of
-from anabranch.broker.config.property_declaration import ConfigError, ConfigKey, Kind, UpdateMode, text_of
-from anabranch.broker.profiles.profile import profile_for
-from anabranch.broker.telemetry.subscriptions import client_metrics_properties
+from anabranch.broker.config.effective_config import group_default
+from anabranch.broker.config.storage_properties import SYNONYMS
 from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
@@ -68,7 +65,7 @@ def topic_entries(brokers: DynamicConfig, overrides: Mapping[str, str]) -> list[
     """Every property of a topic, given what was set for the topic itself."""
     rows = []
     version = brokers.static.kafka_version
-    for name, key in topic_properties_of(version).items():
+    for name, key in config_def(Scope.TOPIC).described(version).items():
         synonyms = places(brokers, key.synonym) if key.synonym else []
         if name in overrides:
             synonyms.insert(0, ConfigSynonym(name, _normal(key, overrides[name]), DYNAMIC_TOPIC))
@@ -90,10 +87,10 @@ def topic_entries(brokers: DynamicConfig, overrides: Mapping[str, str]) -> list[
 
 def group_entries(settings: BrokerSettings, given: Mapping[str, str]) -> list[ConfigEntry]:
     """Every property of a group, given what was set for it; not those whose default this version's brokers lack."""
-    here = broker_properties_of(settings.kafka_version)
+    here = config_def(Scope.BROKER).described(settings.kafka_version)
     return [
-        _own_row(key, given.get(name), default_of(settings, key), DYNAMIC_GROUP)
-        for name, key in group_properties().items()
+        _own_row(key, given.get(name), group_default(settings, key), DYNAMIC_GROUP)
+        for name, key in config_def(Scope.GROUP).known().items()
         if f"group.{name}" in here or not hasattr(settings, field_name(f"group.{name}"))
     ]
 
@@ -102,7 +99,7 @@ def subscription_entries(given: Mapping[str, str]) -> list[ConfigEntry]:
     """Every property of a subscription to metrics of clients, given what was set for it."""
     return [
         _own_row(key, _normal(key, given[name]) if name in given else None, key.default, DYNAMIC_CLIENT_METRICS)
-        for name, key in client_metrics_properties().items()
+        for name, key in config_def(Scope.CLIENT_METRICS).known().items()
     ]
 
 
@@ -130,9 +127,11 @@ def lineage_entries(base: int, history: Sequence[tuple[int, int]]) -> list[Confi
 def broker_entries(brokers: DynamicConfig) -> list[ConfigEntry]:
     """Every property of this broker, also those that Kafka does not know and that were set."""
     version = brokers.static.kafka_version
-    gone = profile_for(version).gone_properties
-    names = dict.fromkeys([*broker_properties_of(version), *brokers.static.given, *brokers.default, *brokers.own])
-    return [_broker_row(version, name, places(brokers, name)) for name in names if name not in gone]
+    declared = config_def(Scope.BROKER)
+    described = declared.described(version)
+    others = declared.known().keys() - described.keys()
+    names = dict.fromkeys([*described, *brokers.static.given, *brokers.default, *brokers.own])
+    return [_broker_row(version, name, places(brokers, name)) for name in names if name not in others]
 
 
 def cluster_default_entries(brokers: DynamicConfig) -> list[ConfigEntry]:
@@ -161,7 +160,7 @@ def inherited(brokers: DynamicConfig, key: ConfigKey) -> str | None:
 
 def places(brokers: DynamicConfig, name: str) -> list[ConfigSynonym]:
     """Where a broker's property is set, under any of its names, the strongest first."""
-    known = broker_properties_of(brokers.static.kafka_version)
+    known = config_def(Scope.BROKER).described(brokers.static.kafka_version)
     layers: tuple[tuple[int, Mapping[str, str]], ...] = (
         (DYNAMIC_BROKER, brokers.own),
         (DYNAMIC_DEFAULT_BROKER, brokers.default),
@@ -184,9 +183,14 @@ def places(brokers: DynamicConfig, name: str) -> list[ConfigSynonym]:
     return found[first:]
 
 
+def synonyms_of(name: str) -> tuple[str, ...]:
+    """The names under which a property may be set, the strongest first."""
+    return next((names for names in SYNONYMS.values() if name in names), (name,))
+
+
 def documentation_of(kafka_version: str, name: str) -> str:
     """The description of a broker's property."""
-    key = broker_properties_of(kafka_version).get(name)
+    key = config_def(Scope.BROKER).described(kafka_version).get(name)
     return key.documentation if key is not None else ""
 
 
@@ -211,7 +215,7 @@ def _own_row(key: ConfigKey, text: str | None, default: str | None, source: int)
 
 
 def _broker_row(kafka_version: str, name: str, synonyms: list[ConfigSynonym], text: str | None = None) -> ConfigEntry:
-    key = broker_properties_of(kafka_version).get(name)
+    key = config_def(Scope.BROKER).described(kafka_version).get(name)
     told = text if text is not None else synonyms[0].value if synonyms else None
     return ConfigEntry(
         name=name,

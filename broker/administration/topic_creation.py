@@ -13,8 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from anabranch.broker.config.broker_settings import BrokerSettings
-from anabranch.broker.config.effective_config import topic_config
-from anabranch.broker.config.profile_properties import check_topic_properties
+from anabranch.broker.config.effective_config import check_topic_properties, topic_config
 from anabranch.broker.dispatch.request_context import INTERNAL_TOPICS
 from anabranch.broker.metadata.metadata_cache import ClusterImage, can_collide, spelled
 from anabranch.broker.profiles.profile import profile_for

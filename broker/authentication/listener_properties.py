@@ -14,9 +14,8 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from anabranch.broker.config.broker_properties import broker_properties
+from anabranch.broker.config.config_def import ConfigError, Scope, config_def
 from anabranch.broker.config.listeners import PREFIX, Listener
-from anabranch.broker.config.property_declaration import ConfigError
 
 log: Final = logging.getLogger(__name__)
 
@@ -31,7 +30,7 @@ class ListenerProperties:
 
     def get(self, name: str) -> str:
         """The text of a property; its default if it was not given. Raises ConfigError."""
-        key = broker_properties()[name]
+        key = config_def(Scope.BROKER).known()[name]
         own = self._given.get(self._prefix + name)
         text = own if own is not None else self._given.get(name)
         return key.normal(text) if text is not None else key.default or ""

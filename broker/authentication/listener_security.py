@@ -24,7 +24,7 @@ from anabranch.broker.authentication.tls_handshakes import NOT_TLS, ReportingCon
 from anabranch.broker.authentication.token_logins import token_login
 from anabranch.broker.authentication.unsecured_tokens import UnsecuredTokens
 from anabranch.broker.authorization.peer import ANONYMOUS, Peer
-from anabranch.broker.config.property_declaration import ConfigError
+from anabranch.broker.config.config_def import ConfigError
 from anabranch.broker.dispatch.request_context import AuthenticationFailed
 from anabranch.clients.jaas import LoginModule, login_module
 from anabranch.clients.security import Security

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from anabranch.broker.config.property_declaration import ConfigError
+from anabranch.broker.config.config_def import ConfigError
 
 DEFAULT: Final = "DEFAULT"
 _RULE: Final = re.compile(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.authorization.authorizer import Authorizer, super_users_in
-from anabranch.broker.config.property_declaration import ConfigError
+from anabranch.broker.config.config_def import ConfigError
 
 if TYPE_CHECKING:
     from anabranch.broker.config.broker_settings import BrokerSettings

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 
-from anabranch.broker.config.property_declaration import ConfigError
+from anabranch.broker.config.config_def import ConfigError
 
 
 def address_bounds(overrides: Sequence[str]) -> dict[str, int]:

@@ -12,15 +12,14 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.config.broker_properties import broker_properties
-from anabranch.broker.config.broker_settings import field_name, own_default
+from anabranch.broker.config.broker_settings import field_name
+from anabranch.broker.config.config_def import ConfigError, Scope, UpdateMode, config_def, text_of
 from anabranch.broker.config.effective_config import with_properties
-from anabranch.broker.config.property_declaration import ConfigError, UpdateMode, text_of
-from anabranch.broker.profiles.profile import profile_for
 from anabranch.protocol.host_port import format_host_port
 
 if TYPE_CHECKING:
     from anabranch.broker.config.broker_settings import BrokerSettings
+    from anabranch.broker.config.config_def import ConfigKey
 
 log: Final = logging.getLogger(__name__)
 
@@ -41,22 +40,22 @@ class DynamicConfig:
     def update(self, *, default: Mapping[str, str] | None = None, own: Mapping[str, str] | None = None) -> bool:
         """Apply the properties that are in ZooKeeper now. Returns whether the settings have changed."""
         if default is not None:
-            self.default = valid_properties(default, per_broker=False)
+            self.default = valid_properties(default, self.static.kafka_version, per_broker=False)
         if own is not None:
-            self.own = valid_properties(own, per_broker=True)
+            self.own = valid_properties(own, self.static.kafka_version, per_broker=True)
         before, self.current = self.current, merged(self.static, {**self.default, **self.own})
         return before != self.current
 
 
-def valid_properties(properties: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
+def valid_properties(properties: Mapping[str, str], kafka_version: str, *, per_broker: bool) -> dict[str, str]:
     """Those properties that may be changed at this level, with values that make sense; unknown names are kept."""
     if not properties:
         return {}
-    kept, known = {}, broker_properties()
+    kept, known = {}, config_def(Scope.BROKER).described(kafka_version)
     for name, text in properties.items():
         key = known.get(name)
         try:
-            if key is not None and not is_updatable(name, per_broker=per_broker):
+            if key is not None and not is_updatable(key, per_broker=per_broker):
                 raise ConfigError(f"{name} cannot be changed at this level while a broker runs")
             if key is not None:
                 key.parse(text)
@@ -67,11 +66,8 @@ def valid_properties(properties: Mapping[str, str], *, per_broker: bool) -> dict
     return kept
 
 
-def is_updatable(name: str, *, per_broker: bool) -> bool:
+def is_updatable(key: ConfigKey, *, per_broker: bool) -> bool:
     """Whether a property may be changed for one broker, or for all."""
-    key = broker_properties().get(name)
-    if key is None:
-        return True
     return key.changes is UpdateMode.ANYWHERE or (per_broker and key.changes is UpdateMode.PER_BROKER)
 
 
@@ -79,7 +75,7 @@ def merged(static: BrokerSettings, changed: Mapping[str, str]) -> BrokerSettings
     """The settings with these changes; what was given at the start stays on record."""
     if not changed:
         return static
-    known = broker_properties().keys() - profile_for(static.kafka_version).gone_properties
+    known = config_def(Scope.BROKER).described(static.kafka_version)
     settings = with_properties(static, {name: text for name, text in changed.items() if name in known})
     return dataclasses.replace(settings, given=static.given)
 
@@ -96,8 +92,8 @@ def static_text(static: BrokerSettings, name: str) -> str | None:
         return None
     content = getattr(static, field)
     default = next(one.default for one in dataclasses.fields(static) if one.name == field)
-    plain = (own_default(type(static), name), profile_for(static.kafka_version).new_defaults.get(name))
-    if content == default or text_of(content) in plain:
+    key = config_def(Scope.BROKER).known(static.kafka_version).get(name)
+    if content == default or (key is not None and text_of(content) == key.default):
         return None
     return text_of(content)
 

@@ -1,55 +1,75 @@
 """Turns `key=value` text into settings, and says what is wrong, and what to write instead, when it cannot.
 
 `with_properties` makes a node's settings of the properties that it was started with or given since, `topic_config` a
-topic's of those that were set for it and of the broker's defaults. Source: Kafka's KafkaConfig and LogConfig.
+topic's of those that were set for it and of the broker's defaults, and `group_value` what a group goes by. A version
+of Kafka may lack a property, or bound it otherwise. A broker starts with properties of every version, so that one file
+serves nodes of different profiles; requests are held to the version that the node shows.
+
+Pure. Source: Kafka's KafkaConfig, LogConfig and GroupConfig (KIP-848, KIP-932), 4.2.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from anabranch.broker.config.broker_properties import COARSE, broker_properties
 from anabranch.broker.config.broker_settings import (
     INT64_MAX,
-    WITHOUT_PROPERTY,
     BrokerSettings,
     TopicConfig,
     field_name,
+    field_value,
     property_name,
 )
 from anabranch.broker.config.client_addresses import address_bounds
+from anabranch.broker.config.config_def import ConfigError, ConfigKey, Scope, config_def, text_of
 from anabranch.broker.config.listeners import SETTLED_BY, base_name, inter_broker_name, listeners_in
-from anabranch.broker.config.property_declaration import ConfigError, ConfigKey, Kind
-from anabranch.broker.config.topic_properties import topic_properties
+from anabranch.broker.config.storage_properties import COARSE
 from anabranch.protocol.errors import ErrorCode, KafkaError
+
+_FIELDS: Final = {one.name: one for one in dataclasses.fields(BrokerSettings) if one.name != "listeners"}
 
 
 def with_properties(settings: BrokerSettings, properties: Mapping[str, str]) -> BrokerSettings:
     """These settings with `key=value` properties applied; ConfigError names the first one that is wrong."""
     if not properties:
         return settings
-    known = broker_properties()
-    fields = {one.name: one for one in dataclasses.fields(BrokerSettings) if one.name not in WITHOUT_PROPERTY}
+    known = config_def(Scope.BROKER).known(settings.kafka_version)
     changes: dict[str, Any] = {}
+    given = dict(settings.given)
     for name, text in properties.items():
         listener, base = base_name(name)
-        key, one = known.get(base), None if listener else fields.get(field_name(name))
-        if key is None and (one is None or property_name(one.name) != name):
-            raise ConfigError(f"unknown property {name!r}{_did_you_mean(name, [*known, *map(property_name, fields)])}")
-        key = key or ConfigKey(name, _KINDS[str(one.type).partition("[")[0] if one else "str"], None)
-        parsed = key.parse(text)
-        if one is not None:
-            changes[one.name] = _split(text) if str(one.type).startswith("tuple") else parsed
+        key = known.get(base)
+        if key is None or (listener and key.internal):
+            raise ConfigError(f"unknown property {name!r}{_did_you_mean(name, known)}")
+        key.parse(text)
+        field = None if listener else _FIELDS.get(field_name(name))
+        if field is not None:
+            changes[field.name] = field_value(str(field.type), key, text)
+        if not key.internal:
+            given[name] = text
     changes |= _in_milliseconds(settings, properties)
     if any(name in properties for name in SETTLED_BY):
         changes |= _listeners(settings, {**settings.given, **properties})
     if _PER_IP in properties or _PER_IP_OVERRIDES in properties:
         _check_per_ip(changes, settings)
     _check_queue(changes, settings)
-    given = {name: text for name, text in properties.items() if base_name(name)[1] in known}
-    return dataclasses.replace(settings, **changes, given={**settings.given, **given})
+    return dataclasses.replace(settings, **changes, given=given)
+
+
+def with_profile_defaults(settings: BrokerSettings) -> BrokerSettings:
+    """The settings in which what was not set is the default of the version that the node shows."""
+    declared, changes = config_def(Scope.BROKER), {}
+    reference = declared.known()
+    for name, key in declared.described(settings.kafka_version).items():
+        field = _FIELDS.get(field_name(name))
+        if key.default == reference[name].default or field is None or field.default == "" or name in settings.given:
+            continue
+        if getattr(settings, field.name) == field.default:
+            changes[field.name] = field_value(str(field.type), key, key.default or "")
+    return dataclasses.replace(settings, **changes) if changes else settings  # type: ignore[arg-type]
 
 
 def topic_config(settings: BrokerSettings, properties: Mapping[str, str]) -> TopicConfig:
@@ -57,7 +77,7 @@ def topic_config(settings: BrokerSettings, properties: Mapping[str, str]) -> Top
 
     Raises KafkaError(INVALID_CONFIG) for a name that Kafka does not know, and for a value that it refuses.
     """
-    known = topic_properties()
+    known = config_def(Scope.TOPIC).known()
     for name in properties:
         if name not in known:
             hint = _did_you_mean(name, known)
@@ -69,7 +89,8 @@ def topic_config(settings: BrokerSettings, properties: Mapping[str, str]) -> Top
     effective: dict[str, Any] = {}
     for one in dataclasses.fields(TopicConfig):
         name = property_name(one.name)
-        inherited = getattr(settings, field_name(known[name].synonym)) if known[name].synonym else one.default
+        synonym = known[name].synonym
+        inherited = getattr(settings, field_name(synonym)) if synonym else one.default
         effective[one.name] = set_here.get(name, inherited)
     _check_together(effective, set_here)
     for bound in ("message_timestamp_before_max_ms", "message_timestamp_after_max_ms"):
@@ -82,6 +103,21 @@ def topic_config(settings: BrokerSettings, properties: Mapping[str, str]) -> Top
     return TopicConfig(**effective)
 
 
+def check_topic_properties(kafka_version: str, properties: Mapping[str, str]) -> None:
+    """Raise INVALID_CONFIG for what topics of this version cannot be set to, and those of others can."""
+    declared = config_def(Scope.TOPIC)
+    for name, text in properties.items():
+        if name not in declared.known():
+            continue
+        key = declared.described(kafka_version).get(name)
+        if key is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
+        try:
+            key.parse(text)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
 def _check_together(effective: Mapping[str, Any], set_here: Mapping[str, Any]) -> None:
     least, most = effective["min_compaction_lag_ms"], effective["max_compaction_lag_ms"]
     if least > most:
@@ -89,9 +125,10 @@ def _check_together(effective: Mapping[str, Any], set_here: Mapping[str, Any]) -
             ErrorCode.INVALID_CONFIG,
             f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})",
         )
-    for name in ("remote.storage.enable", "remote.log.delete.on.disable", "remote.log.copy.disable"):
-        if set_here.get(name):
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}=true: there is no tiered storage here")
+    for name, content in set_here.items():
+        key = config_def(Scope.TOPIC).known()[name]
+        if key.refused and text_of(content) != key.default:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={text_of(content)}: {key.without_effect} here")
 
 
 _PER_IP: Final = "max.connections.per.ip"
@@ -121,19 +158,12 @@ def _check_queue(changes: dict[str, Any], settings: BrokerSettings) -> None:
     changes["queued_max_request_bytes"] = largest
 
 
-_KINDS: Final = {"int": Kind.LONG, "str": Kind.STRING, "bool": Kind.BOOLEAN, "float": Kind.DOUBLE, "tuple": Kind.LIST}
-
-
-def _split(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
 def _in_milliseconds(settings: BrokerSettings, properties: Mapping[str, str]) -> dict[str, Any]:
     """The values in milliseconds of properties in hours and minutes, unless a finer one is set."""
     changes = {}
     for name, (fine, factor) in COARSE.items():  # minutes come after hours, and win
         if name in properties and fine not in properties and fine not in settings.given:
-            units = int(broker_properties()[name].parse(properties[name]))
+            units = int(config_def(Scope.BROKER).known()[name].parse(properties[name]))
             changes[field_name(fine)] = units * factor if units >= 0 else -1
     return changes
 
@@ -152,8 +182,76 @@ def _listeners(settings: BrokerSettings, properties: Mapping[str, str]) -> dict[
     }
 
 
-def _did_you_mean(name: str, known: Mapping[str, Any] | list[str]) -> str:
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
     import difflib
 
     close = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+_STANDBYS: Final = "streams.num.standby.replicas"
+RESET: Final = "share.auto.offset.reset"
+ISOLATION: Final = "share.isolation.level"
+LATEST: Final = "latest"
+EARLIEST: Final = "earliest"
+BY_DURATION: Final = "by_duration:"
+_DURATION: Final = re.compile(r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE)
+_HEARTBEAT: Final = "heartbeat.interval.ms"
+_SESSION: Final = "session.timeout.ms"
+
+
+def group_value(settings: BrokerSettings, given: Mapping[str, str], name: str) -> int:
+    """A number that a group goes by: its own, or the broker's."""
+    if name in given:
+        return int(given[name])
+    number: int = getattr(settings, "group_" + name.replace(".", "_"))
+    return number
+
+
+def group_default(settings: BrokerSettings, key: ConfigKey) -> str | None:
+    """What a group goes by for which nothing was set."""
+    field = "group_" + key.name.replace(".", "_")
+    return str(getattr(settings, field)) if hasattr(settings, field) else key.default
+
+
+def check_group_config(settings: BrokerSettings, given: Mapping[str, str]) -> None:
+    """Raise INVALID_CONFIG for what no group of this broker can be set to."""
+    try:
+        for name, text in given.items():
+            key = config_def(Scope.GROUP).known().get(name)
+            if key is None:
+                raise ConfigError(f"Unknown group config name: {name}")
+            key.parse(text)
+            if name == RESET and text not in (LATEST, EARLIEST):
+                duration_ms(text)
+            _check_bounds(settings, name, text)
+        if int(given.get(_STANDBYS, 0)) > settings.group_streams_max_standby_replicas:
+            bound = f"group.streams.max.standby.replicas={settings.group_streams_max_standby_replicas}"
+            raise ConfigError(f"{_STANDBYS}={given[_STANDBYS]} must be at most {bound}")
+        for kind in ("consumer", "share", "streams"):
+            beat, session = (group_value(settings, given, f"{kind}.{one}") for one in (_HEARTBEAT, _SESSION))
+            if beat >= session:
+                raise ConfigError(f"{kind}.{_HEARTBEAT}={beat} must be less than {kind}.{_SESSION}={session}")
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _check_bounds(settings: BrokerSettings, name: str, text: str) -> None:
+    """Raise ConfigError for a number outside of the bounds that the broker's properties set, where there are some."""
+    kind, _, rest = name.partition(".")
+    for word, side, wrong in (("min", "at least", int.__lt__), ("max", "at most", int.__gt__)):
+        bound_name = f"group.{kind}.{word}.{rest}"
+        key = config_def(Scope.BROKER).known().get(bound_name)
+        if key is not None:
+            bound = getattr(settings, field_name(bound_name), None) or settings.given.get(bound_name) or key.default
+            if wrong(int(text), int(bound or 0)):
+                raise ConfigError(f"{name}={int(text)} must be {side} {bound_name}={int(bound or 0)}")
+
+
+def duration_ms(text: str) -> int:
+    """How long ago `by_duration:PT1H30M` is. Raises ConfigError."""
+    found = _DURATION.fullmatch(text.removeprefix(BY_DURATION)) if text.startswith(BY_DURATION) else None
+    if found is None or not any(found.groups()):
+        raise ConfigError(f"{RESET}={text!r} must be latest, earliest or such as by_duration:P1DT2H30M")
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)

@@ -15,7 +15,7 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Final
 
-from anabranch.broker.config.property_declaration import ConfigError
+from anabranch.broker.config.config_def import ConfigError
 from anabranch.protocol.host_port import format_host_port, parse_host_port
 from anabranch.protocol.values import value
 

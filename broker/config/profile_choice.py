@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from anabranch.broker.config.property_declaration import ConfigError
+from anabranch.broker.config.config_def import ConfigError
 from anabranch.broker.profiles.profile import DEFAULT, VERSIONS, profile_for
 
 

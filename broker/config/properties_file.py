@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from anabranch.broker.config.property_declaration import ConfigError, parse_properties
+from anabranch.broker.config.config_def import ConfigError
 
 _PAIR: Final = re.compile(r"(?P<name>(?:\\.|[^\\\s=:])+)\s*[=:]?\s*(?P<value>.*)", re.DOTALL)
 _AT_THE_END: Final = re.compile(r"(?<!\\)\s+$")
@@ -31,7 +31,18 @@ def properties_of(path: str | None, pairs: Sequence[str]) -> dict[str, str]:
             given = properties_in(Path(path).read_text())
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    return {**given, **parse_properties(list(pairs))}
+    return {**given, **parse_properties(pairs)}
+
+
+def parse_properties(pairs: Sequence[str]) -> dict[str, str]:
+    """`["num.partitions=3"]` -> `{"num.partitions": "3"}`."""
+    properties = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(f"{pair!r} is not a setting; write NAME=VALUE, for example num.partitions=3")
+        properties[name.strip()] = text.strip()
+    return properties
 
 
 def properties_in(text: str) -> dict[str, str]:

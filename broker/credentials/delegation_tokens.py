@@ -18,8 +18,8 @@ import secrets
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.config.broker_properties import broker_properties
 from anabranch.broker.config.change_notifications import ChangeNotifications
+from anabranch.broker.config.config_def import Scope, config_def
 from anabranch.broker.tasks.supervised_task import supervised_task
 from anabranch.controller.candidacy import retry_connection_loss
 from anabranch.controller.zk import token_znodes
@@ -46,7 +46,7 @@ def tokens_of(settings: BrokerSettings, clock_ms: Callable[[], int]) -> Tokens |
         return None
 
     def number(name: str) -> int:
-        known = broker_properties()[f"delegation.token.{name}"]
+        known = config_def(Scope.BROKER).known()[f"delegation.token.{name}"]
         return int(known.normal(settings.given.get(known.name, known.default or "")))
 
     return Tokens(

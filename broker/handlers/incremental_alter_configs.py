@@ -31,7 +31,7 @@ async def incremental_alter_configs(
         if asked.resource_type == requests.BROKER_LOGGER:
             alter_loggers(ctx, asked.resource_name, operations, validate_only=request.validate_only)
             return
-        keys = requests.keys_of(asked.resource_type)
+        keys = requests.keys_of(asked.resource_type, ctx.services.settings.kafka_version)
         await requests.alter(
             ctx.services,
             asked.resource_type,

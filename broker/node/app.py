@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.config.broker_settings import BrokerSettings, ConfigError
 from anabranch.broker.config.config_changes import DEFAULT_ENTITY, read_config
+from anabranch.broker.config.effective_config import with_profile_defaults
 from anabranch.broker.config.listeners import PREFIX
-from anabranch.broker.config.profile_properties import with_defaults_of_persona
 from anabranch.broker.coordinators.runtime.failpoints import crashing_at
 from anabranch.broker.dispatch.dispatcher import Dispatcher
 from anabranch.broker.dispatch.services import Services
@@ -82,7 +82,7 @@ class Node:
 
         `in_turn`: see `Controller`.
         """
-        self.settings = with_defaults_of_persona(settings)
+        self.settings = with_profile_defaults(settings)
         self.services: Services
         self.server: Server
         self._connect = connect

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.config.property_declaration import ConfigError
+from anabranch.broker.config.config_def import ConfigError
 
 if TYPE_CHECKING:
     from anabranch.broker.storage.files import Files

@@ -24,11 +24,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from anabranch.broker.authorization.authorizer_settings import authorizer_of
-from anabranch.broker.config.broker_properties import broker_properties, has_effect
-from anabranch.broker.config.broker_settings import BrokerSettings, ConfigError
+from anabranch.broker.config.broker_settings import BrokerSettings
+from anabranch.broker.config.config_def import ConfigError, ConfigKey, Scope, config_def
 from anabranch.broker.config.effective_config import with_properties
 from anabranch.broker.config.listeners import PREFIX, Listener, base_name
-from anabranch.broker.config.property_declaration import ConfigKey, Kind
 from anabranch.broker.profiles.profile import profile_for
 from anabranch.controller.zk.access import FORM, SASL, Login, login_in
 
@@ -38,12 +37,6 @@ IDS: Final = ("broker.id", "node.id")
 NOWHERE: Final = ("0.0.0.0", "::", "")
 """Addresses that a node can listen on, and that no client can connect to."""
 
-_SECURITY_PREFIXES: Final = ("sasl.", "ssl.", "zookeeper.ssl.", "delegation.token.", "password.encoder.")
-_SECURITY: Final = (
-    "principal.builder.class",
-    "security.providers",
-)
-
 
 def start_settings(settings: BrokerSettings, properties: Mapping[str, str]) -> BrokerSettings:
     """The settings with the properties that a node or a cluster is started with. Raises ConfigError.
@@ -51,9 +44,11 @@ def start_settings(settings: BrokerSettings, properties: Mapping[str, str]) -> B
     Those that have no effect are named in one warning.
     """
     changed = with_properties(settings, properties)
-    without_effect = _without_effect(changed.given)
+    without_effect = _without_effect(changed)
     for name, key in without_effect.items():
-        _refuse_what_must_not_be_ignored(name, changed.given[name], key)
+        if key.refused:
+            shown = name if key.sensitive else f"{name}={changed.given[name]}"
+            raise ConfigError(f"{shown}: {key.without_effect}; leave the property out")
     if without_effect:
         log.warning("these properties have no effect here: %s", ", ".join(without_effect))
     _refuse_unused_security(changed)
@@ -164,18 +159,18 @@ def _asks_for_certificates(listener: Listener, given: Mapping[str, str]) -> bool
     return listener.tls and asked.strip().lower() == "required"
 
 
-def _without_effect(given: Mapping[str, str]) -> dict[str, ConfigKey]:
+def _without_effect(settings: BrokerSettings) -> dict[str, ConfigKey]:
     """The properties that no part of a node uses, and whose values are not Kafka's defaults."""
-    if not given:
+    if not settings.given:
         return {}
-    known = broker_properties()
-    idle = {name: known[base] for name in given if not has_effect(base := base_name(name)[1])}
-    return {name: key for name, key in idle.items() if key.normal(given[name]) != (key.default or "")}
+    known = config_def(Scope.BROKER).known(settings.kafka_version)
+    idle = {name: key for name in settings.given if (key := known[base_name(name)[1]]).without_effect}
+    return {name: key for name, key in idle.items() if key.normal(settings.given[name]) != (key.default or "")}
 
 
 def _refuse_unused_security(settings: BrokerSettings) -> None:
     """Raise ConfigError for settings of TLS or SASL where no listener has it: the cluster would be open."""
-    known = broker_properties()
+    known = config_def(Scope.BROKER).known()
     has = {"ssl.": any(one.tls for one in settings.listening), "sasl.": any(one.sasl for one in settings.listening)}
     has["delegation.token."] = has["sasl."]
     for name, text in settings.given.items():
@@ -190,13 +185,3 @@ def _refuse_unused_security(settings: BrokerSettings) -> None:
                 f"{name}: no listener uses it, so everybody would be let in; name one whose protocol is {protocol}, as "
                 f"with --listener {protocol}://127.0.0.1:9093, or leave the property out"
             )
-
-
-def _refuse_what_must_not_be_ignored(name: str, text: str, key: ConfigKey) -> None:
-    if key.name in _SECURITY or key.name.startswith(_SECURITY_PREFIXES):
-        shown = name if key.sensitive else f"{name}={text}"
-        raise ConfigError(
-            f"{shown}: this part of Kafka's security is not here, and would not be kept; leave the property out"
-        )
-    if key.kind is Kind.CLASS:
-        raise ConfigError(f"{name}={text}: no Java class can be loaded here; leave the property out")

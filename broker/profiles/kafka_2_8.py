@@ -47,4 +47,4 @@ ConsumerGroupDescribe gone
 """,
 )
 
-PROFILE: Final = CompatibilityProfile(version="2.8", ranges=RANGES, gone_properties=kafka_3_9.NEW_IN_KAFKA_4)
+PROFILE: Final = CompatibilityProfile(version="2.8", ranges=RANGES)

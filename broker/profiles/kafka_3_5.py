@@ -30,4 +30,4 @@ ConsumerGroupDescribe gone
 """,
 )
 
-PROFILE: Final = CompatibilityProfile(version="3.5", ranges=RANGES, gone_properties=kafka_3_9.NEW_IN_KAFKA_4)
+PROFILE: Final = CompatibilityProfile(version="3.5", ranges=RANGES)

@@ -71,17 +71,4 @@ ConsumerGroupHeartbeat 0
 ConsumerGroupDescribe 0
 """)
 
-NEW_IN_KAFKA_4: Final = frozenset(
-    (
-        "client.telemetry.enable",
-        "group.share.max.share.sessions",
-        "share.coordinator.snapshot.update.records.per.snapshot",
-        "share.coordinator.state.topic.min.isr",
-        "share.coordinator.state.topic.num.partitions",
-        "share.coordinator.state.topic.replication.factor",
-        "share.coordinator.state.topic.segment.bytes",
-    )
-)
-"""Properties that have an effect here, and that no Kafka 3 has."""
-
-PROFILE: Final = CompatibilityProfile(version="3.9", ranges=RANGES, shows_own_apis=True, gone_properties=NEW_IN_KAFKA_4)
+PROFILE: Final = CompatibilityProfile(version="3.9", ranges=RANGES, shows_own_apis=True)

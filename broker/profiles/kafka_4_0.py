@@ -60,43 +60,6 @@ RemoveRaftVoter 0
 """,
 )
 
-GONE: Final = frozenset(
-    (
-        *("auto.include.jmx.reporter", "broker.id.generation.enable", "client.telemetry.enable"),
-        "control.plane.listener.name",
-        *("controlled.shutdown.max.retries", "controlled.shutdown.retry.backoff.ms", "delegation.token.master.key"),
-        *("eligible.leader.replicas.enable", "inter.broker.protocol.version", "leader.imbalance.per.broker.percentage"),
-        *("log.message.downconversion.enable", "log.message.format.version", "log.message.timestamp.difference.max.ms"),
-        *("offsets.commit.required.acks", "password.encoder.cipher.algorithm", "password.encoder.iterations"),
-        *("password.encoder.key.length", "password.encoder.keyfactory.algorithm", "password.encoder.old.secret"),
-        *("password.encoder.secret", "reserved.broker.max.id", "withheld.features", "zookeeper.auth"),
-        *("zookeeper.clientCnxnSocket", "zookeeper.connect", "zookeeper.connection.timeout.ms"),
-        *("zookeeper.max.in.flight.requests", "zookeeper.metadata.migration.enable", "zookeeper.session.timeout.ms"),
-        *(
-            "zookeeper.set.acl",
-            "zookeeper.ssl.cipher.suites",
-            "zookeeper.ssl.client.enable",
-            "zookeeper.ssl.crl.enable",
-        ),
-        *("zookeeper.ssl.enabled.protocols", "zookeeper.ssl.endpoint.identification.algorithm"),
-        *("zookeeper.ssl.keystore.location", "zookeeper.ssl.keystore.password", "zookeeper.ssl.keystore.type"),
-        *("zookeeper.ssl.ocsp.enable", "zookeeper.ssl.protocol", "zookeeper.ssl.truststore.location"),
-        *("zookeeper.ssl.truststore.password", "zookeeper.ssl.truststore.type"),
-    )
-)
-NEW_IN_4_1: Final = "group.share.max.share.sessions"
-NEW: Final = """
-add.partitions.to.txn.retry.backoff.max.ms | int | 100 |  |
-add.partitions.to.txn.retry.backoff.ms | int | 20 |  |
-remote.list.offsets.request.timeout.ms | long | 30000 |  | cluster
-share.coordinator.append.linger.ms | int | 10 |  |
-share.coordinator.load.buffer.size | int | 5242880 |  |
-share.coordinator.state.topic.compression.codec | int | 0 |  |
-share.coordinator.threads | int | 1 |  |
-share.coordinator.write.timeout.ms | int | 5000 |  |
-share.fetch.purgatory.purge.interval.requests | int | 1000 |  |
-"""
-
 PROFILE: Final = CompatibilityProfile(
     version="4.0",
     ranges=RANGES,
@@ -109,30 +72,6 @@ PROFILE: Final = CompatibilityProfile(
     groups_have_configs=True,
     has_client_metrics=True,
     updates_features_together=True,
-    gone_properties=GONE | {NEW_IN_4_1},
-    gone_topic_properties=frozenset(
-        {"message.downconversion.enable", "message.format.version", "message.timestamp.difference.max.ms"}
-    ),
-    new_properties=NEW,
-    new_defaults={
-        "group.coordinator.append.linger.ms": "5",
-        "group.coordinator.rebalance.protocols": "classic,consumer",
-        "group.coordinator.threads": "4",
-        "log.message.timestamp.after.max.ms": "3600000",
-        "metric.reporters": "org.apache.kafka.common.metrics.JmxReporter",
-        "num.recovery.threads.per.data.dir": "2",
-        "remote.log.manager.copier.thread.pool.size": "10",
-        "remote.log.manager.expiration.thread.pool.size": "10",
-        "remote.log.manager.thread.pool.size": "2",
-    },
-    new_changes={
-        "advertised.listeners": "",
-        "remote.log.manager.copier.thread.pool.size": "cluster",
-        "remote.log.manager.expiration.thread.pool.size": "cluster",
-        "remote.log.reader.threads": "cluster",
-        "sasl.server.callback.handler.class": "",
-    },
-    new_topic_bounds={"segment.bytes": "1048576.."},
     supported_features={
         "eligible.leader.replicas.version": (0, 1),
         "group.version": (0, 1),

@@ -26,14 +26,6 @@ DescribeShareGroupOffsets 0-1
 """,
 )
 
-NEW: Final = """
-config.providers | list |  |  | cluster
-controller.quorum.auto.join.enable | boolean | false |  |
-group.streams.initial.rebalance.delay.ms | int | 3000 |  |
-remote.log.manager.follower.thread.pool.size | int | 2 |  | cluster
-share.coordinator.append.linger.ms | int | -1 |  |
-"""
-
 PROFILE: Final = dataclasses.replace(
     kafka_4_1.PROFILE,
     version="4.2",
@@ -41,11 +33,6 @@ PROFILE: Final = dataclasses.replace(
     isolates_failing_records=True,
     drops_expressions_at_once=True,
     alter_offsets_creates_share_groups=True,
-    new_properties=kafka_4_1.PROFILE.new_properties.rstrip() + NEW,
-    new_defaults={
-        **kafka_4_1.PROFILE.new_defaults,
-        "group.coordinator.append.linger.ms": "-1",
-    },
     supported_features={
         **kafka_4_1.PROFILE.supported_features,
         "metadata.version": (7, 29),

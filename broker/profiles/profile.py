@@ -2,7 +2,8 @@
 
 A persona is data. It says which versions of each API are shown and accepted, which features there are, and in which
 way the node differs where versions differ; a handler asks it in one place for each difference. What is underneath, the
-controller and ZooKeeper, is the same for all. Sources: `ApiKeys`, `Feature` and `ApiVersionManager` of each release.
+controller and ZooKeeper, is the same for all. `broker.config.config_def` says which properties each version has.
+Sources: `ApiKeys`, `Feature` and `ApiVersionManager` of each release.
 """
 
 from __future__ import annotations
@@ -53,17 +54,6 @@ class CompatibilityProfile:
     """Whether there are subscriptions to metrics of clients (KIP-714)."""
     updates_features_together: bool = False
     """Whether one update of a feature that is refused spoils the others of its request (KIP-1022)."""
-    gone_properties: frozenset[str] = frozenset()
-    """Properties of a broker that this version does not have."""
-    gone_topic_properties: frozenset[str] = frozenset()
-    new_properties: str = ""
-    """Those that Kafka 3.9 does not have, as a table like that of `broker.config.broker_properties`."""
-    new_defaults: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Property of a broker -> its default, where that is another than in Kafka 3.9."""
-    new_changes: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Property of a broker -> where it may be changed while the broker runs ("", "broker" or "cluster")."""
-    new_topic_bounds: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Property of a topic -> which values it may have."""
     supported_features: Mapping[str, tuple[int, int]] = field(default_factory=dict, hash=False)
     """Feature -> lowest and highest level."""
     finalized_features: Mapping[str, int] = field(default_factory=dict, hash=False)

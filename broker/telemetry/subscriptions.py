@@ -8,12 +8,11 @@ time that grows with the length of the text alone, where Kafka takes Java's. Pur
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from anabranch.broker.config.property_declaration import ConfigError, ConfigKey, table
+from anabranch.broker.config.config_def import ConfigError, Scope, config_def
 from anabranch.broker.coordinators.consumer_groups.regular_expressions import matcher
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.crc32c import crc32c
@@ -26,11 +25,6 @@ INTERVAL_DEFAULT_MS: Final = 300_000
 INTERVAL_LEAST_MS: Final = 100
 INTERVAL_MOST_MS: Final = 3_600_000
 EVERYTHING: Final = "*"
-_TABLE: Final = f"""
-{INTERVAL} | int | {INTERVAL_DEFAULT_MS} |  |  | How often a client pushes.
-{MATCH} | list |  |  |  | Which clients: NAME=EXPRESSION of each thing that has to match; all, if there is none.
-{METRICS} | list |  |  |  | What the names of the wanted metrics begin with; * is every metric.
-"""
 _SEPARATOR: Final = re.compile(r"\s*,\s*")
 
 
@@ -99,15 +93,9 @@ def wanted(subscriptions: Iterable[Subscription], client: Client) -> Wanted:
     return Wanted((EVERYTHING,) if EVERYTHING in metrics else tuple(sorted(metrics)), interval_ms)
 
 
-@functools.cache
-def client_metrics_properties() -> Mapping[str, ConfigKey]:
-    """Every property that a subscription may have, by name."""
-    return table(_TABLE, lambda _: None)
-
-
 def subscription(given: Mapping[str, str]) -> Subscription:
     """What these properties say. KafkaError: INVALID_REQUEST or INVALID_CONFIG, as Kafka has it."""
-    keys = client_metrics_properties()
+    keys = config_def(Scope.CLIENT_METRICS).known()
     strange = next((name for name in given if name not in keys), None)
     if strange is not None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {strange}")

@@ -10,8 +10,8 @@ import pytest
 
 from anabranch.broker.authorization.peer import Peer
 from anabranch.broker.config.broker_settings import BrokerSettings
+from anabranch.broker.config.config_def import ConfigError
 from anabranch.broker.config.listeners import listeners_in
-from anabranch.broker.config.property_declaration import ConfigError
 from anabranch.cli.node import address, place
 from anabranch.cli.zookeeper import quorum_of
 from anabranch.clients.config import parse_servers

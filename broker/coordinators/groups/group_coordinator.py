@@ -16,7 +16,7 @@ import random
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from anabranch.broker.config.group_properties import effective
+from anabranch.broker.config.effective_config import group_value
 from anabranch.broker.coordinators.classic_groups import group_responses as responses
 from anabranch.broker.coordinators.classic_groups import rebalance
 from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
@@ -228,8 +228,8 @@ class GroupCoordinator:
         settings, given = self._settings, self._group_configs.of(group_id)
         shown = profile_for(settings.kafka_version)
         return ConsumerGroupLimits(
-            session_timeout_ms=effective(settings, given, "consumer.session.timeout.ms"),
-            heartbeat_interval_ms=effective(settings, given, "consumer.heartbeat.interval.ms"),
+            session_timeout_ms=group_value(settings, given, "consumer.session.timeout.ms"),
+            heartbeat_interval_ms=group_value(settings, given, "consumer.heartbeat.interval.ms"),
             size_max=settings.group_consumer_max_size,
             assignors=tuple(settings.group_consumer_assignors.split(",")),
             migration_policy=settings.group_consumer_migration_policy.lower(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from anabranch.broker.config.group_properties import BY_DURATION, ISOLATION, LATEST, RESET, duration_ms, effective
+from anabranch.broker.config.effective_config import BY_DURATION, ISOLATION, LATEST, RESET, duration_ms, group_value
 from anabranch.broker.profiles.profile import profile_for
 from anabranch.protocol.values import value
 
@@ -42,8 +42,8 @@ def settings_of(broker: BrokerSettings, given: Mapping[str, str]) -> ShareSettin
         delivery_limit=broker.group_share_delivery_count_limit,
         isolates_failing=profile_for(broker.kafka_version).isolates_failing_records,
         max_locks=broker.group_share_partition_max_record_locks,
-        lock_duration_ms=effective(broker, given, "share.record.lock.duration.ms"),
-        session_timeout_ms=effective(broker, given, "share.session.timeout.ms"),
-        heartbeat_interval_ms=effective(broker, given, "share.heartbeat.interval.ms"),
+        lock_duration_ms=group_value(broker, given, "share.record.lock.duration.ms"),
+        session_timeout_ms=group_value(broker, given, "share.session.timeout.ms"),
+        heartbeat_interval_ms=group_value(broker, given, "share.heartbeat.interval.ms"),
         size_max=broker.group_share_max_size,
     )

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.config.group_properties import EARLIEST
+from anabranch.broker.config.effective_config import EARLIEST
 from anabranch.broker.coordinators.runtime.coordinator_tasks import CoordinatorTasks, CoordinatorTimer
 from anabranch.broker.coordinators.share_partitions.in_flight import Acquired, StateBatch
 from anabranch.broker.coordinators.share_partitions.share_partition import Acknowledgement, SharePartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.config.group_properties import effective
+from anabranch.broker.config.effective_config import group_value
 from anabranch.protocol.values import value
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ class StreamsSettings:
 def settings_of(broker: BrokerSettings, given: Mapping[str, str]) -> StreamsSettings:
     """The settings of a group, given what was set for it."""
     return StreamsSettings(
-        session_timeout_ms=effective(broker, given, "streams.session.timeout.ms"),
-        heartbeat_interval_ms=effective(broker, given, "streams.heartbeat.interval.ms"),
+        session_timeout_ms=group_value(broker, given, "streams.session.timeout.ms"),
+        heartbeat_interval_ms=group_value(broker, given, "streams.heartbeat.interval.ms"),
         size_max=broker.group_streams_max_size,
-        standbys=effective(broker, given, "streams.num.standby.replicas"),
-        initial_delay_ms=effective(broker, given, "streams.initial.rebalance.delay.ms"),
+        standbys=group_value(broker, given, "streams.num.standby.replicas"),
+        initial_delay_ms=group_value(broker, given, "streams.initial.rebalance.delay.ms"),
     )

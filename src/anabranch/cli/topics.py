@@ -60,7 +60,8 @@ def create(
     timeout_s: float,
 ) -> None:
     """Create a topic."""
-    from anabranch.broker.config.broker_settings import ConfigError, parse_properties
+    from anabranch.broker.config.config_def import ConfigError
+    from anabranch.broker.config.properties_file import parse_properties
 
     try:
         configs = parse_properties(config)
@@ -150,7 +151,8 @@ def config(
 
     Brokers apply a change while they run. The settings after the change are shown.
     """
-    from anabranch.broker.config.property_declaration import ConfigError, parse_properties
+    from anabranch.broker.config.config_def import ConfigError
+    from anabranch.broker.config.properties_file import parse_properties
 
     try:
         wanted = parse_properties(changes)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import base64
 from typing import Any, Final
 
-from anabranch.broker.config.broker_properties import broker_properties
+from anabranch.broker.config.config_def import Scope, config_def
 from anabranch.broker.config.listeners import base_name
-from anabranch.broker.config.topic_properties import topic_properties
 from anabranch.protocol.records.batch import read_header
 from anabranch.protocol.varint import Buffer
 from anabranch.protocol.wire import Kind, WireField, fields_of
@@ -30,9 +29,9 @@ def plain(message: Any, version: int) -> dict[str, Any]:
 
 def _is_secret(setting: str | None) -> bool:
     """Whether what is declared as secret is: but for values of settings that are known to be none, it always is."""
-    if setting is None or setting in topic_properties():
+    if setting is None or setting in config_def(Scope.TOPIC).known():
         return setting is None
-    key = broker_properties().get(base_name(setting)[1])
+    key = config_def(Scope.BROKER).known().get(base_name(setting)[1])
     return key is None or key.sensitive
 
 

@@ -1,34 +1,41 @@
-"""The fields of a node's settings: Kafka's names and Kafka's defaults."""
+"""The fields of a node's and a topic's settings: Kafka's names, and the defaults of their declaration."""
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
-from anabranch.broker.config.broker_properties import broker_properties
-from anabranch.broker.config.broker_settings import (
-    BrokerSettings,
-    ConfigError,
-    own_default,
-    parse_properties,
-    property_name,
-)
+from anabranch.broker.config.broker_settings import BrokerSettings, TopicConfig, field_name, property_name
+from anabranch.broker.config.config_def import Scope, config_def, text_of
+
+OTHER = {
+    "broker.id": "a node that is started without an id is the first",
+    "group.coordinator.rebalance.protocols": "empty stands for those of the version",
+}
+"""Properties whose fields begin with something else than the declared default."""
 
 
-def test_pairs() -> None:
-    assert parse_properties(("a=1", "b = x=y ")) == {"a": "1", "b": "x=y"}
-    with pytest.raises(ConfigError, match="write NAME=VALUE"):
-        parse_properties(("num.partitions",))
+@pytest.mark.parametrize(("scope", "settings"), [(Scope.BROKER, BrokerSettings), (Scope.TOPIC, TopicConfig)])
+def test_every_field_begins_with_the_default_of_its_property(scope: Scope, settings: type) -> None:
+    """A literal beside the declaration would be a second truth."""
+    known, begun = config_def(scope).known(), settings()
+    for field in dataclasses.fields(settings):
+        key = known.get(property_name(field.name))
+        if key is not None and key.default is not None and key.name not in OTHER:
+            assert text_of(getattr(begun, field.name)) == key.default, field.name
 
 
-def test_every_field_with_a_name_of_kafkas_has_the_default_that_the_table_tells() -> None:
-    """A row that gives a default of its own beside a field's would be a second truth."""
-    for name, key in broker_properties().items():
-        own = own_default(BrokerSettings, name)
-        if own is not None and name not in ("log.retention.ms", "log.roll.ms"):
-            assert key.default == own, f"{name}: the table says {key.default}, the field {own}"
-        assert key.default != "=", f"{name}: no field tells a default"
+@pytest.mark.parametrize("settings", [BrokerSettings, TopicConfig])
+def test_every_field_begins_with_a_value_of_its_type(settings: type) -> None:
+    types = {"int": int, "str": str, "bool": bool, "float": float, "tuple": tuple}
+    begun = settings()
+    for field in dataclasses.fields(settings):
+        if expected := types.get(str(field.type).partition("[")[0]):
+            assert type(getattr(begun, field.name)) is expected, field.name
 
 
 def test_the_node_id_is_kafkas_broker_id() -> None:
     assert property_name("node_id") == "broker.id"
     assert property_name("log_segment_bytes") == "log.segment.bytes"
+    assert [field_name(name) for name in ("node.id", "broker.id", "log.dir")] == ["node_id", "node_id", "log_dirs"]

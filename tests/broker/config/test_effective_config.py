@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
-from anabranch.broker.config.broker_settings import BrokerSettings, ConfigError, TopicConfig, own_default, property_name
-from anabranch.broker.config.effective_config import topic_config, with_properties
-from anabranch.broker.config.topic_properties import topic_properties
+from anabranch.broker.administration.config_entries import broker_entries, group_entries
+from anabranch.broker.config.broker_settings import BrokerSettings, TopicConfig
+from anabranch.broker.config.config_def import ConfigError, Scope, config_def
+from anabranch.broker.config.dynamic_config import DynamicConfig
+from anabranch.broker.config.effective_config import (
+    check_group_config,
+    check_topic_properties,
+    duration_ms,
+    group_default,
+    group_value,
+    topic_config,
+    with_profile_defaults,
+    with_properties,
+)
 from anabranch.protocol.errors import ErrorCode, KafkaError
+
+SETTINGS = BrokerSettings(group_share_record_lock_duration_ms=20_000)
+LATEST = "log.message.timestamp.after.max.ms"
 
 
 def test_properties_become_typed_fields() -> None:
@@ -57,19 +69,43 @@ def test_a_topic_refuses_what_it_does_not_know_but_takes_kafkas_inert_properties
 
 
 def test_every_default_of_a_topic_equals_the_brokers() -> None:
-    """The two tables of defaults cannot drift apart."""
+    """The lines of a topic's and a broker's property cannot drift apart."""
     assert topic_config(BrokerSettings(), {}) == TopicConfig()
-    names = {property_name(field.name) for field in dataclasses.fields(TopicConfig)}
-    assert names < topic_properties().keys()
-    for key in topic_properties().values():
-        if key.synonym and key.name in names:
-            assert key.default == own_default(BrokerSettings, key.synonym), key.name
 
 
 def test_properties_of_kafka_without_effect_are_taken_and_checked() -> None:
     assert with_properties(BrokerSettings(), {"num.io.threads": "3"}).given == {"num.io.threads": "3"}
     with pytest.raises(ConfigError, match=r"num\.io\.threads=0 must be at least 1"):
         with_properties(BrokerSettings(), {"num.io.threads": "0"})
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "text"),
+    [
+        ("4.0", "share.coordinator.threads", "2"),
+        ("3.9", "share.coordinator.threads", "2"),
+        ("4.2", "group.coordinator.append.linger.ms", "-1"),
+        ("4.1", "group.streams.max.size", "7"),
+        ("4.0", "zookeeper.connect", "a:2181"),
+    ],
+)
+def test_a_node_starts_with_properties_of_every_version(version: str, name: str, text: str) -> None:
+    assert with_properties(BrokerSettings(kafka_version=version), {name: text}).given == {name: text}
+
+
+def test_what_was_given_of_another_version_is_not_described() -> None:
+    settings = with_properties(BrokerSettings(kafka_version="4.1"), {"group.streams.max.size": "7"})
+    (row,) = [row for row in broker_entries(DynamicConfig(settings)) if row.name == "group.streams.max.size"]
+    assert (row.value, row.source) == ("7", 4)
+    settings = with_properties(BrokerSettings(), {"group.streams.max.size": "7"})
+    assert not [row for row in broker_entries(DynamicConfig(settings)) if row.name == "group.streams.max.size"]
+
+
+def test_an_internal_property_is_taken_and_never_described() -> None:
+    settings = with_properties(BrokerSettings(), {"super.users": "User:a"})
+    assert (settings.super_users, settings.given) == ("User:a", {})
+    with pytest.raises(ConfigError, match="unknown property"):
+        with_properties(settings, {"listener.name.plaintext.super.users": "User:a"})
 
 
 def test_hours_and_minutes_count_where_nothing_finer_is_said() -> None:
@@ -115,3 +151,87 @@ def test_the_deprecated_bound_of_timestamps_counts_where_the_new_ones_say_nothin
         BrokerSettings(), {"message.timestamp.difference.max.ms": "7", "message.timestamp.after.max.ms": "9"}
     )
     assert (config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms) == (7, 9)
+
+
+def test_a_default_of_the_version_is_in_force_unless_something_was_set() -> None:
+    assert with_profile_defaults(BrokerSettings()) == BrokerSettings()
+    plain = with_profile_defaults(BrokerSettings(kafka_version="4.1"))
+    assert plain.log_message_timestamp_after_max_ms == 3_600_000
+    given = BrokerSettings(kafka_version="4.1", given={LATEST: "9223372036854775807"})
+    assert with_profile_defaults(given).log_message_timestamp_after_max_ms == 9223372036854775807
+    (row,) = [row for row in broker_entries(DynamicConfig(plain)) if row.name == LATEST]
+    assert (row.value, row.source) == ("3600000", 5), "a default, and not something that was set"
+
+
+def test_topics_are_not_set_to_what_a_kafka_4_refuses() -> None:
+    for properties in ({"message.format.version": "3.0"}, {"segment.bytes": "1048575"}):
+        with pytest.raises(KafkaError) as refused:
+            check_topic_properties("4.0", properties)
+        assert refused.value.code is ErrorCode.INVALID_CONFIG
+        check_topic_properties("3.9", properties)
+    check_topic_properties("4.0", {"segment.bytes": "1048576", "retention.ms": "5"})
+
+
+def test_what_is_not_set_is_the_brokers() -> None:
+    assert group_value(SETTINGS, {}, "share.record.lock.duration.ms") == 20_000
+    assert group_value(SETTINGS, {"share.record.lock.duration.ms": "15000"}, "share.record.lock.duration.ms") == 15_000
+    defaults = {name: group_default(SETTINGS, key) for name, key in config_def(Scope.GROUP).known().items()}
+    assert (defaults["share.record.lock.duration.ms"], defaults["share.auto.offset.reset"]) == ("20000", "latest")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("consumer.session.timeout", "1", "Unknown"),
+        ("consumer.session.timeout.ms", "soon", "whole number"),
+        ("consumer.session.timeout.ms", "44999", "at least group.consumer.min.session.timeout.ms=45000"),
+        ("share.record.lock.duration.ms", "60001", "at most group.share.max.record.lock.duration.ms=60000"),
+        ("consumer.heartbeat.interval.ms", "4999", "at least"),
+        ("share.isolation.level", "serializable", "read_committed"),
+        ("share.auto.offset.reset", "by_duration:1h", "by_duration:P1DT2H30M"),
+        ("share.auto.offset.reset", "newest", "earliest"),
+        ("streams.session.timeout.ms", "44999", "at least group.streams.min.session.timeout.ms=45000"),
+        ("streams.heartbeat.interval.ms", "15001", "at most group.streams.max.heartbeat.interval.ms=15000"),
+        ("streams.num.standby.replicas", "3", "at most group.streams.max.standby.replicas=2"),
+        ("streams.initial.rebalance.delay.ms", "-1", "at least 0"),
+    ],
+)
+def test_what_a_group_cannot_be_set_to(name: str, text: str, reason: str) -> None:
+    with pytest.raises(KafkaError, match=reason) as refused:
+        check_group_config(SETTINGS, {name: text})
+    assert refused.value.code is ErrorCode.INVALID_CONFIG
+
+
+def test_what_a_group_can_be_set_to() -> None:
+    check_group_config(
+        SETTINGS, {"share.auto.offset.reset": "by_duration:PT1H", "consumer.session.timeout.ms": "60000"}
+    )
+    short = BrokerSettings(group_consumer_min_session_timeout_ms=1000, group_consumer_min_heartbeat_interval_ms=100)
+    check_group_config(short, {"consumer.session.timeout.ms": "1000", "consumer.heartbeat.interval.ms": "999"})
+    with pytest.raises(KafkaError, match="less than"):
+        check_group_config(short, {"consumer.session.timeout.ms": "1000", "consumer.heartbeat.interval.ms": "1000"})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("P1DT2H3M4.5S", ((24 + 2) * 60 + 3) * 60_000 + 4_500), ("PT0.001S", 1), ("p2d", 172_800_000)],
+)
+def test_durations(text: str, expected: int) -> None:
+    assert duration_ms(f"by_duration:{text}") == expected
+
+
+@pytest.mark.parametrize("text", ["by_duration:", "by_duration:P", "by_duration:PT", "by_duration:P1H", "PT1H"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ConfigError):
+        duration_ms(text)
+
+
+def test_a_version_shows_only_what_it_has() -> None:
+    def streams(version: str) -> list[str]:
+        rows = group_entries(BrokerSettings(kafka_version=version), {})
+        assert {row.name for row in rows} >= {"consumer.session.timeout.ms", "share.isolation.level"}
+        return [row.name for row in rows if row.name.startswith("streams.")]
+
+    later = "streams.initial.rebalance.delay.ms"
+    assert (later in streams("4.2"), later in streams("4.1")) == (True, False)
+    assert len(streams("4.2")) == len(streams("4.1")) + 1 == 4

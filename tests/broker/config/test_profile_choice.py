@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from anabranch.broker.config.config_def import ConfigError
 from anabranch.broker.config.profile_choice import versions_of
-from anabranch.broker.config.property_declaration import ConfigError
 
 
 def test_one_for_all_or_some_for_some() -> None:

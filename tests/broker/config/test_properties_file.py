@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.broker.config.broker_settings import ConfigError
-from anabranch.broker.config.properties_file import properties_in, properties_of, properties_text
+from anabranch.broker.config.properties_file import parse_properties, properties_in, properties_of, properties_text
 
 FILE = r"""
 # a comment
@@ -54,3 +54,9 @@ def test_options_count_before_the_file(tmp_path: Path) -> None:
 )
 def test_what_is_written_is_read(text: str) -> None:
     assert properties_in(properties_text({"a.b": text, "c": text})) == {"a.b": text, "c": text}
+
+
+def test_pairs() -> None:
+    assert parse_properties(("a=1", "b = x=y ")) == {"a": "1", "b": "x=y"}
+    with pytest.raises(ConfigError, match="write NAME=VALUE"):
+        parse_properties(("num.partitions",))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.broker.config.property_declaration import ConfigError
+from anabranch.broker.config.config_def import ConfigError
 from anabranch.broker.node.meta_properties import META_PROPERTIES, claim_directories
 from anabranch.broker.storage.memory_files import MemoryFiles
 

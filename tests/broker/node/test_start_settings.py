@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 
 import pytest
 
-from anabranch.broker.config.broker_properties import broker_properties, has_effect
-from anabranch.broker.config.broker_settings import BrokerSettings, ConfigError, property_name
+from anabranch.broker.config.broker_settings import BrokerSettings, ConfigError
 from anabranch.broker.node.start_settings import (
     check_peers_resolve,
     check_reachable,
@@ -89,11 +87,6 @@ def test_what_has_no_effect_is_named_once_unless_it_is_kafkas_default(caplog: py
         ).given
     assert caplog.messages == ["these properties have no effect here: num.io.threads"]
     assert given["num.io.threads"] == "3", "DescribeConfigs tells what was given"
-
-
-def test_every_property_with_a_field_has_an_effect_and_is_not_told_to_have_none() -> None:
-    fields = {property_name(one.name) for one in dataclasses.fields(BrokerSettings)}
-    assert {name for name in broker_properties() if name in fields and not has_effect(name)} == set()
 
 
 @pytest.mark.parametrize("name", ["broker.id", "node.id"])

@@ -1,0 +1,59 @@
+"""Changes of a broker's configuration, as each version of Kafka checks them."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.broker.administration.config_alterations import (
+    APPEND,
+    BROKER,
+    Operation,
+    apply_operations,
+    check_broker,
+    keys_of,
+)
+from anabranch.broker.administration.config_entries import broker_entries
+from anabranch.broker.config.broker_settings import BrokerSettings
+from anabranch.broker.config.dynamic_config import DynamicConfig
+from anabranch.broker.profiles.profile import VERSIONS
+from anabranch.protocol.errors import ErrorCode, KafkaError
+
+
+def refusal(version: str, name: str, text: str) -> str | None:
+    settings = BrokerSettings(kafka_version=version)
+    try:
+        check_broker(settings, settings, {name: text}, per_broker=True)
+    except KafkaError as error:
+        assert error.code is ErrorCode.INVALID_REQUEST
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_property_that_is_described_as_read_only_cannot_be_changed(version: str) -> None:
+    """Every other refusal has another reason, and no property is described as one that can change and is fixed."""
+    for row in broker_entries(DynamicConfig(BrokerSettings(kafka_version=version))):
+        told = refusal(version, row.name, row.value or "")
+        assert row.read_only == (told is not None and "Cannot update these configs dynamically" in told), row.name
+
+
+def test_a_property_of_another_version_is_taken_as_one_that_nobody_knows() -> None:
+    name = "share.coordinator.threads"
+    assert refusal("3.9", name, "x") is None
+    assert refusal("4.0", name, "2") is not None
+
+
+def test_the_bounds_of_the_version_count() -> None:
+    name = "remote.log.manager.follower.thread.pool.size"
+    assert refusal("4.2", name, "3") is None
+    told = refusal("4.2", name, "x")
+    assert told is not None and "whole number" in told
+
+
+def test_an_addition_goes_to_the_default_of_the_version() -> None:
+    name = "metric.reporters"
+    after = {
+        version: apply_operations({}, [Operation(name, APPEND, "mine")], keys_of(BROKER, version))[name]
+        for version in ("3.9", "4.0")
+    }
+    assert after == {"3.9": "mine", "4.0": "org.apache.kafka.common.metrics.JmxReporter,mine"}

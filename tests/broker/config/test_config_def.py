@@ -1,0 +1,122 @@
+"""The declaration of properties: what its lines say, and what every line of it must hold to."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from anabranch.broker.administration.config_entries import broker_entries, topic_entries
+from anabranch.broker.config.broker_settings import BrokerSettings, TopicConfig, property_name
+from anabranch.broker.config.config_def import ConfigDef, ConfigError, ConfigKey, Kind, Scope, config_def
+from anabranch.broker.config.dynamic_config import DynamicConfig
+from anabranch.broker.config.effective_config import with_profile_defaults
+from anabranch.broker.profiles.profile import VERSIONS
+
+COUNTS = {"4.0": (289, 33), "4.1": (316, 33), "4.2": (320, 33)}
+"""How many properties Kafka 4.0.0, 4.1.1 and 4.2.0 described, of a broker and of a topic."""
+OURS = ("reshard.", "enable.ordered.delivery", "queued.max.response.bytes", "message.max.decompressed.")
+"""What the names of our own properties begin with: every version has them."""
+
+
+@pytest.mark.parametrize("version", COUNTS)
+def test_as_many_are_described_as_kafka_describes(version: str) -> None:
+    brokers = DynamicConfig(with_profile_defaults(BrokerSettings(kafka_version=version)))
+    for rows, count in zip((broker_entries(brokers), topic_entries(brokers, {})), COUNTS[version], strict=True):
+        names = [row.name for row in rows if not row.name.startswith(OURS)]
+        assert len(names) == len(set(names)) == count
+    assert not any(row.name.startswith("zookeeper.") for row in broker_entries(brokers))
+
+
+@pytest.mark.parametrize("version", ["2.8", "3.5", "3.9"])
+def test_kafka_3_describes_zookeeper_and_the_format_of_messages(version: str) -> None:
+    assert "zookeeper.connect" in config_def(Scope.BROKER).described(version)
+    assert "message.format.version" in config_def(Scope.TOPIC).described(version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("scope", Scope)
+def test_every_property_has_a_default_that_it_may_have(scope: Scope, version: str) -> None:
+    for key in config_def(scope).known(version).values():
+        if key.default:
+            assert key.normal(key.default) == key.default or key.kind is Kind.DOUBLE
+
+
+@pytest.mark.parametrize("scope", Scope)
+def test_each_version_has_one_line_of_a_property(scope: Scope) -> None:
+    for version in VERSIONS:
+        names = [key.name for key in config_def(scope)._keys if key.is_in(version)]
+        assert len(names) == len(set(names))
+
+
+def test_every_topic_property_inherits_from_a_declared_one_of_its_kind() -> None:
+    """A topic whose broker's property is of another kind would inherit what it may not be set to."""
+    brokers = config_def(Scope.BROKER).known()
+    for key in config_def(Scope.TOPIC).known().values():
+        assert not key.synonym or brokers[key.synonym].kind is key.kind, key.name
+
+
+@pytest.mark.parametrize(("scope", "settings"), [(Scope.BROKER, BrokerSettings), (Scope.TOPIC, TopicConfig)])
+def test_a_property_with_a_field_has_an_effect(scope: Scope, settings: type) -> None:
+    known = config_def(scope).known()
+    names = {property_name(field.name) for field in dataclasses.fields(settings)} & known.keys()
+    assert [name for name in sorted(names) if known[name].without_effect] == []
+
+
+def test_a_topic_property_without_a_field_has_no_effect() -> None:
+    fields = {property_name(field.name) for field in dataclasses.fields(TopicConfig)}
+    known = config_def(Scope.TOPIC).known()
+    assert {name for name, key in known.items() if not key.without_effect} == fields
+
+
+def test_a_version_gets_its_own_line_and_else_the_first() -> None:
+    old = ConfigKey("a", Kind.INT, "1", versions="..3.9")
+    new = ConfigKey("a", Kind.INT, "2", versions="4.0..4.1")
+    newest = ConfigKey("b", Kind.INT, "3", versions="4.2..")
+    hidden = ConfigKey("c", Kind.INT, "4", versions="internal")
+    declared = ConfigDef([hidden, newest, old, new])
+    assert [declared.described(version) for version in ("3.5", "3.9", "4.0", "4.1")] == [
+        {"a": old},
+        {"a": old},
+        {"a": new},
+        {"a": new},
+    ]
+    assert declared.described("4.2") == {"b": newest}
+    assert declared.known("4.1") == {"a": new, "b": newest, "c": hidden}
+    assert declared.known("4.2") == declared.known() == {"a": old, "b": newest, "c": hidden}
+
+
+@pytest.mark.parametrize(
+    ("kind", "accepts", "text", "reason"),
+    [
+        (Kind.BOOLEAN, "", "yes", "must be true or false"),
+        (Kind.INT, "", "1.5", "must be a whole number"),
+        (Kind.SHORT, "", "32768", "must be between -32768 and 32767"),
+        (Kind.INT, "1..", "0", "must be at least 1"),
+        (Kind.INT, "-1 or 1..9", "0", "must be -1 or 1..9"),
+        (Kind.DOUBLE, "0..1", "1.1", "must be between 0 and 1"),
+        (Kind.DOUBLE, "", "half", "must be a number"),
+        (Kind.STRING, "a, b", "c", "must be one of a, b"),
+        (Kind.LIST, "a, b", "a,c", "must be one of a, b"),
+        (Kind.LIST, "PARTITION:BROKER", "0:1,x", "must be one of PARTITION:BROKER"),
+    ],
+)
+def test_a_value_that_a_property_cannot_have_is_refused(kind: Kind, accepts: str, text: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=f"^name=.*{reason}"):
+        ConfigKey("name", kind, None, accepts).parse(text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "accepts", "text", "expected"),
+    [
+        (Kind.BOOLEAN, "", " TRUE ", "true"),
+        (Kind.INT, "-1 or 1..9", "+9", "9"),
+        (Kind.DOUBLE, "", "1", "1.0"),
+        (Kind.LIST, "a, b", " a , b ", "a,b"),
+        (Kind.LIST, "a, b", "", ""),
+        (Kind.LIST, "PARTITION:BROKER", "*", "*"),
+        (Kind.LIST, "PARTITION:BROKER", "0:1, 1:2", "0:1,1:2"),
+    ],
+)
+def test_a_value_is_written_in_one_way(kind: Kind, accepts: str, text: str, expected: str) -> None:
+    assert ConfigKey("name", kind, None, accepts).normal(text) == expected

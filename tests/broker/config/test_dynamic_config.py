@@ -1,0 +1,52 @@
+"""The layers of a broker's configuration, and what of ZooKeeper's text counts."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from anabranch.broker.config.broker_settings import BrokerSettings
+from anabranch.broker.config.dynamic_config import DynamicConfig, static_text, valid_properties
+
+
+def test_a_change_for_one_broker_counts_before_one_for_all_and_both_before_the_start() -> None:
+    dynamic = DynamicConfig(BrokerSettings(message_max_bytes=1, log_retention_bytes=1))
+    assert dynamic.update(default={"message.max.bytes": "2", "log.retention.bytes": "2"})
+    assert dynamic.update(own={"message.max.bytes": "3"})
+    assert (dynamic.current.message_max_bytes, dynamic.current.log_retention_bytes) == (3, 2)
+    assert not dynamic.update(own={"message.max.bytes": "3"})
+    assert dynamic.update(default={}, own={})
+    assert dynamic.current == dynamic.static
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "text", "kept"),
+    [
+        ("3.9", "num.partitions", "2", False),
+        ("3.9", "message.max.bytes", "many", False),
+        ("3.9", "advertised.listeners", "PLAINTEXT://a:1", True),
+        ("4.0", "advertised.listeners", "PLAINTEXT://a:1", False),
+        ("3.9", "remote.log.reader.threads", "2", False),
+        ("4.0", "remote.log.reader.threads", "2", True),
+        ("4.0", "share.coordinator.threads", "2", False),
+        ("3.9", "share.coordinator.threads", "2", True),
+        ("3.9", "nobody.knows.it", "x", True),
+    ],
+)
+def test_a_property_that_cannot_change_is_left_out_with_a_line_in_the_log(
+    version: str, name: str, text: str, kept: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR):
+        found = valid_properties({name: text}, version, per_broker=True)
+    assert found == ({name: text} if kept else {})
+    assert [name in message for message in caplog.messages] == ([] if kept else [True])
+
+
+def test_a_property_is_of_the_start_only_if_it_is_not_the_default_of_the_version() -> None:
+    assert static_text(BrokerSettings(), "num.partitions") is None
+    assert static_text(BrokerSettings(num_partitions=2), "num.partitions") == "2"
+    name = "log.message.timestamp.after.max.ms"
+    changed = 3_600_000
+    assert static_text(BrokerSettings(log_message_timestamp_after_max_ms=changed), name) == "3600000"
+    assert static_text(BrokerSettings(log_message_timestamp_after_max_ms=changed, kafka_version="4.0"), name) is None
