@@ -45,22 +45,28 @@ group.initial.rebalance.delay.ms | int | 3000 |  |  | How long a new group waits
 group.max.session.timeout.ms | int | 1800000 |  |  | The longest session that a member may ask for.
 group.max.size | int | 2147483647 | 1.. |  | The most members of one group.
 group.min.session.timeout.ms | int | 6000 |  |  | The shortest session that a member may ask for.
-group.streams.heartbeat.interval.ms 4.1.. | int | 5000
-group.streams.initial.rebalance.delay.ms 4.2.. | int | 3000
-group.streams.max.heartbeat.interval.ms 4.1.. | int | 15000
-group.streams.max.session.timeout.ms 4.1.. | int | 60000
-group.streams.max.size 4.1.. | int | 2147483647
-group.streams.max.standby.replicas 4.1.. | int | 2
-group.streams.min.heartbeat.interval.ms 4.1.. | int | 5000
-group.streams.min.session.timeout.ms 4.1.. | int | 45000
-group.streams.num.standby.replicas 4.1.. | int | 0
-group.streams.session.timeout.ms 4.1.. | int | 45000
+group.streams.heartbeat.interval.ms 4.1.. | int | 5000 | 1.. |  | How often members of a group of Kafka Streams send heartbeats.
+group.streams.initial.rebalance.delay.ms 4.2.. | int | 3000 | 0.. |  | How long the first members of such a group wait for others.
+group.streams.max.heartbeat.interval.ms 4.1.. | int | 15000 | 1.. |  | The longest interval that a group may be given.
+group.streams.max.session.timeout.ms 4.1.. | int | 60000 | 1.. |  | The longest session that a group may be given.
+group.streams.max.size 4.1.. | int | 2147483647 | 1.. |  | The most members of one such group.
+group.streams.max.standby.replicas 4.1.. | int | 2 | 0.. |  | The most copies of a state that a group may be given.
+group.streams.min.heartbeat.interval.ms 4.1.. | int | 5000 | 1.. |  | The shortest interval that a group may be given.
+group.streams.min.session.timeout.ms 4.1.. | int | 45000 | 1.. |  | The shortest session that a group may be given.
+group.streams.num.standby.replicas 4.1.. | int | 0 | 0.. |  | How many copies of a state its members keep beside the active one.
+group.streams.session.timeout.ms 4.1.. | int | 45000 | 1.. |  | After how much silence a member of such a group is out.
 
 [broker] share groups
 group.share.delivery.count.limit | int | 5 | 2..10 |  | How often a shared record is handed out before it is given up.
 group.share.heartbeat.interval.ms | int | 5000 | 1.. |  | How often members of groups that share send heartbeats.
+group.share.max.heartbeat.interval.ms | int | 15000 | 1.. |  | The longest interval that a group may be given.
+group.share.max.record.lock.duration.ms | int | 60000 | 30000..3600000 |  | The longest lock that a group may be given.
+group.share.max.session.timeout.ms | int | 60000 | 1.. |  | The longest session that a group may be given.
 group.share.max.share.sessions 4.1.. | int | 2000 | 1.. |  | The most share sessions at a time.
 group.share.max.size | short | 200 | 1..1000 |  | The most members of one group that shares.
+group.share.min.heartbeat.interval.ms | int | 5000 | 1.. |  | The shortest interval that a group may be given.
+group.share.min.record.lock.duration.ms | int | 15000 | 1000..30000 |  | The shortest lock that a group may be given.
+group.share.min.session.timeout.ms | int | 45000 | 1.. |  | The shortest session that a group may be given.
 group.share.partition.max.record.locks | int | 2000 | 100..10000 |  | The most records of a partition in flight.
 group.share.record.lock.duration.ms | int | 30000 | 1000..60000 |  | For how long a shared record is its member's.
 group.share.session.timeout.ms | int | 45000 | 1.. |  | After how much silence a member of such a group is out.
@@ -101,14 +107,6 @@ transaction.two.phase.commit.enable 4.1.. | boolean | false
 [broker: share groups have one assignor, and no bound of their number]
 group.share.assignors 4.1.. | list | simple
 group.share.max.groups ..4.0 | short | 10 | 1..100
-
-[broker: bounds of what single groups may be set to]
-group.share.max.heartbeat.interval.ms | int | 15000 | 1..
-group.share.max.record.lock.duration.ms | int | 60000 | 30000..3600000
-group.share.max.session.timeout.ms | int | 60000 | 1..
-group.share.min.heartbeat.interval.ms | int | 5000 | 1..
-group.share.min.record.lock.duration.ms | int | 15000 | 1000..30000
-group.share.min.session.timeout.ms | int | 45000 | 1..
 
 [group]
 consumer.heartbeat.interval.ms | int | 5000 | 1.. |  | How often members whose broker assigns send heartbeats.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from anabranch.broker.administration.config_entries import broker_entries, group_entries
@@ -210,6 +212,26 @@ def test_what_a_group_can_be_set_to() -> None:
     check_group_config(short, {"consumer.session.timeout.ms": "1000", "consumer.heartbeat.interval.ms": "999"})
     with pytest.raises(KafkaError, match="less than"):
         check_group_config(short, {"consumer.session.timeout.ms": "1000", "consumer.heartbeat.interval.ms": "1000"})
+
+
+def test_every_bound_of_a_group_is_a_property_with_an_effect() -> None:
+    bounds = [
+        key for name, key in config_def(Scope.BROKER).known().items() if re.match(r"group\.\w+\.(min|max)\.", name)
+    ]
+    assert len(bounds) >= 15
+    assert [key.name for key in bounds if key.without_effect and key.name != "group.share.max.groups"] == []
+
+
+@pytest.mark.parametrize("text", ["soon", "0"])
+def test_a_bound_of_streams_groups_is_checked_at_the_start(text: str) -> None:
+    with pytest.raises(ConfigError, match="must be"):
+        with_properties(BrokerSettings(kafka_version="4.1"), {"group.streams.max.session.timeout.ms": text})
+
+
+def test_a_bound_that_was_given_at_the_start_counts() -> None:
+    settings = with_properties(BrokerSettings(), {"group.share.max.session.timeout.ms": "50000"})
+    with pytest.raises(KafkaError, match=r"at most .*=50000"):
+        check_group_config(settings, {"share.session.timeout.ms": "50001"})
 
 
 @pytest.mark.parametrize(
