@@ -15,7 +15,7 @@ import contextlib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from anabranch.broker.config.change_notifications import ChangeNotifications
+from anabranch.broker.config.config_changes import ChangeNotifications
 from anabranch.controller.candidacy import retry_connection_loss
 from anabranch.controller.zk import acl_znodes
 from anabranch.controller.zk.session import BadVersion, Create, Delete, NodeExists, NoNode, Op, Set, TooLarge

@@ -1,25 +1,33 @@
 """Changes of configuration: written below /config, announced below /config/changes, and noticed by every node.
 
 A change and its announcement are one transaction, so that no change stays unknown because its writer died; the formats
-are Kafka's (`config_change_N`, version 2, the path of the entity). An announcement says only whose configuration to
-read again; how they are noticed and forgotten is `announcements`'. Source: `ZkConfigManager`.
+are Kafka's (`config_change_N`, version 2, the path of the entity). An announcement is a small znode in a sequence that
+says what to read again: here, the configuration of an entity. ACLs and delegation tokens use such announcements too.
+
+An announcement that is read twice does no harm, and one that was made while this node was away needs no reading: a
+node that starts or comes back reads everything it uses anyway. Each node removes announcements that it has known for a
+quarter of an hour. Kafka goes by their age instead; counting from when one was first seen needs no agreement between
+clocks. Sources: `ZkConfigManager`, `ZkNodeChangeNotificationListener`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.config.change_notifications import ChangeNotifications
+from anabranch.broker.tasks.supervised_task import OnFailure, log_failure, supervised_task
 from anabranch.controller.candidacy import retry_connection_loss
 from anabranch.controller.zk import paths, znodes
+from anabranch.controller.zk.body import MalformedZnode
 from anabranch.controller.zk.session import (
     BadVersion,
     Create,
     NodeExists,
     NoNode,
+    SessionExpired,
     Set,
     TooLarge,
     ZkError,
@@ -31,8 +39,11 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 
+RETENTION_S: Final = 15 * 60
+RETRY_S: Final = 0.5
 DEFAULT_ENTITY: Final = "<default>"
 Handler = Callable[[str], Awaitable[None]]
+NotificationHandler = Callable[[str, bytes], Awaitable[None]]
 Edit = Callable[[dict[str, str]], Mapping[str, str]]
 
 
@@ -77,6 +88,93 @@ async def change_config(session: ZkSession, entity_path: str, edit: Edit) -> Non
                     await retry_connection_loss(lambda parent=parent: session.create(parent, make_parents=True))  # type: ignore[misc]
 
 
+class ChangeNotifications:
+    """Watches the announcements below one znode under one session, and has each new one taken up."""
+
+    def __init__(self, what: str, prefix: str, take: NotificationHandler, task: str) -> None:
+        """`what`: one of them. `prefix`: their paths, up to the number. `take` may raise MalformedZnode."""
+        self.on_failure: OnFailure = log_failure
+        self._what = what
+        self._parent, _, self._name = prefix.rpartition("/")
+        self._take_up = take
+        self._task_name = task
+        self._session: ZkSession | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self._last = -1
+        self._seen: dict[str, float] = {}
+
+    async def watch(self, session: ZkSession) -> None:
+        """Watch under a (new) session. What was announced before is taken as known: read all after this."""
+        await self.stop()
+        self._session = session
+        self._changed.clear()
+        names = await self._names()
+        self._last = max(map(self._number_of, names), default=-1)
+        self._note(names)
+        self._task = supervised_task(self._run(), self._task_name, self.on_failure)
+
+    async def stop(self) -> None:
+        """Stop watching."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._take(await self._names())
+            except SessionExpired:
+                return  # the node opens a new session, and watches under that
+            except ZkError as error:
+                log.warning("each %s has to wait: %s", self._what, error)
+                await asyncio.sleep(RETRY_S)
+                self._changed.set()
+
+    async def _names(self) -> list[str]:
+        session = self._session
+        assert session is not None, "names are read under a session"
+        names = await retry_connection_loss(lambda: session.children(self._parent, lambda _: self._changed.set()))
+        return sorted(name for name in names if self._number_of(name) >= 0)
+
+    async def _take(self, names: list[str]) -> None:
+        """Handle new announcements, and remove old ones."""
+        self._note(names)
+        for name in names:
+            if self._number_of(name) > self._last:
+                await self._handle(f"{self._parent}/{name}")
+                self._last = self._number_of(name)
+        session = self._session
+        old = asyncio.get_running_loop().time() - RETENTION_S
+        for name in [name for name, seen_s in self._seen.items() if seen_s < old]:
+            del self._seen[name]
+            if session is not None:
+                with contextlib.suppress(NoNode):
+                    await session.delete(f"{self._parent}/{name}")
+
+    def _note(self, names: list[str]) -> None:
+        now = asyncio.get_running_loop().time()
+        self._seen = {name: self._seen.get(name, now) for name in names}
+
+    async def _handle(self, path: str) -> None:
+        session = self._session
+        assert session is not None
+        try:
+            data, _ = await retry_connection_loss(lambda: session.get(path))
+        except NoNode:
+            return
+        try:
+            await self._take_up(path, data)
+        except MalformedZnode as error:
+            log.error("a %s is left out: %s", self._what, error)
+
+    def _number_of(self, name: str) -> int:
+        return sequence_number(name, self._name)
+
+
 class ConfigChanges(ChangeNotifications):
     """Watches the announcements under one session, and calls the handlers of their entity types."""
 
@@ -100,3 +198,9 @@ class ConfigChanges(ChangeNotifications):
             raise
         except Exception:
             log.exception("bug in taking up the configuration of %s/%s", entity_type, name)
+
+
+def sequence_number(name: str, prefix: str) -> int:
+    """The sequence number of an announcement; -1 if it is something else."""
+    suffix = name.removeprefix(prefix)
+    return int(suffix) if suffix.isdecimal() and suffix != name else -1

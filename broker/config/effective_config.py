@@ -23,9 +23,8 @@ from anabranch.broker.config.broker_settings import (
     field_value,
     property_name,
 )
-from anabranch.broker.config.client_addresses import address_bounds
 from anabranch.broker.config.config_def import ConfigError, ConfigKey, Scope, config_def, text_of
-from anabranch.broker.config.listeners import SETTLED_BY, base_name, inter_broker_name, listeners_in
+from anabranch.broker.config.listeners import SETTLED_BY, address_bounds, base_name, inter_broker_name, listeners_in
 from anabranch.broker.config.storage_properties import COARSE
 from anabranch.protocol.errors import ErrorCode, KafkaError
 

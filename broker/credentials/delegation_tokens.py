@@ -18,7 +18,7 @@ import secrets
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.config.change_notifications import ChangeNotifications
+from anabranch.broker.config.config_changes import ChangeNotifications
 from anabranch.broker.config.config_def import Scope, config_def
 from anabranch.broker.tasks.supervised_task import supervised_task
 from anabranch.controller.candidacy import retry_connection_loss

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from anabranch.broker.config.client_addresses import address_bounds, canonical
+from anabranch.broker.config.listeners import address_bounds, canonical
 from anabranch.broker.network.connection import BrokerConnection
 from anabranch.broker.quotas.connection_quotas import UNLIMITED, AdmissionQueue, ConnectionQuotas
 from anabranch.broker.quotas.request_memory import RequestMemory

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
-from anabranch.broker.config.client_addresses import canonical
+from anabranch.broker.config.listeners import canonical
 from anabranch.broker.quotas.client_quotas import DEFAULT, IDLE_MS, RATES_MAX, Rate
 
 if TYPE_CHECKING:

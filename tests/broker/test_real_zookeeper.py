@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from anabranch import Admin, NewTopic
-from anabranch.broker.config import change_notifications
+from anabranch.broker.config import config_changes
 from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.broker.node.app import Node
 from anabranch.broker.storage.memory_files import MemoryFiles
@@ -65,7 +65,7 @@ async def test_changes_are_noticed_and_their_announcements_purged(
         assert running[1].services.features.present.epoch >= 0
         for node in running:
             seen_s = node.services.config_changes._seen
-            seen_s.update({name: at_s - change_notifications.RETENTION_S for name, at_s in seen_s.items()})
+            seen_s.update({name: at_s - config_changes.RETENTION_S for name, at_s in seen_s.items()})
         await admin.alter_configs("t", unset=["retention.ms"])
         session = running[0].session
         while len(await session.children(paths.CONFIG_CHANGES)) > 1:  # noqa: ASYNC110

@@ -6,10 +6,18 @@ import asyncio
 
 import pytest
 
-from anabranch.broker.config import change_notifications, config_changes
-from anabranch.broker.config.config_changes import ConfigChanges, change_config, read_config
+from anabranch.broker.config import config_changes
+from anabranch.broker.config.config_changes import (
+    ChangeNotifications,
+    ConfigChanges,
+    change_config,
+    read_config,
+    sequence_number,
+)
 from anabranch.broker.membership import registration
+from anabranch.broker.tasks.supervised_task import FatalNodeError
 from anabranch.controller.zk import paths
+from anabranch.controller.zk.body import MalformedZnode
 from anabranch.controller.zk.memory import MemoryZooKeeper
 from anabranch.controller.zk.session import ZkSession
 from tests.broker.serving import until
@@ -74,7 +82,7 @@ async def test_announcements_go_when_they_are_old() -> None:
     await change_config(session, "topics/second", dict)
     await until(lambda: heard == ["first", "second"])
     for name in changes._seen:
-        changes._seen[name] -= change_notifications.RETENTION_S
+        changes._seen[name] -= config_changes.RETENTION_S
     await change_config(session, "topics/third", dict)
     while len(await session.children(paths.CONFIG_CHANGES)) > 1:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
@@ -93,3 +101,44 @@ async def test_nonsense_among_the_announcements_stops_nobody(caplog: pytest.LogC
     await until(lambda: heard == ["t"])
     await changes.stop()
     assert "a change of configuration is left out" in caplog.text
+
+
+async def test_each_new_one_is_taken_up_once_and_in_order() -> None:
+    session = await MemoryZooKeeper().connect()
+    await session.create("/news")
+    await session.create("/news/item_", b"old", sequence=True)
+    taken: list[bytes] = []
+
+    async def take(path: str, data: bytes) -> None:
+        taken.append(data)
+        if data == b"nonsense":
+            raise MalformedZnode(path, "planted")
+
+    news = ChangeNotifications("piece of news", "/news/item_", take, "news")
+    await news.watch(session)
+    await session.create("/news/item_x", b"no number")
+    for data in (b"first", b"nonsense", b"second"):
+        await session.create("/news/item_", data, sequence=True)
+    await until(lambda: taken == [b"first", b"nonsense", b"second"])
+    await news.stop()
+
+
+async def test_a_bug_in_taking_one_up_is_told_to_the_node() -> None:
+    session = await MemoryZooKeeper().connect()
+    await session.create("/news")
+    told: list[FatalNodeError] = []
+
+    async def take(path: str, data: bytes) -> None:
+        raise RuntimeError("planted")
+
+    news = ChangeNotifications("piece of news", "/news/item_", take, "news")
+    news.on_failure = told.append
+    await news.watch(session)
+    await session.create("/news/item_", b"", sequence=True)
+    await until(lambda: bool(told))
+    assert "planted" in str(told[0])
+
+
+def test_a_number_is_what_follows_the_name() -> None:
+    names = ("config_change_0000000012", "config_change_x", "12")
+    assert [sequence_number(name, "config_change_") for name in names] == [12, -1, -1]
