@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 
 from anabranch.broker.config.broker_settings import BrokerSettings, ConfigError
-from anabranch.broker.config.profile_choice import versions_of
 from anabranch.broker.config.properties_file import properties_of
 from anabranch.broker.node.start_settings import (
     IDS,
@@ -21,6 +20,7 @@ from anabranch.broker.node.start_settings import (
     warn_of_open_doors,
     zookeeper_login,
 )
+from anabranch.broker.profiles.profile_choice import versions_of
 from anabranch.cli.metrics import metrics_endpoint
 from anabranch.cli.start_errors import cannot_start
 from anabranch.protocol.host_port import ADVICE, bracketed, format_host_port, parse_host, parse_host_port

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from anabranch.broker.config.broker_settings import BrokerSettings, ConfigError
-from anabranch.broker.config.profile_choice import versions_of
 from anabranch.broker.node.start_settings import IDS, check_reachable, refuse_twice, start_settings, warn_of_open_doors
+from anabranch.broker.profiles.profile_choice import versions_of
 from anabranch.cluster.in_process import OPTIONS
 from anabranch.cluster.process_registry import LauncherSocket
 from anabranch.cluster.processes import ProcessCluster

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.broker.config.effective_config import with_properties
-from anabranch.broker.config.profile_choice import oldest, versions_of
 from anabranch.broker.node.app import Node
 from anabranch.broker.node.start_settings import (
     check_peers_resolve,
@@ -27,6 +26,7 @@ from anabranch.broker.node.start_settings import (
     start_settings,
     warn_of_open_doors,
 )
+from anabranch.broker.profiles.profile_choice import oldest, versions_of
 from anabranch.broker.storage.os_files import files_of
 from anabranch.clients.clock import follow_loop_ms
 from anabranch.clock.process import Process

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Final
 from anabranch.broker.authentication.listener_security import between_brokers
 from anabranch.broker.config.broker_settings import BrokerSettings
 from anabranch.broker.config.listeners import Listener
-from anabranch.broker.config.profile_choice import oldest
 from anabranch.broker.config.properties_file import properties_text
 from anabranch.broker.node.start_settings import start_settings
+from anabranch.broker.profiles.profile_choice import oldest
 from anabranch.clients.connection import Connection
 from anabranch.clients.directory_lock import DirectoryLock
 from anabranch.cluster.zookeeper import LocalZooKeeper, die_with_parent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anabranch.broker.config.config_def import ConfigError
-from anabranch.broker.config.profile_choice import versions_of
+from anabranch.broker.profiles.profile_choice import versions_of
 
 
 def test_one_for_all_or_some_for_some() -> None:
