@@ -1,9 +1,10 @@
 """SUPPORT.md, written by `python -m anabranch.broker.node.support`: what a broker serves, and where it is not like
 Kafka.
 
-The table is made of the dispatcher's rows, the personas and the first sentence of each handler. A difference names the
-test that shows it, so that the page cannot promise what is not checked. How many answers are Kafka's own, and why the
-others are not, comes from the last comparison with Kafka itself (`python -m tests.differential --keep`).
+The table is made of the dispatcher's rows, the personas and the first sentence of each handler, the list of properties
+without effect of `broker.config.config_def`. A difference names the test that shows it, so that the page cannot promise
+what is not checked. How many answers are Kafka's own, and why the others are not, comes from the last comparison with
+Kafka itself (`python -m tests.differential --keep`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+from anabranch.broker.config.config_def import Scope, config_def
 from anabranch.broker.dispatch.dispatcher import HANDLERS, HandlerRow, peer_versions
 from anabranch.broker.profiles.profile import VERSIONS, profile_for
 from anabranch.protocol.values import value
@@ -170,6 +172,15 @@ def page() -> str:
             "",
             *(f"- {api}: {why}." for api, why in with_4["differences"] if (api, why) not in shared),
             "",
+            "## Properties without effect",
+            "",
+            "Each of these is known, checked and described as Kafka has it, and does nothing here. A node warns of one "
+            "that it starts with, unless its value is the default; one that is refused keeps it from the start.",
+            "",
+            "| why | properties |",
+            "|---|---|",
+            *properties_without_effect(),
+            "",
             "Every error code that a node may answer, with a request for it: `python -m tests.contracts.error_codes`.",
             "",
         ]
@@ -220,6 +231,17 @@ def headline(row: HandlerRow) -> str:
     """The first sentence of the handler, without the name."""
     text = inspect.cleandoc(importlib.import_module(row.module).__doc__ or "").partition("\n\n")[0]
     return " ".join(text.partition(": ")[2].split()).rstrip(".")
+
+
+def properties_without_effect() -> list[str]:
+    """The rows of the properties of brokers and topics that do nothing, by the reason of each."""
+    names: dict[str, list[str]] = {}
+    for scope in (Scope.BROKER, Scope.TOPIC):
+        for key in config_def(scope).known().values():
+            if key.without_effect:
+                reason = f"{key.without_effect} (refused)" if key.refused else key.without_effect
+                names.setdefault(reason, []).append(f"`{key.name}`" + " of a topic" * (scope is Scope.TOPIC))
+    return [f"| {reason} | {', '.join(listed)} |" for reason, listed in sorted(names.items())]
 
 
 def main(arguments: list[str]) -> int:

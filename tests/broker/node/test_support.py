@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.broker.config.broker_settings import BrokerSettings
+from anabranch.broker.config.config_def import ConfigError, ConfigKey, Scope, config_def
 from anabranch.broker.dispatch.dispatcher import HANDLERS
 from anabranch.broker.node import support
+from anabranch.broker.node.start_settings import start_settings
 from anabranch.broker.profiles.profile import VERSIONS
 from anabranch.clients.connection import Connection
 from anabranch.cluster.in_process import Cluster
@@ -72,3 +75,29 @@ def test_every_difference_is_shown_by_a_test() -> None:
     for difference in support.DIFFERENCES:
         path, _, function = difference.shown_by.partition("::")
         assert f"def {function}" in (ROOT / path).read_text(), difference.shown_by
+
+
+def test_the_page_lists_exactly_the_properties_that_a_node_warns_of_or_refuses(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each is set to a value that is not its default, which a node without effect for it must say."""
+    rows = "\n".join(support.properties_without_effect())
+    listed = set(re.findall(r"`([\w.]+)`(?! of a topic)", rows))
+    known = config_def(Scope.BROKER).known()
+    assert listed == {name for name, key in known.items() if key.without_effect}
+    for name in listed:
+        key, caplog.handler.records[:] = known[name], []
+        text = next(text for text in ("7", "true", "false", *key.choices, "1025", "30001") if accepts(key, text))
+        try:
+            start_settings(BrokerSettings(), {name: text})
+        except ConfigError as refused:
+            assert key.refused and key.without_effect in str(refused)
+        else:
+            assert caplog.messages == [f"these properties have no effect here: {name}"]
+
+
+def accepts(key: ConfigKey, text: str) -> bool:
+    try:
+        return key.normal(text) != key.default
+    except ConfigError:
+        return False
