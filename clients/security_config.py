@@ -119,6 +119,8 @@ def security_by(get: Callable[[str], str], protocol: str, mechanism: str, jaas: 
     context = client_context(TlsSettings.read(get)) if protocol.endswith("SSL") else None
     if not protocol.startswith("SASL_"):
         return Security(context)
+    from anabranch.clients import sasl  # noqa: F401 - here, so that no login imports it while files are short
+
     mechanism = _mechanism("sasl.mechanism", mechanism)
     options = login_module(jaas).options if jaas else {}
     url = get("sasl.oauthbearer.token.endpoint.url")

@@ -6,6 +6,7 @@ every Java-compatible client agrees on the partition of a key while a topic has 
 
 from __future__ import annotations
 
+from codecs import utf_16_be_encode
 from typing import Final
 
 from murmurhash2 import murmurhash2
@@ -22,7 +23,7 @@ def murmur2(key: bytes) -> int:
 def partition_of_group(group: str, count: int) -> int:
     """The partition of `__consumer_offsets` that a group lives in: Java's hash of its name, without the sign."""
     code = 0
-    encoded = group.encode("utf-16-be", "surrogatepass")
+    encoded, _ = utf_16_be_encode(group, "surrogatepass")
     for position in range(0, len(encoded), 2):
         code = (31 * code + (encoded[position] << 8 | encoded[position + 1])) & 0xFFFFFFFF
     signed = code - (1 << 32) if code & 0x80000000 else code

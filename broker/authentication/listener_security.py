@@ -76,10 +76,14 @@ class ListenerSecurity:
         self.receive_bytes_max = int(properties.get("sasl.server.max.receive.size"))
         """The largest frame of who has not authenticated yet."""
         self._rules: PrincipalRules | None = None
+        self._name_of: Callable[[bytes], str] | None = None
+        """Reads the name in a client's certificate (DER)."""
         self._key_sets: list[Jwks] = []
         if listener.tls:
             with _blamed(listener):
                 self.tls = server_context(TlsSettings.read(properties.get), properties.client_auth, ReportingContext)
+                if properties.client_auth != "none":
+                    self._name_of = _reader_of_names()
             self._rules = PrincipalRules(properties.get("ssl.principal.mapping.rules"))
         if listener.sasl:
             for mechanism in properties.get("sasl.enabled.mechanisms").split(","):
@@ -144,11 +148,9 @@ class ListenerSecurity:
 
     def principal_of(self, certificate: bytes | None) -> str:
         """As whom the owner of a certificate (DER) is believed. Raises NoRule."""
-        if certificate is None or self._rules is None:
+        if certificate is None or self._rules is None or self._name_of is None:
             return ANONYMOUS
-        from anabranch.clients.certificates import distinguished_name
-
-        return f"User:{self._rules.user(distinguished_name(certificate))}"
+        return f"User:{self._rules.user(self._name_of(certificate))}"
 
     def lifetime_ms(self, mechanism: str, expires_ms: int | None, now_ms: int) -> int | None:
         """For how long a login is good from now on; None: for ever (KIP-368)."""
@@ -269,6 +271,14 @@ def between_brokers(settings: BrokerSettings) -> Security:
             jaas = properties.jaas(mechanism)
             _module(mechanism, jaas)
         return security_by(properties.get, listener.protocol, mechanism, jaas)
+
+
+def _reader_of_names() -> Callable[[bytes], str]:
+    try:
+        from anabranch.clients.certificates import distinguished_name
+    except ImportError:
+        raise ValueError("certificates of clients need `pip install anabranch[security]`") from None
+    return distinguished_name
 
 
 def _module(mechanism: str, jaas: str) -> LoginModule:

@@ -11,6 +11,7 @@ Pure. Source: Kafka's KafkaConfig, LogConfig and GroupConfig (KIP-848, KIP-932),
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -182,8 +183,6 @@ def _listeners(settings: BrokerSettings, properties: Mapping[str, str]) -> dict[
 
 
 def _did_you_mean(name: str, known: Iterable[str]) -> str:
-    import difflib
-
     close = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {close[0]}?" if close else ""
 

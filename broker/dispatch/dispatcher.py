@@ -1,8 +1,8 @@
 """Finds the handler of each request, and turns its failures into answers.
 
 The list below is all that this broker can serve; what it does serve, and tells in ApiVersions, is that part of it which
-its persona shows (`audiences`). A handler module is imported when its first request comes, so a node that never commits
-an offset never pays for the code that does.
+its persona shows (`audiences`). All handlers are imported with the dispatcher, before the
+node is ready: an import on the path of a request would fail when the process has no file descriptors left.
 
 Failures have fates: a KafkaError that leaves a handler becomes the top-level error code of an empty answer, where
 the response has one, and a ZooKeeper that does not answer becomes REQUEST_TIMED_OUT there; anything else is a bug: it
@@ -181,11 +181,10 @@ class Dispatcher:
         is_broker, telemetry = services.settings.is_broker, services.takes_telemetry
         mine = [row for row in rows if row.is_served(is_broker=is_broker, telemetry=telemetry)]
         self._services = services
-        self._rows = {row.api.key: row for row in mine}
-        self._handlers: dict[int, Handler] = {}
+        self._handlers: dict[int, Handler] = {row.api.key: row.load() for row in mine}
         self.audiences = PeerVersions(services.profile, {row.name: row.versions for row in mine})
         """What is served to whom."""
-        self.requests: dict[int, int] = dict.fromkeys(self._rows, 0)
+        self.requests: dict[int, int] = dict.fromkeys(self._handlers, 0)
         """API key -> how many requests were taken up."""
         self.throttling = services.throttling
         self.response_memory = services.response_memory
@@ -197,14 +196,11 @@ class Dispatcher:
             return None  # ApiVersions in an unknown version: the connection itself answers (KIP-511)
         key = request.api.key
         self.requests[key] += 1
-        handler = self._handlers.get(key)
-        if handler is None:
-            handler = self._handlers[key] = self._rows[key].load()
         if key in LONG_RESPONSES and self.response_memory.full:
             await self.response_memory.wait_for_room()
         context = RequestContext(self._services, request.version, request.client_id or "", peer)
         try:
-            return await handler(context, request.body)
+            return await self._handlers[key](context, request.body)
         except KafkaError as error:
             return error_response(request, error.code, str(error))
         except (ConnectionLoss, SessionExpired) as error:

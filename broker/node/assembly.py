@@ -21,7 +21,6 @@ from anabranch.broker.membership.producer_ids import ProducerIds, from_controlle
 from anabranch.broker.metadata.features import FinalizedFeatures
 from anabranch.broker.metadata.metadata_cache import MetadataCache
 from anabranch.broker.metadata.topic_configs import TopicConfigs
-from anabranch.broker.node.broker_assembly import BrokerAssembly
 from anabranch.broker.profiles.profile import profile_for
 from anabranch.broker.quotas.response_memory import ResponseMemory
 
@@ -60,6 +59,8 @@ def assemble(
     producer_ids = ProducerIds(from_controller(link, settings.node_id, lambda: fence.broker_epoch))
     broker = None
     if settings.is_broker:
+        from anabranch.broker.node.broker_assembly import BrokerAssembly
+
         fence.await_registration()
         broker = BrokerAssembly(
             dynamic=dynamic,

@@ -1,6 +1,6 @@
 """Puts the parts together that a node has as a broker: replicas, groups, transactions, shared partitions, limits.
 
-What few clusters use is made when it is first asked for. Nothing is started here.
+What few clusters use is built when it is first needed, but imported here: see `dispatcher`. Nothing is started here.
 """
 
 from __future__ import annotations
@@ -11,29 +11,32 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from anabranch.broker.coordinators.groups.group_coordinator import GroupCoordinator
+from anabranch.broker.coordinators.share_partitions.share_services import ShareServices
+from anabranch.broker.coordinators.share_partitions.share_settings import settings_of
+from anabranch.broker.coordinators.transactions.transaction_coordinator import TransactionCoordinator
 from anabranch.broker.dispatch.services import BrokerServices
 from anabranch.broker.metadata.group_configs import GroupConfigs
 from anabranch.broker.profiles.profile import profile_for
+from anabranch.broker.quotas.client_quotas import ClientQuotas
+from anabranch.broker.quotas.throttling import Throttling
+from anabranch.broker.replication.fetch_sessions import FetchSessionCache
+from anabranch.broker.replication.replica_manager import ReplicaManager
 from anabranch.broker.tasks.lazy_part import LazyPart
 from anabranch.broker.telemetry.client_metrics_configs import ClientMetricsConfigs
+from anabranch.broker.telemetry.telemetry import Telemetry
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
+from anabranch.protocol.records.compression import load_codecs
 
 if TYPE_CHECKING:
     from anabranch.broker.config.dynamic_config import DynamicConfig
-    from anabranch.broker.coordinators.groups.group_coordinator import GroupCoordinator
-    from anabranch.broker.coordinators.share_partitions.share_services import ShareServices
-    from anabranch.broker.coordinators.transactions.transaction_coordinator import TransactionCoordinator
     from anabranch.broker.membership.cluster_membership import ClusterMembership
     from anabranch.broker.membership.controller_fence import ControllerFence
     from anabranch.broker.membership.producer_ids import ProducerIds
     from anabranch.broker.metadata.metadata_cache import MetadataCache
     from anabranch.broker.metadata.topic_configs import TopicConfigs
-    from anabranch.broker.quotas.throttling import Throttling
-    from anabranch.broker.replication.fetch_sessions import FetchSessionCache
     from anabranch.broker.replication.isr_changes import AskController
-    from anabranch.broker.replication.replica_manager import ReplicaManager
     from anabranch.broker.storage.files import Files
-    from anabranch.broker.telemetry.telemetry import Telemetry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +58,7 @@ class BrokerAssembly:
 
     def assemble(self, files: Files | Mapping[str, Files]) -> BrokerServices:
         """The parts, each handed those before it."""
+        load_codecs()
         replicas = self._replicas(files)
         group_configs = GroupConfigs(lambda: self.attachment.session)
         client_metrics = ClientMetricsConfigs(lambda: self.attachment.session)
@@ -85,8 +89,6 @@ class BrokerAssembly:
         )
 
     def _replicas(self, files: Files | Mapping[str, Files]) -> ReplicaManager:
-        from anabranch.broker.replication.replica_manager import ReplicaManager
-
         replicas = ReplicaManager(
             self.dynamic.static,
             files,
@@ -103,8 +105,6 @@ class BrokerAssembly:
     def _groups(
         self, replicas: ReplicaManager, shares: LazyPart[ShareServices], group_configs: GroupConfigs
     ) -> GroupCoordinator:
-        from anabranch.broker.coordinators.groups.group_coordinator import GroupCoordinator
-
         return GroupCoordinator(
             self.dynamic.static,
             replicas,
@@ -117,8 +117,6 @@ class BrokerAssembly:
         )
 
     def _transactions(self, replicas: ReplicaManager) -> TransactionCoordinator:
-        from anabranch.broker.coordinators.transactions.transaction_coordinator import TransactionCoordinator
-
         return TransactionCoordinator(
             self.dynamic,
             replicas,
@@ -131,9 +129,6 @@ class BrokerAssembly:
         )
 
     def _shares(self, replicas: ReplicaManager, group_configs: GroupConfigs) -> ShareServices:
-        from anabranch.broker.coordinators.share_partitions.share_services import ShareServices
-        from anabranch.broker.coordinators.share_partitions.share_settings import settings_of
-
         return ShareServices(
             self.dynamic,
             replicas,
@@ -147,14 +142,9 @@ class BrokerAssembly:
         settings = self.dynamic.static
         if not settings.client_telemetry_enable or not profile_for(settings.kafka_version).has_client_metrics:
             return None
-        from anabranch.broker.telemetry.telemetry import Telemetry
-
         return Telemetry(client_metrics, replicas.inspector.decompressed, self.clock_ms)
 
     def _throttling(self) -> Throttling:
-        from anabranch.broker.quotas.client_quotas import ClientQuotas
-        from anabranch.broker.quotas.throttling import Throttling
-
         settings = self.dynamic.static
         return Throttling(
             ClientQuotas(window_ms=settings.quota_window_size_seconds * 1000, samples=settings.quota_window_num),
@@ -164,6 +154,4 @@ class BrokerAssembly:
         )
 
     def _fetch_sessions(self) -> FetchSessionCache:
-        from anabranch.broker.replication.fetch_sessions import FetchSessionCache
-
         return FetchSessionCache(self.dynamic.current.max_incremental_fetch_session_cache_slots)

@@ -1,7 +1,7 @@
 """A part of a node that is built when another part first asks for it.
 
-Most brokers coordinate no transaction and many serve no incremental fetch session; a broker that never does pays
-neither for importing that code nor for running it.
+Most brokers coordinate no transaction and many serve no incremental fetch session; a broker that never does does
+not pay for running that code.
 """
 
 from __future__ import annotations

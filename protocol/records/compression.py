@@ -6,7 +6,7 @@ zstd. Read is more: raw snappy blocks, dependent lz4 blocks, several gzip member
 
 Bytes that do not decompress, or would decompress to more than the limit, are a DecodeError; nothing beyond the limit
 is ever allocated. The frame headers of lz4 and zstd bound their content, so that honest batches take the fast way.
-The one place that knows _cramjam().
+The one place that knows load_codecs().
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Compression(enum.IntEnum):
             raise ValueError(f"unknown compression {name!r}; known: none, gzip, snappy, lz4, zstd") from None
 
 
-def _cramjam() -> Any:
+def load_codecs() -> Any:
+    """Import the library of codecs, which clients without compressed batches do without."""
     import cramjam
 
     return cramjam
@@ -68,7 +69,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
         case Compression.LZ4:
             return _lz4(data, _LZ4_LEVEL if level is None else level)
         case Compression.ZSTD:
-            return bytes(_cramjam().zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
+            return bytes(load_codecs().zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
     raise ValueError(f"unknown compression codec {codec}")
 
 
@@ -87,11 +88,11 @@ def decompress_view(codec: int, data: Buffer, limit_bytes: int = DECOMPRESSED_BY
         case Compression.SNAPPY:
             content = _unsnappy(data, limit_bytes)
         case Compression.LZ4:
-            library: Any = _cramjam().lz4
+            library: Any = load_codecs().lz4
             bound = _lz4_content_max(data)
             content = _bounded(library.decompress, library.decompress_into, data, bound, limit_bytes)
         case Compression.ZSTD:
-            library = _cramjam().zstd
+            library = load_codecs().zstd
             bound = _zstd_content_max(data)
             if bound > limit_bytes and _zstd_declared(data) > limit_bytes:
                 raise _too_much(limit_bytes)
@@ -125,7 +126,7 @@ def _bounded(
     plain: Callable[..., Any], into: Callable[..., int], data: Buffer, content_max: int, limit_bytes: int
 ) -> Buffer:
     """Decompress with the frame's own bound if that is within the limit, else into a buffer of the limit's size."""
-    error = _cramjam().DecompressionError
+    error = load_codecs().DecompressionError
     try:
         if content_max <= limit_bytes:
             return memoryview(plain(data))
@@ -180,7 +181,7 @@ _XERIAL_LENGTH: Final = struct.Struct(">i")
 
 
 def _snappy(data: Buffer) -> bytes:
-    library = _cramjam().snappy
+    library = load_codecs().snappy
     view = memoryview(data)
     parts = [_XERIAL_MAGIC, _XERIAL_VERSIONS]
     for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
@@ -191,7 +192,7 @@ def _snappy(data: Buffer) -> bytes:
 
 
 def _unsnappy(data: Buffer, limit_bytes: int) -> bytes:
-    decompress_raw = _cramjam().snappy.decompress_raw
+    decompress_raw = load_codecs().snappy.decompress_raw
     blocks: list[bytes] = []
     room = limit_bytes
     for block in _snappy_blocks(data):
@@ -200,7 +201,7 @@ def _unsnappy(data: Buffer, limit_bytes: int) -> bytes:
             raise _too_much(limit_bytes)
         try:
             blocks.append(bytes(decompress_raw(block)))
-        except _cramjam().DecompressionError as reason:
+        except load_codecs().DecompressionError as reason:
             raise DecodeError(f"records do not decompress: {reason}") from None
     return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 
@@ -224,7 +225,7 @@ def _snappy_blocks(data: Buffer) -> Iterator[memoryview]:
 
 
 def _snappy_block_bytes(block: memoryview) -> int:
-    library = _cramjam()
+    library = load_codecs()
     try:
         size: int = library.snappy.decompress_raw_len(block)
     except library.DecompressionError as reason:
@@ -262,7 +263,7 @@ def _lz4(data: Buffer, level: int) -> bytes:
 
 
 def _lz4_block(content: memoryview, level: int) -> bytes:
-    library = _cramjam().lz4
+    library = load_codecs().lz4
     if level == _LZ4_LEVEL:  # which is Java's name for its fast compressor
         return bytes(library.compress_block(content, store_size=False))
     # Only whole frames have levels in this library: so little content is one block, which is taken out of its frame.

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+import re2
+
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.values import value
 
@@ -67,8 +69,6 @@ def resolve(
 
 
 def _compiled(expression: str) -> Any:
-    import re2  # noqa: PLC0415 - when a group first subscribes so: most nodes never need it
-
     options = re2.Options()
     options.log_errors = False
     options.max_mem = MEMORY_MAX_BYTES

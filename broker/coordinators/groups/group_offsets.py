@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from codecs import utf_16_le_encode
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -198,4 +199,4 @@ class GroupOffsets:
 
 def utf16_length(text: str) -> int:
     """Java's length of a string, which `offset.metadata.max.bytes` is compared with in spite of its name."""
-    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+    return len(utf_16_le_encode(text, "surrogatepass")[0]) // 2

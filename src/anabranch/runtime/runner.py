@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from types import FrameType
 from typing import Any, Final
 
+from anabranch.runtime.heap_trimming import keep_trimming
 from anabranch.runtime.logging_setup import configure_logs
 from anabranch.runtime.open_files import AcceptFailures, raise_limit
 from anabranch.runtime.task_dump import log_task_dump
@@ -37,7 +38,7 @@ def run(
         loop.set_exception_handler(AcceptFailures())
         if threading.current_thread() is threading.main_thread():
             loop.add_signal_handler(signal.SIGQUIT, _tell_waits, loop)
-        loop.call_later(TRIM_FROM_S, _keep_trimming, loop)
+        loop.call_later(TRIM_FROM_S, keep_trimming, loop)
         with contextlib.suppress(StoppedEarly):
             runner.run(main())
 
@@ -55,12 +56,6 @@ def freezing_survivors() -> Iterator[None]:
         yield
     finally:
         gc.callbacks.remove(ended)
-
-
-def _keep_trimming(loop: asyncio.AbstractEventLoop) -> None:
-    from anabranch.runtime.heap_trimming import keep_trimming
-
-    keep_trimming(loop)
 
 
 def _tell_waits(loop: asyncio.AbstractEventLoop) -> None:
