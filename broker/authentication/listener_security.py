@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from anabranch.broker.tasks.supervised_task import OnFailure
 
 NONCE_BYTES: Final = 24
-HANDSHAKE_S: Final = 60.0
-"""How long a client may take for the handshake of TLS."""
+HANDSHAKE_S: Final = 30.0
+"""How long a handshake of TLS may take from its beginning: as long as clients wait for a connection by default
+(`socket.connection.setup.timeout.max.ms`). `connections.max.idle.ms` ends it sooner where that is shorter."""
 MECHANISMS: Final = ("PLAIN", *DIGESTS, "OAUTHBEARER")
 VALIDATORS: Final = (
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",

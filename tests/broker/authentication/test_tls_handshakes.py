@@ -6,12 +6,14 @@ Method: Python's blocking `ssl`, another implementation of the rules than asynci
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import socket
 import ssl
 
 import pytest
 
-from anabranch.broker.authentication import tls_handshakes
+from anabranch.broker.authentication import listener_security, tls_handshakes
 from anabranch.cluster.in_process import Cluster
 from tests.broker.serving import until
 from tests.loops import LOOPS
@@ -20,10 +22,10 @@ from tests.secured.certificates import Files, files
 on_each_loop = pytest.mark.asyncio(loop_factories=[*LOOPS])
 
 
-def refusing() -> Cluster:
+def refusing(**more: str) -> Cluster:
     """A broker that wants certificates."""
     properties = {**files().properties, "ssl.client.auth": "required", "ssl.endpoint.identification.algorithm": ""}
-    properties |= {"inter.broker.listener.name": "PLAINTEXT"}
+    properties |= {"inter.broker.listener.name": "PLAINTEXT"} | more
     return Cluster(1, listeners=["SSL://127.0.0.1:0", "PLAINTEXT://127.0.0.1:0"], properties=properties)
 
 
@@ -81,6 +83,34 @@ async def test_who_stays_after_that_is_cut_off(monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(OSError):
             await reader.read()
         writer.close()
+
+
+@on_each_loop
+@pytest.mark.parametrize("ended_by", ["the handshake's limit", "connections.max.idle.ms"])
+async def test_connections_whose_handshake_does_not_end_are_closed(
+    ended_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: whether nothing comes or a byte now and then: what a handshake holds is given back."""
+    properties = {}
+    if ended_by == "connections.max.idle.ms":
+        properties[ended_by] = "300"
+    else:
+        monkeypatch.setattr(listener_security, "HANDSHAKE_S", 0.3)
+    async with asyncio.timeout(30), refusing(**properties) as cluster:
+        server = cluster.nodes[1].server
+        idle = server.connection_count
+        ends = [await asyncio.open_connection(*address(cluster)) for _ in range(6)]
+        await until(lambda: server.connection_count == idle + len(ends))
+        with contextlib.suppress(ConnectionError):
+            for byte in itertools.chain(b"\x16\x03\x01\x02\x00\x01", itertools.repeat(0)):
+                ends[0][1].write(bytes([byte]))
+                await ends[0][1].drain()
+                if server.connection_count <= idle:
+                    break
+                await asyncio.sleep(0.05)
+        await until(lambda: server.connection_count <= idle)
+        for _, writer in ends:
+            writer.close()
 
 
 async def test_who_speaks_no_tls_is_sent_nothing() -> None:
