@@ -14,7 +14,7 @@ from typing import Final
 from anabranch.broker.coordinators.transactions.transaction_requests import Producer
 from anabranch.broker.coordinators.transactions.transactional_id import TopicPartition
 from anabranch.broker.dispatch.auth_helper import authorize_broker, is_authorized
-from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.broker.dispatch.request_context import INTERNAL_TOPICS, RequestContext, handles
 from anabranch.broker.handlers.fencing import code_for
 from anabranch.broker.tasks.yield_budget import ELEMENTS_PER_YIELD
 from anabranch.protocol.acls import Operation, ResourceType
@@ -70,7 +70,9 @@ def forbidden(ctx: RequestContext, asked: AddPartitionsToTxnTransaction) -> list
     if not is_authorized(ctx, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id):
         return rows_of(asked.topics, dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     hidden = {
-        topic.name for topic in asked.topics if not is_authorized(ctx, Operation.WRITE, ResourceType.TOPIC, topic.name)
+        topic.name
+        for topic in asked.topics
+        if topic.name in INTERNAL_TOPICS or not is_authorized(ctx, Operation.WRITE, ResourceType.TOPIC, topic.name)
     }
     if not hidden:
         return []

@@ -247,10 +247,15 @@ class TransactionVerifier:
     def _begin(
         self, transaction: Transaction, wanted: Iterable[tuple[Partition, int]], verified: VerifiedPartitions
     ) -> None:
+        producer_id, epoch, now_ms = transaction.producer_id, transaction.producer_epoch, self._clock_ms()
         for partition, sequence in wanted:
-            begun = partition.log.producers.begin_verification(
-                transaction.producer_id, transaction.producer_epoch, sequence, self._clock_ms(), adds=transaction.adds
-            )
+            try:
+                begun = partition.log.producers.begin_verification(
+                    producer_id, epoch, sequence, now_ms, adds=transaction.adds
+                )
+            except KafkaError as error:
+                verified.refused[partition.topic, partition.index] = error.code
+                continue
             if begun is not None:
                 verified.begun[partition] = begun
 

@@ -139,8 +139,13 @@ class ProducerStates:
         """A transactional batch wants in: what to append it with once its coordinator agrees.
 
         None while the producer's transaction is open here: the coordinator has agreed before. `adds`: it is of version
-        2, where every epoch begins with sequence 0.
+        2, where every epoch begins with sequence 0. Raises KafkaError if a later epoch has been here.
         """
+        entry = self._entries.get(producer_id)
+        if entry is not None and epoch < entry.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} has epoch {entry.epoch}, the batch {epoch}"
+            )
         if self.has_open(producer_id, epoch):
             return None
         known = self._verifications.get(producer_id)

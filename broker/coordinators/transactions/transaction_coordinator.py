@@ -77,6 +77,7 @@ class TransactionCoordinator:
     ) -> None:
         """`failpoint` is told of every step of `coordinator_failpoints.STEPS` that was taken."""
         self._config = config
+        self._profile = profile_for(config.current.kafka_version)
         self._metadata = metadata
         self._producer_ids = producer_ids
         self._clock_ms = clock_ms
@@ -176,7 +177,7 @@ class TransactionCoordinator:
             producer,
             partitions,
             client_version=client_version,
-            pending_first=profile_for(self._config.current.kafka_version).tests_pending_first,
+            pending_first=self._profile.tests_pending_first,
             now_ms=self._clock_ms(),
         )
         if transition is not None:
@@ -219,9 +220,12 @@ class TransactionCoordinator:
         return Producer(transition.producer_id, transition.producer_epoch)
 
     async def _abort_fenced(self, shard: TransactionShard, transaction: Transaction, fence: Transition) -> None:
-        """Abort what the fenced producer left behind; its epoch is over even if that cannot be written."""
+        """Abort what the fenced producer left behind; its epoch is over even if that cannot be written.
+
+        As in Kafka the abort is of the cluster's version of transactions, not of the one that the producer speaks.
+        """
         producer = Producer(fence.producer_id, fence.producer_epoch)
-        version = transaction.client_version
+        version = self._profile.finalized_features.get("transaction.version", 0)
         transition = requests.end(
             transaction, producer, commit=False, client_version=version, from_client=False, now_ms=self._clock_ms()
         )

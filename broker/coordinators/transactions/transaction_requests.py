@@ -3,10 +3,10 @@
 Pure rules over one `Transaction`; each raises the KafkaError of the answer, returns the transition to write, or None
 when there is nothing to write and the answer is success. Whether the id is known, and known here, was asked before.
 
-Source: kafka.coordinator.transaction.TransactionCoordinator of Kafka 3.9, and of 4.1 for version 2 of transactions
-(KIP-890), which the version of a request decides: EndTxn v5, and partitions that brokers add. One answer differs:
-when the epochs are used up, a producer with a wrong epoch hears PRODUCER_FENCED, and a repeated request its old answer,
-where Kafka fails with UNKNOWN_SERVER_ERROR.
+Source: kafka.coordinator.transaction.TransactionCoordinator of Kafka 3.9, and of 4.1 and 4.2 for version 2 of
+transactions (KIP-890), which the version of a request decides: EndTxn v5, and partitions that brokers add. One answer
+differs: when the epochs are used up, a producer with a wrong epoch hears PRODUCER_FENCED, and a repeated request its
+old answer, where Kafka fails with UNKNOWN_SERVER_ERROR.
 """
 
 from __future__ import annotations
@@ -130,25 +130,28 @@ def end(
 ) -> Transition | None:
     """Decide the transaction, or None if it was decided like that before.
 
+    The version of this request decides how its epoch is judged, whatever version the transaction was begun with.
     Not from a client, but as the second half of a fence, the producer comes with the epoch of the fence. Where no
     transaction is open, an abort of version 2 still takes the next epoch: what the producer has sent may yet arrive.
     `next_producer_id` is needed when `wants_next_producer_id` says so.
     Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
     """
     state, bumps = transaction.state, client_version >= VERSION_WITH_EPOCH_BUMP
-    busy = transaction.pending not in (None, PREPARE_EPOCH_FENCE)
+    fencing = transaction.pending is PREPARE_EPOCH_FENCE
+    busy = transaction.pending is not None and not fencing
     if busy and bumps:  # the producer may have an id or epoch that is pending still
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another request is in work")
-    again = is_repeated_end(transaction, producer)
+    again = bumps and not fencing and is_repeated_end(transaction, producer)
     if transaction.producer_id != producer.id and not (again and producer.id == transaction.last_producer_id):
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"{transaction.producer_id} is not {producer.id}")
-    if not _may_end(transaction, producer, again, from_client):
+    decided_with_bump = bumps and not fencing and state in PREPARED
+    if not (again if decided_with_bump else _may_end(transaction, producer, again, from_client)):
         raise KafkaError(ErrorCode.PRODUCER_FENCED, f"epoch {producer.epoch} is not {transaction.producer_epoch}")
     if busy:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another request is in work")
     if state is ONGOING:
-        if transaction.pending is PREPARE_EPOCH_FENCE:
-            transaction.adopt_fence(producer.epoch)
+        if fencing:
+            transaction.adopt_fence(None if bumps else producer.epoch)
     elif bumps and not commit and not again and state in AT_REST:
         pass  # an empty one
     elif state is (COMPLETE_COMMIT if commit else COMPLETE_ABORT) and again is bumps:
@@ -171,8 +174,6 @@ def wants_next_producer_id(transaction: Transaction, producer: Producer, client_
 
 def is_repeated_end(transaction: Transaction, producer: Producer) -> bool:
     """Whether the producer gives the epoch that the last end of version 2 took from it: its answer was lost."""
-    if not transaction.bumps:
-        return False
     if producer.id == transaction.producer_id:
         return transaction.producer_epoch == producer.epoch + 1
     renewed = producer.id == transaction.last_producer_id and transaction.producer_epoch == 0
@@ -181,11 +182,9 @@ def is_repeated_end(transaction: Transaction, producer: Producer) -> bool:
 
 def _may_end(transaction: Transaction, producer: Producer, again: bool, from_client: bool) -> bool:
     """Whether the epoch is one with which a producer may end this transaction, or repeat that."""
-    same = producer.epoch == transaction.producer_epoch
     if not from_client:
         return producer.epoch >= transaction.producer_epoch
-    if transaction.state in PREPARED and transaction.bumps:
-        return again
+    same = producer.epoch == transaction.producer_epoch
     return same or (again and transaction.state in (COMPLETE_COMMIT, COMPLETE_ABORT))
 
 

@@ -136,11 +136,6 @@ class Transaction:
         """Whether the producer id has no epoch left to give to a producer."""
         return is_epoch_exhausted(self.producer_epoch)
 
-    @property
-    def bumps(self) -> bool:
-        """Whether the present transaction, or the last one, ends with another epoch than it had."""
-        return self.client_version >= VERSION_WITH_EPOCH_BUMP and self.pending is not PREPARE_EPOCH_FENCE
-
     # --- where to go ---------------------------------------------------------------------------------------------
 
     def prepare_fence(self) -> Transition:
@@ -149,14 +144,14 @@ class Transaction:
         assert epoch <= PRODUCER_EPOCH_MAX, f"{self} has no epoch left to fence with"
         return self._prepare(PREPARE_EPOCH_FENCE, epoch=epoch, last_epoch=NO_PRODUCER_EPOCH)
 
-    def adopt_fence(self, epoch: int) -> None:
+    def adopt_fence(self, epoch: int | None) -> None:
         """The fence goes on to an abort: the old producer is out from here on, whatever the journal says.
 
-        A transaction of version 2 gets the next epoch from the abort itself.
+        Without an epoch the abort is of version 2, and takes the next epoch itself.
         """
         assert self.pending is PREPARE_EPOCH_FENCE, f"{self} is not being fenced"
         self.pending = None
-        if self.bumps:
+        if epoch is None:
             return
         self.producer_epoch = epoch
         self.last_producer_epoch = NO_PRODUCER_EPOCH
@@ -235,7 +230,6 @@ class Transaction:
             after,
             producer_id=self.next_producer_id if another else None,
             epoch=0 if another else None,
-            last_epoch=self.producer_epoch if another else None,
             partitions=frozenset(),
             now_ms=now_ms,
         )

@@ -85,6 +85,42 @@ def test_other_producers(state: TransactionState) -> None:
     assert end(of_version_2(state, pending=EMPTY), ME, commit=False) is CONCURRENT
 
 
+@pytest.mark.parametrize("begun", [0, 2])
+@pytest.mark.parametrize(
+    ("asked", "state", "producer", "commit", "answer"),
+    [
+        (0, PREPARE_COMMIT, ME, True, CONCURRENT),
+        (0, PREPARE_COMMIT, ME, False, INVALID),
+        (0, PREPARE_COMMIT, BEFORE, True, FENCED),
+        (0, PREPARE_ABORT, ME, False, CONCURRENT),
+        (0, COMPLETE_COMMIT, ME, True, NONE),
+        (0, COMPLETE_COMMIT, ME, False, INVALID),
+        (0, COMPLETE_COMMIT, BEFORE, True, FENCED),
+        (0, COMPLETE_ABORT, ME, False, NONE),
+        (0, EMPTY, ME, False, INVALID),
+        (2, PREPARE_COMMIT, ME, True, FENCED),
+        (2, PREPARE_COMMIT, BEFORE, True, CONCURRENT),
+        (2, PREPARE_ABORT, ME, False, FENCED),
+        (2, COMPLETE_COMMIT, ME, True, INVALID),
+        (2, COMPLETE_COMMIT, ME, False, PREPARE_ABORT),
+        (2, COMPLETE_COMMIT, BEFORE, True, NONE),
+        (2, COMPLETE_ABORT, BEFORE, False, NONE),
+        (2, EMPTY, ME, False, PREPARE_ABORT),
+    ],
+)
+def test_end_is_judged_by_the_version_of_its_request_whatever_the_transaction_was_begun_with(
+    begun: int,
+    asked: int,
+    state: TransactionState,
+    producer: Producer,
+    commit: bool,
+    answer: TransactionState | ErrorCode,
+) -> None:
+    one = transaction(state, client_version=begun)
+    move = outcome(one, lambda: requests.end(one, producer, commit=commit, client_version=asked, now_ms=50))
+    assert move == answer
+
+
 STATES = [EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT]
 WRONG = [(Producer(999, ME.epoch), MAPPING), (BEFORE, FENCED), (Producer(ME.id, ME.epoch + 1), FENCED)]
 
@@ -158,6 +194,8 @@ def test_when_the_epochs_are_used_up_the_end_takes_another_producer_id() -> None
         assert end(after, mine) is NONE, "asked again"
         assert end(after, mine, commit=False) is INVALID
         assert end(after, Producer(ME.id, last - 1)) is MAPPING
+    again = requests.init_producer_id(one, mine, timeout_ms=9, new_producer_id=None, now_ms=70)
+    assert (again.producer_id, again.producer_epoch) == (2000, 0), "the answer to its end was lost"
     move = prepared.prepare_complete(now_ms=70)
     assert (move.producer_id, move.producer_epoch) == (2000, 0), "the next coordinator goes on with that"
 
@@ -281,6 +319,21 @@ async def test_abort_at_once_after_commit_is_concurrent_until_the_markers_are_wr
         await with_leader(world, 1, 2)
         await world.reaches(COMPLETE_COMMIT)
         assert await end_on(world, after, commit=False) == (NONE, (after[0], after[1] + 1))
+
+
+@pytest.mark.parametrize(("kafka_version", "answer"), [("3.9", FENCED), ("4.2", NONE)])
+async def test_fenced_producer_may_go_on_if_the_cluster_has_version_2_of_transactions(
+    kafka_version: str, answer: ErrorCode
+) -> None:
+    async with transaction_world(kafka_version=kafka_version) as world:
+        me = await world.begin()
+        assert await world.add(me, 0) == [NONE]
+        assert (await world.init()).error_code == CONCURRENT
+        await world.reaches(COMPLETE_ABORT)
+        after = await world.init(known=me)
+        assert after.error_code == answer
+        assert (await world.describe()).producer_epoch == me[1] + 1
+        assert world.markers(0) == [("ABORT", me[1] + 1, 0)]
 
 
 @pytest.mark.parametrize(

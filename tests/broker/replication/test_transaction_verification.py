@@ -11,6 +11,7 @@ from anabranch.broker.dispatch.request_context import RequestContext
 from anabranch.broker.replication.transaction_verification import Transaction, VerifiedPartitions
 from anabranch.protocol.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.records.control import build_end_transaction
 from anabranch.protocol.registry import BY_NAME
 from tests.broker.replication.replica_cluster import ReplicaCluster, replica_cluster, until
 from tests.broker.transactions import coordinate_transactions
@@ -65,6 +66,23 @@ async def test_what_comes_while_one_request_is_on_its_way_travels_together() -> 
             ("third", 0, [("t", 0)]),
         ]
         assert len(coordinator.asked) == 2
+
+
+async def test_partition_with_a_later_epoch_refuses_the_producer_without_a_question() -> None:
+    async with replica_cluster(1) as cluster:
+        await led(cluster)
+        coordinator = await coordinate_transactions(cluster, 1)
+        coordinator.ongoing = {"tx": {("t", 0), ("u", 0)}}
+        marker = build_end_transaction(
+            commit=True, producer_id=7, producer_epoch=1, coordinator_epoch=0, timestamp_ms=0
+        )
+        cluster[1].replicas.append_local(
+            cluster.partition(1, "t"), marker, acks=1, generation=None, origin="coordinator"
+        )
+        verified = await ask(cluster, ["t", "u"])
+        assert code_of(cluster, verified, "t") is ErrorCode.INVALID_PRODUCER_EPOCH
+        assert code_of(cluster, verified, "u") is ErrorCode.NONE
+        assert coordinator.questions == [("tx", 0, [("u", 0)])]
 
 
 @pytest.mark.parametrize(

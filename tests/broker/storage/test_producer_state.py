@@ -196,9 +196,19 @@ def test_a_later_batch_that_is_confirmed_sooner_waits_for_the_first_one() -> Non
 
 
 def test_an_older_epoch_is_told_so_before_its_sequence_is_looked_at() -> None:
-    states = after(header(3, 0, 5))
+    states = ProducerStates()
     begun = states.begin_verification(PID, 2, 0, NOW_MS)
+    states.append(header(3, 0, 5), 100)
     assert first_batch(states, 2, 9, verification=begun) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_verification_of_an_older_epoch_than_the_log_has_is_refused() -> None:
+    states = after(header(3, 0, 5))
+    for adds in (True, False):
+        with pytest.raises(KafkaError) as refusal:
+            states.begin_verification(PID, 2, 0, NOW_MS, adds=adds)
+        assert refusal.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+        assert states.begin_verification(PID, 3, 0, NOW_MS, adds=adds) is not None
 
 
 def test_what_was_never_confirmed_expires() -> None:

@@ -19,6 +19,7 @@ from anabranch.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.internal_topics import TRANSACTION_STATE_TOPIC
 from tests.broker.coordinators.transaction_world import transaction_world
 from tests.broker.replication.replica_cluster import until
 
@@ -116,6 +117,13 @@ async def test_all_partitions_are_added_or_none() -> None:
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert await world.add(me, 0, 7, 1) == [NOT_ATTEMPTED, unknown, NOT_ATTEMPTED]
         assert await world.add((99, 9), 7) == [unknown], "is noticed first"
+        assert world.state() is EMPTY
+
+
+async def test_client_that_adds_an_internal_topic_is_not_authorized() -> None:
+    async with transaction_world() as world:
+        me = await world.begin()
+        assert await world.add(me, 0, topic=TRANSACTION_STATE_TOPIC) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
         assert world.state() is EMPTY
 
 

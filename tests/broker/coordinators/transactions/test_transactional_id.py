@@ -187,6 +187,15 @@ def test_a_fence_that_failed_is_not_raised_again() -> None:
     assert (one.state, one.fence_failed) == (COMPLETE_ABORT, False)
 
 
+def test_fence_that_an_abort_of_version_2_follows_leaves_the_epoch_to_the_abort() -> None:
+    one = transaction(ONGOING)
+    one.prepare_fence()
+    one.adopt_fence(None)
+    assert (one.producer_epoch, one.pending) == (3, None)
+    abort = one.prepare_end(commit=False, client_version=2, now_ms=60)
+    assert (abort.producer_epoch, abort.last_producer_epoch) == (4, 3)
+
+
 def test_the_last_epochs_of_a_producer_id() -> None:
     assert [is_epoch_exhausted(epoch) for epoch in (-1, 32765, 32766, 32767)] == [False, False, True, True]
     one = transaction(producer_epoch=32765)
