@@ -178,9 +178,9 @@ def test_what_is_no_partitioner_is_refused_at_once(given: Any) -> None:
         Producer(partitioner=given)
 
 
-async def test_the_readmes_example_keeps_records_in_its_rack() -> None:
-    readme = (Path(__file__).parents[3] / "README.md").read_text()
-    (example,) = re.findall(r"```python\n(import random\n.*?)producer = ", readme, re.DOTALL)
+async def test_the_example_of_the_page_keeps_records_in_its_rack() -> None:
+    page = (Path(__file__).parents[3] / "docs/clients.md").read_text()
+    (example,) = re.findall(r"```python\n# nearby.py\n(.*?)\n\nasync def main", page, re.DOTALL)
     names: dict[str, Any] = {}
     exec(example, names)
     async with (
