@@ -1,7 +1,7 @@
 """Every API that a Kafka broker of 2.8 to 4.2 speaks, and the two that KIP-253 adds (decisions D1, D3, D19).
 
 A row says what the wire needs: key, name, last version (the first is always 0) and the first flexible version. Which
-versions *this* broker serves is decided by its handlers (`broker.dispatch.dispatcher`) and its persona
+versions *this* broker serves is decided by its handlers (`broker.dispatch.dispatcher`) and its profile
 (`broker.profiles`), not here. Message classes are imported when first asked for: a client that speaks five APIs does
 not pay for sixty.
 """

@@ -60,7 +60,7 @@ def controller_to_show(services: Services) -> int:
     """The broker to which clients bring admin requests.
 
     The active controller, if it is a live broker; otherwise the live broker with the lowest id, which forwards to it. A
-    persona without a controller shows any of them.
+    profile without a controller shows any of them.
     """
     image = services.metadata.image
     if services.profile.any_broker_is_controller and image.brokers:
@@ -97,7 +97,7 @@ async def forward_to_controller(
 ) -> Answer:
     """Ask the active controller: this node's, or that of a node which clients cannot see. Returns its answer.
 
-    Raises KafkaError: NOT_CONTROLLER when it is another broker or cannot be reached, REQUEST_TIMED_OUT. A persona
+    Raises KafkaError: NOT_CONTROLLER when it is another broker or cannot be reached, REQUEST_TIMED_OUT. A profile
     whose clients know of no controller has another one waited for, and the request handed on, whoever it is.
     """
     if not services.profile.any_broker_is_controller:

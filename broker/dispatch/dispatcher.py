@@ -1,7 +1,7 @@
 """Finds the handler of each request, and turns its failures into answers.
 
 The list below is all that this broker can serve; what it does serve, and tells in ApiVersions, is that part of it which
-its persona shows (`audiences`). All handlers are imported with the dispatcher, before the
+its profile shows (`audiences`). All handlers are imported with the dispatcher, before the
 node is ready: an import on the path of a request would fail when the process has no file descriptors left.
 
 Failures have fates: a KafkaError that leaves a handler becomes the top-level error code of an empty answer, where
@@ -164,7 +164,7 @@ HANDLERS: Final[tuple[HandlerRow, ...]] = (
 
 @functools.cache
 def peer_versions(kafka_version: str, is_broker: bool, telemetry: bool = False) -> PeerVersions:
-    """What a node of this persona serves, and to whom."""
+    """What a node of this profile serves, and to whom."""
     served = [row for row in HANDLERS if row.is_served(is_broker=is_broker, telemetry=telemetry)]
     return PeerVersions(profile_for(kafka_version), {row.name: row.versions for row in served})
 

@@ -1,4 +1,4 @@
-"""Which versions are told and accepted, by who asks: clients as the persona says, this project's own clients KIP-253
+"""Which versions are told and accepted, by who asks: clients as the profile says, this project's own clients KIP-253
 besides, and nodes everything, for what they say to each other does not depend on what they look like.
 
 Who somebody is, ApiVersions says (`client_software_name`, KIP-511). That opens no door: what only nodes may do is
@@ -35,20 +35,20 @@ class VersionRanges:
 class PeerVersions:
     """The three kinds of peers of one node."""
 
-    def __init__(self, persona: CompatibilityProfile, handled: Mapping[str, str]) -> None:
+    def __init__(self, profile: CompatibilityProfile, handled: Mapping[str, str]) -> None:
         """`handled`: API -> the versions of which the node has a handler."""
         whole = {BY_NAME[name].key: version_range(text) for name, text in handled.items()}
         shown, accepted = {}, {}
-        for name in handled.keys() & persona.ranges.keys():
+        for name in handled.keys() & profile.ranges.keys():
             key = BY_NAME[name].key
-            first, last = version_range(persona.ranges[name])
+            first, last = version_range(profile.ranges[name])
             first, last = max(first, whole[key][0]), min(last, whole[key][1])
             if first <= last:
                 shown[key] = first, last
-                accepted[key] = max(first, persona.refused_below.get(name, first)), last
+                accepted[key] = max(first, profile.refused_below.get(name, first)), last
         own = {key: span for key, span in whole.items() if key >= FIRST_PRIVATE_KEY}
         self.clients = VersionRanges({**shown, **own}, {**accepted, **own})
-        self.others = self.clients if persona.shows_own_apis else VersionRanges(shown, accepted)
+        self.others = self.clients if profile.shows_own_apis else VersionRanges(shown, accepted)
         self.nodes = VersionRanges(whole, whole)
 
     def ranges_for(self, software_name: str) -> VersionRanges:

@@ -31,7 +31,7 @@ RETRY_S: Final = 0.5
 
 
 def supported(withheld: str, shown: CompatibilityProfile) -> dict[str, tuple[int, int]]:
-    """The features that a node claims to support: ours and its persona's. Feature -> lowest and highest level."""
+    """The features that a node claims to support: ours and its profile's. Feature -> lowest and highest level."""
     every = {**SUPPORTED, **shown.supported_features}
     return {name: levels for name, levels in every.items() if name not in withheld.split(",")}
 

@@ -1,7 +1,7 @@
 """SUPPORT.md, written by `python -m anabranch.broker.node.support`: what a broker serves, and where it is not like
 Kafka.
 
-The table is made of the dispatcher's rows, the personas and the first sentence of each handler, the list of properties
+The table is made of the dispatcher's rows, the profiles and the first sentence of each handler, the list of properties
 without effect of `broker.config.config_def`. A difference names the test that shows it, so that the page cannot promise
 what is not checked. How many answers are Kafka's own, and why the others are not, comes from the last comparison with
 Kafka itself (`python -m tests.differential --keep`).
@@ -140,7 +140,7 @@ def page() -> str:
             "# Supported APIs",
             "",
             "Written by `make docs` out of the code; do not edit. A node shows its clients one version of Kafka: 3.9 "
-            "with ZooKeeper, or [another one](docs/personas.md) that is asked for by `--kafka`.",
+            "with ZooKeeper, or [another one](docs/compatibility-profiles.md) that is asked for by `--kafka`.",
             "",
             *(summary(version) for version in VERSIONS),
             "",

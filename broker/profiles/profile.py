@@ -1,6 +1,6 @@
 """What makes a node look like one version of Kafka: the columns of that table, and how a version is found by its name.
 
-A persona is data. It says which versions of each API are shown and accepted, which features there are, and in which
+A profile is data. It says which versions of each API are shown and accepted, which features there are, and in which
 way the node differs where versions differ; a handler asks it in one place for each difference. What is underneath, the
 controller and ZooKeeper, is the same for all. `broker.config.config_def` says which properties each version has.
 Sources: `ApiKeys`, `Feature` and `ApiVersionManager` of each release.
@@ -62,7 +62,7 @@ class CompatibilityProfile:
 
 @functools.cache
 def profile_for(version: str) -> CompatibilityProfile:
-    """The persona of a version. Raises ValueError, which says what there is."""
+    """The profile of a version. Raises ValueError, which says what there is."""
     if version not in VERSIONS:
         raise ValueError(f"{version!r} is no version of Kafka that can be shown: write one of {', '.join(VERSIONS)}")
     module = importlib.import_module(f"anabranch.broker.profiles.kafka_{version.replace('.', '_')}")

@@ -1,6 +1,6 @@
 """Goal: whatever is asked that could have been meant is answered, and no request makes a node say that it has a bug.
 
-Method: connections send thousands of requests of every API that a client of the newest persona sees, made by
+Method: connections send thousands of requests of every API that a client of the newest profile sees, made by
 `plausible`, to a node whose coordinators lead everything. Each has to be answered, in whatever words; the log has no
 error; then a client of every kind still does its work. ANABRANCH_PLAUSIBLE=n sends n requests, with another seed.
 An answer has tagged fields of ours only if its request had one (D27).

@@ -61,4 +61,6 @@ RETIRED: Final[dict[str, str]] = {
     "UnreadApi": "OpaqueApi",
     "UnreadMessage": "OpaqueMessage",
     "WaitingRooms": "Purgatory",
+    "persona": "compatibility profile",
+    "personas": "compatibility profiles",
 }

@@ -124,9 +124,9 @@ def test_labels_are_told_from_what_looks_like_them() -> None:
     assert labels.labels("LZ4, P0 -> P1, %C3, `A1`, 'B2', C3.py, v1, KIP-253") == []
 
 
-def test_what_the_walks_name_is_in_the_source() -> None:
+def test_names_in_code_tours_are_in_the_source() -> None:
     source = "\n".join(path.read_text() for path in PYTHON if "tests" not in path.relative_to(ROOT).parts)
-    told = "".join((ROOT / name).read_text() for name in ("docs/walks.md", "CONTRIBUTING.md"))
+    told = "".join((ROOT / name).read_text() for name in ("docs/code-tours.md", "CONTRIBUTING.md"))
     walked = re.findall(r"`([A-Z]\w+)(?:\.(\w+))?`", told)
     drawn = [(name, "") for name in re.findall(r"\w\[([A-Z]\w+)(?=[:\]<])", (ROOT / "DESIGN.md").read_text())]
     assert len(walked) > 10
@@ -136,7 +136,7 @@ def test_what_the_walks_name_is_in_the_source() -> None:
 
 
 def test_a_high_watermark_is_moved_by_its_own_replica_only() -> None:
-    """As the second walk says: by `Partition`, which the leader's `ReplicaManager` and a follower's fetcher tell."""
+    """As the second code tour says: by `Partition`, called by `ReplicaManager` and a follower's fetcher."""
 
     def users(what: str) -> set[str]:
         source = (ROOT / "broker").rglob("*.py")

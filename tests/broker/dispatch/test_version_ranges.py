@@ -89,6 +89,6 @@ async def test_old_versions_are_refused_as_by_a_kafka_4() -> None:
 
 
 @pytest.mark.parametrize("kafka", [*VERSIONS, {1: "2.8", 2: "4.2", 3: "3.9"}], ids=str)
-async def test_nodes_of_any_personas_make_a_cluster(kafka: str | dict[int, str]) -> None:
+async def test_nodes_of_any_profiles_make_a_cluster(kafka: str | dict[int, str]) -> None:
     async with asyncio.timeout(60), Cluster(3, kafka=kafka) as cluster:
         assert len(cluster.nodes) == 3

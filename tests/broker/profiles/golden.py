@@ -1,4 +1,4 @@
-"""What a node answered to a list of requests before there were personas, byte by byte: `golden_3_9.json`.
+"""What a node answered to a list of requests before there were profiles, byte by byte: `golden_3_9.json`.
 
     python -m tests.broker.profiles.golden     asks a node again, and writes the file
 
@@ -43,7 +43,7 @@ TOPIC: Final = "orders"
 
 
 def requests() -> Iterator[tuple[Any, int]]:
-    """Requests whose answers a persona could have changed, each at every version of Kafka 3.9."""
+    """Requests whose answers a profile could have changed, each at every version of Kafka 3.9."""
     create = CreateTopicsRequest(
         topics=[CreatableTopic(name=TOPIC, num_partitions=2, replication_factor=1, assignments=[], configs=[])],
         timeout_ms=30000,

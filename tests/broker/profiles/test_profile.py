@@ -12,7 +12,7 @@ from anabranch.protocol.registry import BY_NAME
 from tests.broker.profiles import golden
 
 
-async def test_kafka_3_9_answers_as_before_there_were_personas() -> None:
+async def test_kafka_3_9_answers_as_before_there_were_profiles() -> None:
     told = dict(await golden.answers())
     before = json.loads(golden.FILE.read_text())
     assert list(told) == list(before)

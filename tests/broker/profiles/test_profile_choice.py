@@ -1,4 +1,4 @@
-"""How the personas of a cluster's nodes are said, and what is wrong with other texts."""
+"""How the profiles of a cluster's nodes are said, and what is wrong with other texts."""
 
 from __future__ import annotations
 
