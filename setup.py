@@ -2,7 +2,7 @@
 
 The sources stay ordinary Python: each compiled module stands in the wheel beside the one that it was made of, whose
 lines tracebacks name, and which is imported where the compiled one is deleted. Without the variable, and in an editable
-installation, nothing is compiled. Which modules pay was measured (docs/scale.md, "Compiled").
+installation, nothing is compiled. Which modules pay was measured (docs/performance-log.md, "Compiled").
 """
 
 from __future__ import annotations
