@@ -1,6 +1,6 @@
 # Anabranch: every target does its own set-up in .venv. Start with `make demo`.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check compiled bench sim model chaos marathon docs screenshots interop audit-cluster up clean
+.PHONY: help demo test check compiled bench sim model chaos marathon docs screenshots site interop audit-cluster up clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -31,7 +31,7 @@ demo: $(READY)  ## the main job: flights resized under fire, audited by Spark, w
 
 # Four at once on two processors: Spark, chaos and many of the rest wait for other processes most of the time.
 # Tests are compiled once, beside the checks: else each of the four would compile all of them at the same time.
-test: $(READY)  ## checks, then all tests that this machine can run (under 10 minutes on 2 cores)
+test: $(READY)  ## checks, then all tests that this machine can run (about 13 minutes on 2 cores)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target check compiled
 	$(COMPILED) $(BIN)/python -m pytest -n 4
 
@@ -60,6 +60,13 @@ docs: $(READY)  ## write what pages have of the code: the map, the reference, ch
 	$(BIN)/python -m tests.documents
 	$(BIN)/python -m anabranch.controller.describe docs/controller.md
 	$(BIN)/python -m anabranch.broker.node.support SUPPORT.md
+
+$(VENV)/.site-ready: $(READY)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[site]'
+	@touch $@
+
+site: $(VENV)/.site-ready  ## make a searchable site of the pages in out/site; every link is checked
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 screenshots: $(READY)  ## photograph the dashboard for docs/ and README.md (needs Chromium and its driver)
 	$(BIN)/python -m tests.dashboard.screenshots

@@ -1,0 +1,43 @@
+"""The site of the pages: its navigation names every page, and MkDocs finds each link and each anchor."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.documents import links
+from tests.documents.made import ROOT
+
+LOADED = re.compile(r'<(?:script[^>]* src|link[^>]* rel="stylesheet" href)="([^"?/][^"?]*)"')
+INDEX = ROOT / "docs/README.md"
+FOREIGN = re.compile(r'<(?:script|img|iframe)[^>]* src="?https?://|<link[^>]* rel="?(?:stylesheet|preconnect)[^>]*//')
+
+
+def test_index_names_every_page() -> None:
+    named = {(INDEX.parent / link.partition("#")[0]).resolve() for link in links.LINK.findall(INDEX.read_text())}
+    decisions = set((ROOT / "docs/decisions").glob("d*.md"))
+    unnamed = set(links.pages(ROOT)) - named - decisions - {INDEX}
+    assert sorted(one.relative_to(ROOT).as_posix() for one in unnamed) == [], "give each a row in docs/README.md"
+
+
+def test_strict_build_passes_and_loads_nothing_from_other_hosts(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="needs the extra site: pip install -e '.[site]'")
+    command = (sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path))
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    pages = {one.relative_to(tmp_path).as_posix(): one.read_text() for one in tmp_path.rglob("*.html")}
+    assert {"index.html", "DESIGN/index.html", "docs/reference/index.html"} <= pages.keys()
+    assert [name for name, text in pages.items() if FOREIGN.search(text)] == []
+    absent = {
+        one
+        for name, text in pages.items()
+        for one in LOADED.findall(text)
+        if not (tmp_path / name / ".." / one).resolve().exists()
+    }
+    assert absent == set()
+    undrawn = [name for name, text in pages.items() if 'class="mermaid"' in text and "mermaid.tiny.js" not in text]
+    assert undrawn == [], "Material loads a renderer of diagrams from another host, unless the page has one"
