@@ -335,6 +335,10 @@ class History:
 
     A removed one begins at its end.
     """
+    asked_to_delete: dict[Place, int] = field(default_factory=dict)
+    """Partition -> the offset below which somebody asked to delete records, or retention deleted them."""
+    deleted_unread: dict[Place, int] = field(default_factory=dict)
+    """The same of deletions that did not wait until groups had read the records."""
     unread: set[str] = field(default_factory=set)
     """Topics that no consumer reads."""
     gone: set[str] = field(default_factory=set)
@@ -359,8 +363,14 @@ class History:
         self.story.append((at_s, line))
 
     def deleted(self, place: Place, offset: int) -> bool:
-        """Whether an admin has asked for this record to be deleted."""
-        return place[0] in self.gone or offset < self.log_starts.get(place, 0)
+        """Whether this record is gone because somebody asked for it, or because retention deleted it."""
+        asked = min(self.asked_to_delete.get(place, 0), self.log_starts.get(place, 0))
+        return place[0] in self.gone or offset < asked
+
+    def note_deletion(self, place: Place, before: int, *, only_read: bool = True) -> None:
+        """Records below an offset may be gone from now on; `only_read`: because groups have committed them."""
+        for noted in (self.asked_to_delete,) if only_read else (self.asked_to_delete, self.deleted_unread):
+            noted[place] = max(before, noted.get(place, 0))
 
     def lineage(self, topic: str) -> Lineage | None:
         """The topic's lineage at the end of the run; None if it is not ordered."""

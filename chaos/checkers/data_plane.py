@@ -33,7 +33,7 @@ def a2_duplicate(history: History) -> Iterator[str]:
 
 
 def a3_lost_write(history: History) -> Iterator[str]:
-    """Acknowledged, overtaken by a later offset of its partition that was read, and not there."""
+    """Acknowledged, overtaken by a later offset of its partition that was read, and neither there nor deleted."""
     read_up_to: dict[Place, int] = {}
     for delivery in history.deliveries:
         read_up_to[delivery.place] = max(read_up_to.get(delivery.place, -1), delivery.offset)
@@ -41,14 +41,17 @@ def a3_lost_write(history: History) -> Iterator[str]:
     for send in history.sends:
         if send.outcome != "ok" or send.place is None or send.value in known:
             continue
+        if send.offset < history.deleted_unread.get(send.place, 0):
+            continue
         if send.offset <= read_up_to.get(send.place, -1):
             yield f"{send.value}, acknowledged at {at(send.place, send.offset)}"
 
 
 def a4_unseen(history: History) -> Iterator[str]:
-    """Acknowledged and not in the final log, or stored and never delivered.
+    """Acknowledged and not in the final log although nobody asked to delete it, or stored and never delivered.
 
-    A record that was deleted since must have been delivered, if the topic is read: an admin deletes only such records.
+    A record of a topic that is read must be delivered before it is deleted, unless retention deleted it, or a request
+    that did not wait for groups.
     """
     stored = {record.value for record in history.stored}
     delivered = {delivery.value for delivery in history.deliveries}
@@ -59,6 +62,8 @@ def a4_unseen(history: History) -> Iterator[str]:
         where = f"{send.value}, acknowledged at {at(send.place, send.offset)},"
         if not history.deleted(send.place, send.offset):
             yield f"{where} is not in the log"
+        elif send.offset < history.deleted_unread.get(send.place, 0):
+            continue
         elif send.value not in delivered and not {send.place[0]} & (history.unread | history.gone):
             yield f"{where} was deleted before it was delivered"
     for record in history.stored:

@@ -17,7 +17,10 @@ def at(place: Place, offset: int) -> str:
 
 
 def stored_offsets(history: History) -> dict[Place, list[int]]:
-    """The offsets at which records stand in each partition, or stood before they were deleted; in order."""
+    """The offsets at which records stand in each partition, or stood before they were deleted; in order.
+
+    Left out are records that were deleted whether groups had read them or not: no member has to be given those.
+    """
     offsets: dict[Place, set[int]] = defaultdict(set)
     for record in history.stored:
         offsets[record.place].add(record.offset)
@@ -27,7 +30,11 @@ def stored_offsets(history: History) -> dict[Place, list[int]]:
     for send in history.sends:
         if send.outcome == "ok" and send.place is not None and history.deleted(send.place, send.offset):
             offsets[send.place].add(send.offset)
-    return {place: sorted(there) for place, there in offsets.items()}
+    return {place: _from(history.deleted_unread.get(place, 0), there) for place, there in offsets.items()}
+
+
+def _from(start: int, offsets: set[int]) -> list[int]:
+    return sorted(one for one in offsets if one >= start)
 
 
 def first_deliveries(history: History) -> dict[tuple[Place, int], int]:

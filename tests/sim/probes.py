@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import PurePosixPath
 from typing import Any
 
 from anabranch.broker.metadata.metadata_cache import MetadataCache
 from anabranch.broker.replication import replica_fetcher
 from anabranch.broker.replication.partition import Partition, Role
 from anabranch.broker.replication.purgatory import DelayedProduce
+from anabranch.broker.storage.log import PartitionLog
 from anabranch.chaos.replication_events import Acked, HighWatermark, Led, Proposed, Truncated
 from anabranch.clients.consumer.classic_group_membership import ClassicMembership, HeartbeatOutcome
 from anabranch.clients.consumer.classic_group_session import ClassicGroupSession
@@ -35,6 +37,8 @@ def watching(cluster: SimCluster) -> Iterator[None]:
         wrap(
             stack,
             (Partition, "become_leader", probes.become_leader),
+            (Partition, "delete_records_before", probes.delete_records_before),
+            (PartitionLog, "apply_retention", probes.apply_retention),
             (DelayedProduce, "is_complete", probes.settled),
             (replica_fetcher, "_truncate_to", probes.truncate_to),
             (MetadataCache, "apply", probes.apply_metadata),
@@ -130,6 +134,22 @@ class Probes:
             )
         )
         self._cluster.tell(f"node {node} leads {place[0]}-{place[1]} in epoch {partition.leader_epoch}")
+
+    def delete_records_before(self, original: Any, partition: Partition, offset: int) -> int:
+        start: int = original(partition, offset)
+        self._history.note_deletion((partition.topic, partition.index), start)
+        return start
+
+    def apply_retention(self, original: Any, log: PartitionLog, now_ms: int, **options: Any) -> int:
+        before = log.log_start_offset
+        try:
+            expired: int = original(log, now_ms, **options)
+            self._cluster.fired["segment expired"] += expired
+            return expired
+        finally:
+            if log.log_start_offset > before:
+                topic, _, index = PurePosixPath(log.directory).name.rpartition("-")
+                self._history.note_deletion((topic, int(index)), log.log_start_offset, only_read=False)
 
     def settled(self, original: Any, wait: DelayedProduce) -> bool:
         open_before = wait.code is None

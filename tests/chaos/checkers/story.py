@@ -94,6 +94,11 @@ class Story:
         """An administrator takes a group without members back."""
         self.history.resets.append(OffsetsReset(self.history.tick(), group, offsets, "ok"))
 
+    def delete(self, before: int, place: tuple[str, int] = P, *, only_read: bool = True) -> None:
+        """Somebody asks to delete records, and the log begins behind them."""
+        self.history.note_deletion(place, before, only_read=only_read)
+        self.history.log_starts[place] = before
+
     def transaction(
         self,
         name: str,

@@ -31,6 +31,14 @@ def _() -> tuple[Build, Build]:
     return lambda s: (s.send("a"), s.deliver("b", P, 1)), lambda s: (s.send("a", outcome="info"), s.deliver("b", P, 1))
 
 
+@case("A3 lost-write")
+def _() -> tuple[Build, Build]:
+    def deleted(*, only_read: bool) -> Build:
+        return lambda s: (s.send("a"), s.deliver("b", P, 1), s.delete(1, only_read=only_read))
+
+    return deleted(only_read=True), deleted(only_read=False)
+
+
 @case("A4 unseen")
 def _() -> tuple[Build, Build]:
     return lambda s: s.send("a"), lambda s: (s.send("a"), s.stored("a"), s.deliver("a"), s.send("b", outcome="info"))
@@ -45,9 +53,30 @@ def _() -> tuple[Build, Build]:
 def _() -> tuple[Build, Build]:
     def deleted(s: Story) -> None:
         s.send("a")
-        s.history.log_starts[P] = 1
+        s.delete(1)
 
     return deleted, lambda s: (s.deliver("a"), deleted(s))
+
+
+@case("A4 unseen")
+def _() -> tuple[Build, Build]:
+    def asked_for(before: int) -> Build:
+        return lambda s: (
+            s.send("a", P, 4),
+            s.deliver("a", P, 4),
+            s.delete(before),
+            s.history.log_starts.update({P: 5}),
+        )
+
+    return asked_for(4), asked_for(5)  # a log that begins behind what was asked for has lost a record
+
+
+@case("A4 unseen")
+def _() -> tuple[Build, Build]:
+    def nobody_waits(*, for_groups: bool) -> Build:
+        return lambda s: (s.send("a"), s.delete(1, only_read=for_groups))
+
+    return nobody_waits(for_groups=True), nobody_waits(for_groups=False)
 
 
 @case("A4 unseen")
@@ -145,7 +174,7 @@ def _() -> tuple[Build, Build]:
 @case("A19 immutable-prefix")
 def _() -> tuple[Build, Build]:
     def begins_at(offset: int) -> Build:
-        return lambda s: (s.deliver("a", P, 5), s.history.log_starts.update({P: offset}))
+        return lambda s: (s.deliver("a", P, 5), s.delete(offset))
 
     return begins_at(5), begins_at(6)
 

@@ -33,13 +33,28 @@ def _() -> tuple[Build, Build]:
         def build(s: Story) -> None:
             s.send("a", P, position)
             s.stored("b", P, 2)
-            s.history.log_starts[P] = 2
+            s.delete(2)
             s.begin(P, 1)
             s.deliver("b", P, 2)
 
         return build
 
     return deleted(1), deleted(0)  # what was deleted has been there, and was skipped
+
+
+@case("A7 poll-skip")
+def _() -> tuple[Build, Build]:
+    def deleted(*, only_read: bool) -> Build:
+        def build(s: Story) -> None:
+            s.send("a", P, 1)
+            s.stored("b", P, 2)
+            s.delete(2, only_read=only_read)
+            s.begin(P, 0)
+            s.deliver("b", P, 2)
+
+        return build
+
+    return deleted(only_read=True), deleted(only_read=False)
 
 
 @case("A9 nonmonotonic-poll")

@@ -20,10 +20,13 @@ def test_offsets_are_those_of_what_is_stored_in_order_and_once() -> None:
     history.deliveries = [delivery(0, 2), delivery(1, 9)]
     history.sends = [Send(0, "p", "k", 0, "v", outcome="ok", place=P, offset=8), Send(1, "p", "k", 1, "w")]
     assert stored_offsets(history) == {P: [2, 4], Q: [0]}, "nothing was deleted"
-    history.log_starts[P] = 9
-    assert stored_offsets(history) == {P: [2, 4, 8], Q: [0]}, "what was acknowledged and deleted stood there, too"
     history.log_starts[P] = 10
+    history.note_deletion(P, 9)
+    assert stored_offsets(history) == {P: [2, 4, 8], Q: [0]}, "what was acknowledged and deleted stood there, too"
+    history.note_deletion(P, 10)
     assert stored_offsets(history) == {P: [2, 4, 8, 9], Q: [0]}
+    history.note_deletion(P, 8, only_read=False)
+    assert stored_offsets(history) == {P: [8, 9], Q: [0]}, "what was deleted unread has to be given to nobody"
 
 
 def test_the_first_delivery_of_each_record() -> None:
