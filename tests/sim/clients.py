@@ -193,8 +193,10 @@ class Reader(Application):
         strategy: Sequence[str] = EAGER,
         slow: float = SLOW,
         protocol: str = "classic",
+        group: str = GROUP,
     ) -> None:
         super().__init__(cluster, name)
+        self.group = group
         self.slow = slow
         self.protocol = protocol
         self.flush_s = flush_s
@@ -229,7 +231,7 @@ class Reader(Application):
             TOPIC,
             bootstrap_servers=self.cluster.bootstrap,
             client_id=self.identity,
-            group_id=GROUP,
+            group_id=self.group,
             auto_offset_reset="earliest",
             auto_commit_interval_ms=self.rng.choice(self.commit_intervals_ms),
             session_timeout_ms=2000,

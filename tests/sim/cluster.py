@@ -361,12 +361,14 @@ class SimCluster:
                     return False
         return self.resting()
 
-    async def until(self, condition: Callable[[], bool], limit_s: float, what: str) -> bool:
+    async def until(
+        self, condition: Callable[[], bool], limit_s: float, what: str, *, rule: str = "L1 no convergence"
+    ) -> bool:
         """Wait until a condition holds; failing that is a failure of the run."""
         deadline = self.loop.time() + limit_s
         while not condition():
             if self.loop.time() >= deadline:
-                self.history.failures.append(f"L1 no convergence: {what} did not happen within {limit_s:g} s")
+                self.history.failures.append(f"{rule}: {what} did not happen within {limit_s:g} s")
                 return False
             await asyncio.sleep(0.1)
         return True

@@ -1,12 +1,12 @@
 """The end of a schedule: all is healed, the cluster must converge, and what stands in the logs is read.
 
 Convergence is a promise, too (L1): every replica in sync, every change that was asked for carried out, every record
-delivered and committed, each within a time.
+delivered and committed, each within a time. That groups are handed every record is a promise of its own (`liveness`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from anabranch.broker.dispatch.request_context import INTERNAL_TOPICS
@@ -16,10 +16,11 @@ from anabranch.chaos.replication_events import Stray
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.records.batch import iter_batches
 from anabranch.protocol.records.control import ControlType, read_control
-from tests.sim.clients import TOPIC, Application, Reader, Writer
+from tests.sim import liveness
+from tests.sim.clients import GROUP, TOPIC, Application, Reader, Writer
 from tests.sim.cluster import SimCluster
 from tests.sim.copiers import OUT, Copier, uncopied
-from tests.sim.history import Begun, Commit, Marker, OffsetsReset, Place
+from tests.sim.history import Begun, Commit, History, Marker, OffsetsReset, Place
 
 CONVERGENCE_S: Final = 40.0
 
@@ -34,23 +35,33 @@ class Ending:
         readers: Sequence[Reader],
         administrators: Sequence[Application],
         copiers: Sequence[Copier] = (),
+        groups: Mapping[str, History] | None = None,
     ) -> None:
+        """`groups` has the histories of groups beside the one that all checkers judge."""
         self._cluster = cluster
         self._writers = writers
         self._readers = readers
         self._administrators = administrators
         self._copiers = copiers
+        self._groups = {GROUP: cluster.history, **(groups or {})}
 
     async def converge(self) -> bool:
         """Whether everything came to rest; what did not is a failure of the run."""
         for application in (*self._writers, *self._administrators):
             application.stopping = True
         until = self._until
-        return (
+        settled = (
             await until(lambda: _done(self._administrators), "what administrators asked for is done")
             and await until(lambda: _done(self._writers), "the writers' records are settled")
             and await until(self._cluster.in_sync, "all replicas are in sync", self._laggards)
-            and await until(self._all_delivered, "every record is delivered and committed", self._undelivered)
+        )
+        if not settled:
+            return False
+        all_handed = await liveness.all_handed_out(self._cluster, self._groups, self._ends, limit_s=CONVERGENCE_S)
+        committed = until(self._all_delivered, "every record is delivered and committed", self._undelivered)
+        return (
+            await committed
+            and all_handed
             and (not self._copiers or await self._end_transactions())
             # Leaders may have moved back to where they are preferred meanwhile.
             and await until(self._cluster.in_sync, "all replicas are in sync again", self._laggards)
@@ -145,7 +156,9 @@ class Ending:
     def _read(self, place: Place, leader: int, broker_ids: Sequence[int]) -> bytes:
         cluster, history = self._cluster, self._cluster.history
         replicas = {one: cluster.replica(one, *place) for one in broker_ids}
+        # A leader that dies at once takes a deletion with it, and its successor has the records still.
         start = max(one.log.log_start_offset for one in replicas.values() if one is not None)
+        start = max(start, history.deleted_unread.get(place, 0))
         if start:
             history.log_starts[place] = start
         led = replicas[leader]
