@@ -54,5 +54,15 @@ def calm(cluster: Any) -> bool:
     return all(one.up for one in cluster.machines.values()) and cluster.all_in_isr() and cluster.resting()
 
 
-for _subject in ("transactions", "administration", "leaders", "disks", "damage", "producers", "resizes", "groups"):
+for _subject in (
+    "transactions",
+    "administration",
+    "leaders",
+    "disks",
+    "damage",
+    "producers",
+    "resizes",
+    "groups",
+    "deletions",
+):
     importlib.import_module(f"tests.sim.aims_of_{_subject}")

@@ -58,9 +58,11 @@ class Ending:
         if not settled:
             return False
         all_handed = await liveness.all_handed_out(self._cluster, self._groups, self._ends, limit_s=CONVERGENCE_S)
-        committed = until(self._all_delivered, "every record is delivered and committed", self._undelivered)
+        limit_s = CONVERGENCE_S if all_handed else 1.0  # it has had its time
         return (
-            await committed
+            await until(
+                self._all_delivered, "every record is delivered and committed", self._undelivered, limit_s=limit_s
+            )
             and all_handed
             and (not self._copiers or await self._end_transactions())
             # Leaders may have moved back to where they are preferred meanwhile.
@@ -68,9 +70,14 @@ class Ending:
         )
 
     async def _until(
-        self, condition: Callable[[], bool], what: str, why: Callable[[], Iterator[str]] = lambda: iter(())
+        self,
+        condition: Callable[[], bool],
+        what: str,
+        why: Callable[[], Iterator[str]] = lambda: iter(()),
+        *,
+        limit_s: float = CONVERGENCE_S,
     ) -> bool:
-        happened = await self._cluster.until(condition, CONVERGENCE_S, what)
+        happened = await self._cluster.until(condition, limit_s, what)
         if not happened and (reasons := list(why())):
             self._cluster.history.failures[-1] += "; " + "; ".join(reasons)
         return happened

@@ -78,12 +78,19 @@ async def all_handed_out(
     if not await cluster.until(has_read_all, limit_s, "a reader without a group reads the whole log", rule=RULE):
         return False
     reader.stopping = True
+    return await found_is_handed_out(cluster, groups, reader.found, limit_s=limit_s)
+
+
+async def found_is_handed_out(
+    cluster: SimCluster, groups: Mapping[str, History], found: set[tuple[Place, int]], *, limit_s: float
+) -> bool:
+    """Whether each group is handed these records in time."""
     missing = dict.fromkeys(groups, "")
 
     def nothing_is_missing() -> bool:
         for group, history in groups.items():
             if group in missing:
-                missing[group] = first_missing(reader.found, history)
+                missing[group] = first_missing(found, history)
         for group in [group for group, text in missing.items() if not text]:
             del missing[group]
         return not missing
@@ -99,10 +106,8 @@ def first_missing(found: set[tuple[Place, int]], history: History) -> str:
     """How many of these records a group was never handed, and the first of each partition; empty if there are none."""
     handed = {(one.place, one.offset) for one in history.deliveries}
     missing = [one for one in found - handed if one[1] >= history.deleted_unread.get(one[0], 0)]
-    firsts: dict[Place, int] = {}
-    for place, offset in sorted(missing, reverse=True):
-        firsts[place] = offset
-    return f"{len(missing)} records, the first at {firsts}" if missing else ""
+    firsts = dict(sorted(missing, reverse=True))
+    return f"{len(missing)} records, the first at {dict(sorted(firsts.items()))}" if missing else ""
 
 
 def where_members_stand(cluster: SimCluster) -> Iterator[str]:

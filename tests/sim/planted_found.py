@@ -298,6 +298,16 @@ def poisoned(planter: Planter) -> None:
 
 
 @plant(
+    "found: records that are deleted behind a closed gate are waited for",
+    aim="records are deleted beyond a closed gate, and their partition gets another leader",
+)
+def deleted_records_stay(planter: Planter) -> None:
+    from anabranch.clients.consumer.delivery import Deliveries
+
+    planter.replace(Deliveries, "skip_deleted", lambda deliveries: [])
+
+
+@plant(
     "found: a member that slept past its session trusts what it has",
     aim="a member sleeps past its session with records at hand",
 )

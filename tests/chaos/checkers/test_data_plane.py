@@ -93,6 +93,14 @@ def _() -> tuple[Build, Build]:
     return of_a_topic_nobody_reads(), of_a_topic_nobody_reads("a")
 
 
+@case("A4 unseen")
+def _() -> tuple[Build, Build]:
+    def stands_in_a_batch(*, only_read: bool) -> Build:
+        return lambda s: (s.stored("a"), s.delete(1, only_read=only_read))
+
+    return stands_in_a_batch(only_read=True), stands_in_a_batch(only_read=False)
+
+
 @case("A5 aborted-read")
 def _() -> tuple[Build, Build]:
     return lambda s: (s.send("a", outcome="fail"), s.deliver("a")), lambda s: (
