@@ -16,8 +16,8 @@ from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.consumer.fetcher import Fetcher
 from anabranch.clients.consumer.offset_lookup import READ_COMMITTED, READ_UNCOMMITTED, OffsetResets
 from anabranch.clients.consumer.progress import Assignment
-from anabranch.clients.metadata import ClusterMetadata
 from anabranch.clients.network import Network
+from anabranch.clients.streams.changelog_bounds import ChangelogBounds
 from anabranch.protocol.topic_partition import TopicPartition
 
 MAX_WAIT_MS = 100
@@ -107,20 +107,47 @@ class ChangelogReader:
         """The partitions that have nothing at the offset that is next."""
         return [progress.partition for progress in self._assignment if progress.must_reset]
 
+    def topic_ids(self) -> dict[str, bytes]:
+        """The ids of the topics that are read, as far as they are known."""
+        topics = self._network.metadata.topics
+        return {
+            name: topics[name].topic_id for name, _ in (one.partition for one in self._assignment) if name in topics
+        }
+
+    def request_refresh(self) -> None:
+        """Have the metadata of the topics that are read refreshed."""
+        self._network.request_refresh()
+
+    async def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, ChangelogBounds]:
+        """Look up where these partitions begin and end now, open transactions included, and the ids of their topics.
+
+        Leaves out those that have no leader (`obstacles`).
+        """
+        if not partitions:
+            return {}
+        self._questions.follow(*{partition.topic for partition in partitions})
+        topics = (await self._questions.refresh()).topics
+        ids = {one: topics[one.topic].topic_id for one in partitions if one.topic in topics}
+        starts, ends = await asyncio.gather(self._offsets(self._begins, ids), self._offsets(self._ends, ids))
+        return {one: ChangelogBounds(ids[one], starts[one], ends[one]) for one in starts.keys() & ends.keys()}
+
+    def obstacles(self, partitions: Collection[TopicPartition]) -> list[str]:
+        """What keeps these partitions from being asked, in words."""
+        return [obstacle for one in partitions if (obstacle := self._questions.metadata.obstacle(*one))]
+
     async def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where these partitions end now, open transactions included."""
+        """Where these partitions end now, open transactions included. `TimeoutError` if one stays unknown."""
+        self._questions.follow(*{partition.topic for partition in partitions})
+        try:
+            await self._questions.wait_for(
+                lambda metadata: all(metadata.partition(*one) is not None for one in partitions),
+                timeout_ms=self._questions.config.request_timeout_ms,
+            )
+        except TimeoutError:
+            raise TimeoutError(f"changelogs are missing: {'; '.join(self.obstacles(partitions))}") from None
         return await self._offsets(self._ends, partitions)
 
-    async def begins(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where these partitions begin now."""
-        return await self._offsets(self._begins, partitions)
-
     async def _offsets(self, policy: OffsetResets, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        def known(metadata: ClusterMetadata) -> bool:
-            return all(metadata.partition(*partition) is not None for partition in partitions)
-
-        self._questions.follow(*{partition.topic for partition in partitions})
-        await self._questions.wait_for(known)
         found = await asyncio.gather(*(policy.find(self._questions, [one], set()) for one in partitions))
         return {partition: offset for one in found for partition, offset in one.items()}
 

@@ -14,6 +14,8 @@ from anabranch.clients.streams.task_assignor import STRATEGIES
 EXACTLY_ONCE: Final = "exactly_once_v2"
 AT_LEAST_ONCE: Final = "at_least_once"
 GUARANTEES: Final = (EXACTLY_ONCE, AT_LEAST_ONCE)
+RESET_EARLIEST: Final = "earliest"
+RESET_NONE: Final = "none"
 TASK_ASSIGNORS: Final = ("high_availability", "sticky")
 
 
@@ -37,6 +39,9 @@ class StreamsConfig:
     """How often to commit; with exactly_once_v2 output is seen by others after that time."""
     auto_offset_reset: str = "earliest"
     """Where to begin in inputs of which the group has committed nothing: earliest or latest."""
+    changelog_auto_offset_reset: str = RESET_EARLIEST
+    """What becomes of a store that does not belong to its changelog, because that was deleted, made again or cut off:
+    earliest restores it anew from what the changelog has, with a warning; none ends the instance."""
     replication_factor: int = -1
     """The replicas of changelogs and repartition topics that are made; -1 leaves it to the cluster."""
     group_instance_id: str | None = None
@@ -96,7 +101,10 @@ class StreamsConfig:
             )
         if self.rebalance_protocol not in ("eager", "cooperative"):
             raise ValueError(f"rebalance_protocol is eager or cooperative, not {self.rebalance_protocol!r}")
-
+        if self.changelog_auto_offset_reset not in (RESET_EARLIEST, RESET_NONE):
+            raise ValueError(
+                f"changelog_auto_offset_reset is earliest or none, not {self.changelog_auto_offset_reset!r}"
+            )
         self._check_handlers()
 
     def _check_handlers(self) -> None:

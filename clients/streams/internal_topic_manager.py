@@ -7,7 +7,10 @@ ready for the next split.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Collection
+from typing import Final
 
 from anabranch.clients.admin import Admin, NewTopic
 from anabranch.clients.metadata import Topic
@@ -18,6 +21,9 @@ from anabranch.clients.streams.topology_graph import Built, Subtopology
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
+
+CREATE_TIMEOUT_S: Final = 30.0
+CREATE_RETRY_S: Final = 0.1
 
 
 class InternalTopicManager:
@@ -60,6 +66,11 @@ class InternalTopicManager:
         self._widths[topic] = max(width, partitions)
         return width == 0
 
+    def forget(self, topics: Collection[str]) -> None:
+        """These topics may have been deleted: look again how wide they are before they are used."""
+        for topic in topics:
+            self._widths.pop(topic, None)
+
     async def _width(self, topic: str) -> int:
         """How many partitions there are, those included that still hold records of theirs; 0 without the topic."""
         described = await self._described(topic)
@@ -92,12 +103,22 @@ class InternalTopicManager:
             replication_factor=self._replication_factor,
             configs=CONFIGS if topic in self._changelogs else {},
         )
+        async with asyncio.timeout(CREATE_TIMEOUT_S):
+            while not await self._try_to_create(wanted):
+                if await self._described(topic) is not None:
+                    break
+                await asyncio.sleep(CREATE_RETRY_S)  # one of this name is being deleted
+        await self._admin.wait_for_topic(topic)
+
+    async def _try_to_create(self, wanted: NewTopic) -> bool:
+        """Make a topic; False if there is one of this name, which may be another member's."""
         try:
             await self._admin.create_topics([wanted])
         except KafkaError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
-        await self._admin.wait_for_topic(topic)
+            return False
+        return True
 
 
 def topics_of(built: Built, application_id: str) -> list[TopicsInfo]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 from typing import Final
 
 from anabranch.clients.consumer.consumer import Consumer
@@ -28,6 +29,10 @@ RECORDS_AT_A_TIME: Final = 2000
 """In one write; about ten milliseconds in which nothing is processed."""
 IMPATIENT_S: Final = 0.01
 PATIENT_S: Final = 0.5
+MISSING_RETRY_S: Final = 0.2
+"""How long to wait before changelogs without a leader are asked for again."""
+MISSING_LOG_S: Final = 10.0
+"""How often it is logged which changelogs are missing."""
 
 
 class Restorer:
@@ -50,6 +55,7 @@ class Restorer:
         self._topics = topics
         self._news = news
         self._loop = asyncio.get_running_loop()
+        self._aim_at = self._log_missing_at = 0.0
         self.restored = 0
         """Records read from changelogs so far."""
 
@@ -64,6 +70,8 @@ class Restorer:
             self._news.clear()
             try:
                 await self._look()
+                if self._machine.doubt(self._reader.lost(), self._reader.topic_ids()):
+                    self._reader.request_refresh()
                 await self._aim()
                 await self._read()
             except (ConnectionError, TimeoutError, KafkaError) as error:
@@ -80,19 +88,28 @@ class Restorer:
             removed.note_stable(tasks, await self._consumer.stable(asked), generation)
 
     async def _aim(self) -> None:
-        """Look up how far the tasks that are to run have to be restored."""
+        """Look up the changelogs' bounds: how far to restore, and whether stores still belong to their changelogs."""
         tasks = self._machine.is_without_target(self._consumer)
-        if not tasks:
+        if not tasks or self._loop.time() < self._aim_at:
             return
-        changelogs = {self._machine.changelog(task, name) for task in tasks for name in task.stores}
-        for topic, partition in sorted(changelogs):
+        checkpoints = self._machine.checkpoints(tasks)
+        for topic, partition in sorted(checkpoints):
             await self._topics.prepare(topic, partition + 1)
-        ends = await self._reader.ends(changelogs)
-        self._runner.carry_out(self._machine.aim(self._consumer, tasks, ends))
+        bounds = await self._reader.bounds(checkpoints)
+        if missing := checkpoints.keys() - bounds.keys():
+            self._note_missing(missing)
+        self._runner.carry_out(self._machine.aim(self._consumer, tasks, checkpoints, bounds))
+
+    def _note_missing(self, missing: Collection[TopicPartition]) -> None:
+        """Some changelogs cannot be asked: make them again if they are gone, and say so once in a while."""
+        now, obstacles = self._loop.time(), self._reader.obstacles(sorted(missing))
+        self._aim_at = now + MISSING_RETRY_S
+        self._topics.forget({partition.topic for partition in missing})
+        if obstacles and now >= self._log_missing_at:
+            self._log_missing_at = now + MISSING_LOG_S
+            log.warning("waiting for changelogs: %s", "; ".join(obstacles))
 
     async def _read(self) -> None:
-        for partition in self._reader.lost():
-            await self._start_over(partition)
         for partition in self._reader.waiting():
             begun = self._loop.time()
             restoring = self._machine.restoring(partition)
@@ -104,18 +121,6 @@ class Restorer:
             self._news.set()
             # A copy is in no hurry: it leaves as much time for processing as it takes.
             await asyncio.sleep(0 if task.state is State.CATCHING_UP else self._loop.time() - begun)
-
-    async def _start_over(self, changelog: TopicPartition) -> None:
-        begins = await self._reader.begins([changelog])
-        restoring = self._machine.restoring(changelog)
-        if restoring is None or changelog not in begins:
-            return
-        task, name = restoring
-        checkpoint = task.stores[name].checkpoint.offset
-        if checkpoint != 0:
-            log.warning("%s: %s has nothing at %d, restoring from its start", task.id, changelog, checkpoint)
-        task.start_over(name)
-        self._reader.seek(changelog, begins[changelog])
 
     def _lags(self) -> dict[TopicPartition, int]:
         """How much of the changelogs of new copies is still to be read, where that is known."""

@@ -28,6 +28,7 @@ OPEN_MARK: Final = "open"
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _CHECKPOINT: Final = b"checkpoint/"
 _MARK: Final = b"mark/"
+_TOPIC_ID: Final = b"topic-id/"
 Changes = Mapping[bytes, bytes | None]
 
 
@@ -38,6 +39,7 @@ class Write:
     changes: Mapping[str, Changes] = field(default_factory=dict)
     marks: Mapping[str, Mapping[bytes, bytes]] = field(default_factory=dict)
     checkpoints: Mapping[str, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, bytes] = field(default_factory=dict)
 
 
 class TaskDisk:
@@ -81,6 +83,11 @@ class TaskDisk:
         """How far the store's changelog is in it: the next offset to read. 0 if nothing is."""
         return int(self._reading.get(_CHECKPOINT + store.encode(), default=b"0", db=self._meta))
 
+    def topic_id(self, store: str) -> bytes:
+        """The topic id of the changelog that the store was restored from; empty if that is not known."""
+        found: bytes = self._reading.get(_TOPIC_ID + store.encode(), default=b"", db=self._meta)
+        return found
+
     def marks(self, store: str) -> dict[bytes, bytes]:
         """The runtime's own records of the store's changelog."""
         prefix = _MARK + store.encode() + b"/"
@@ -102,15 +109,13 @@ class TaskDisk:
             self._reading = self._env.begin()
 
     def clear(self, store: str) -> None:
-        """Delete the entries of a store, its marks and its checkpoint, so that it is restored from its changelog's
-        start.
-        """
+        """Delete all that is known of a store: entries, marks, checkpoint and topic id."""
         stale = [_MARK + store.encode() + b"/" + key for key in self.marks(store)]
         self._reading.abort()
         with self._env.begin(write=True) as transaction:
             for db in (self._dbs[store], self._odd[store]):
                 transaction.drop(db, delete=False)
-            for key in (*stale, _CHECKPOINT + store.encode()):
+            for key in (*stale, _CHECKPOINT + store.encode(), _TOPIC_ID + store.encode()):
                 transaction.delete(key, db=self._meta)
         self._reading = self._env.begin()
 
@@ -139,6 +144,8 @@ class TaskDisk:
                     transaction.put(_MARK + store.encode() + b"/" + key, value, db=self._meta)
             for store, offset in write.checkpoints.items():
                 transaction.put(_CHECKPOINT + store.encode(), b"%d" % offset, db=self._meta)
+            for store, topic_id in write.topic_ids.items():
+                transaction.put(_TOPIC_ID + store.encode(), topic_id, db=self._meta)
 
     def _write_odd(self, transaction: lmdb.Transaction, store: str, key: bytes, value: bytes | None) -> None:
         if value is None:

@@ -47,11 +47,18 @@ class Follow(NamedTuple):
     """Have the changelog reader read exactly what `TaskMachine.to_follow` says from now on."""
 
 
+class Seek(NamedTuple):
+    """Have the changelog reader go on at another offset of a changelog."""
+
+    changelog: TopicPartition
+    offset: int
+
+
 class Rejoin(NamedTuple):
     """Have the group assign its tasks anew: copies that are complete now allow a better assignment."""
 
 
-Effect = Open | Close | Pause | Resume | Follow | Rejoin
+Effect = Open | Close | Pause | Resume | Follow | Seek | Rejoin
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,11 @@ from collections.abc import Collection, Mapping, Sequence
 
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.streams.assignment_info import AssignorError
-from anabranch.clients.streams.changelog import changelog_topic
+from anabranch.clients.streams.changelog_bounds import ChangelogBounds
 from anabranch.clients.streams.config import StreamsConfig
 from anabranch.clients.streams.departures import Departures
 from anabranch.clients.streams.removed_tasks import RemovedTasks
+from anabranch.clients.streams.restore_targets import RestoreTargets
 from anabranch.clients.streams.streams_errors import StreamsError
 from anabranch.clients.streams.streams_partition_assignor import AssignedTasks
 from anabranch.clients.streams.subscription_info import RUNNING
@@ -45,7 +46,7 @@ class TaskMachine:
     """The state of one instance's tasks, and every decision about them. Times are seconds of one clock."""
 
     def __init__(self, config: StreamsConfig, built: Built, parked: Mapping[TaskId, int], now: float) -> None:
-        self._application_id = config.application_id
+        self._targets = RestoreTargets(config)
         self._eager = config.rebalance_protocol == "eager"
         self._interval_s = config.commit_interval_ms / 1000
         # The group may wait for a dead member for longer than a transaction may take.
@@ -272,33 +273,43 @@ class TaskMachine:
 
     def changelog(self, task: Task, store: str) -> TopicPartition:
         """The changelog partition of one store of a task."""
-        return TopicPartition(changelog_topic(self._application_id, store), task.id.partition)
+        return self._targets.changelog(task, store)
 
     def to_follow(self) -> dict[TopicPartition, int]:
         """The changelogs of all tasks that do not run, with the offset from which each has to be read."""
-        return {
-            self.changelog(task, name): store.checkpoint.offset
-            for task in self.tasks.values()
-            if task.state is not State.RUNNING
-            for name, store in task.stores.items()
-        }
+        return self._targets.checkpoints([task for task in self.tasks.values() if task.state is not State.RUNNING])
+
+    def doubt(self, lost: Collection[TopicPartition], topic_ids: Mapping[str, bytes]) -> bool:
+        """The reader finds nothing at its positions in `lost`, and knows these topic ids of changelogs. Returns whether
+        stores have to be compared with their changelogs."""
+        following = [task for task in self.tasks.values() if task.state is not State.RUNNING]
+        return self._targets.doubt(following, lost, topic_ids)
 
     def is_without_target(self, view: ConsumerView) -> list[Task]:
-        """The tasks that are to run, and whose changelogs' ends may be looked up now: their positions are known, so
-        everything that an earlier owner had begun is decided, and lies below these ends."""
+        """The tasks whose changelogs' bounds may be looked up now: copies that are unchecked, and tasks that are to
+        run. Their positions are known, so everything that an earlier owner had begun is decided, and lies below the
+        ends."""
         return [task for task in self.tasks.values() if self._is_aimless(view, task)]
 
-    def aim(self, view: ConsumerView, tasks: Collection[Task], ends: Mapping[TopicPartition, int]) -> list[Effect]:
-        """The ends of the changelogs of these tasks were looked up: they are restored up to there."""
+    def checkpoints(self, tasks: Collection[Task]) -> dict[TopicPartition, int]:
+        """How far the changelogs of these tasks are in their stores; to be asked before the bounds are looked up."""
+        return self._targets.checkpoints(tasks)
+
+    def aim(
+        self,
+        view: ConsumerView,
+        tasks: Collection[Task],
+        checkpoints: Mapping[TopicPartition, int],
+        bounds: Mapping[TopicPartition, ChangelogBounds],
+    ) -> list[Effect]:
+        """The bounds of the changelogs of these tasks were looked up: they are restored up to there. `StreamsError`"""
+        effects: list[Effect] = []
         for task in tasks:
             # It may have been revoked, or begun anew, in the meantime: then its positions are not what they were.
-            if self.tasks.get(task.id) is not task or not self._is_aimless(view, task):
-                continue
-            targets = {name: ends[one] for name in task.stores if (one := self.changelog(task, name)) in ends}
-            if len(targets) == len(task.stores):
-                task.aim(targets)
+            if self.tasks.get(task.id) is task and self._is_aimless(view, task):
+                effects += self._targets.aim(task, checkpoints, bounds, committing=self.committing)
                 log.debug("%s", task.progress)
-        return [Follow()]
+        return [*effects, Follow()]
 
     def restoring(self, changelog: TopicPartition) -> tuple[Task, str] | None:
         """The task, and the name of its store, that takes records of a changelog now; None if none does."""
@@ -343,6 +354,8 @@ class TaskMachine:
     # inside
 
     def _is_aimless(self, view: ConsumerView, task: Task) -> bool:
+        if task.state is State.STANDBY:
+            return task.unchecked
         return task.state is State.CATCHING_UP and task.targets is None and self._positions_known(view, task)
 
     def _positions_known(self, view: ConsumerView, task: Task) -> bool:

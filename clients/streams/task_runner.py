@@ -14,7 +14,7 @@ from anabranch.clients.streams.changelog_reader import ChangelogReader
 from anabranch.clients.streams.committer import Delivery
 from anabranch.clients.streams.failures import Failures
 from anabranch.clients.streams.state_directory import StateDirectory
-from anabranch.clients.streams.task_effects import Close, Effect, Follow, Open, Pause, Rejoin, Resume
+from anabranch.clients.streams.task_effects import Close, Effect, Follow, Open, Pause, Rejoin, Resume, Seek
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_machine import TaskMachine
 from anabranch.clients.streams.tasks import State, Task
@@ -60,6 +60,8 @@ class TaskRunner:
                 case Follow():
                     self._reader.follow(self._machine.to_follow())
                     self._news.set()
+                case Seek(changelog, offset):
+                    self._reader.seek(changelog, offset)
                 case Rejoin():
                     self._consumer.enforce_rebalance()
 

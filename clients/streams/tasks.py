@@ -62,7 +62,7 @@ _Before = bytes | _Unchanged | None
 class StateStore:
     """One store of one task: what was changed since the last commit, over what is on disk."""
 
-    __slots__ = ("_disk", "_undo", "changes", "checkpoint", "marks", "name")
+    __slots__ = ("_disk", "_undo", "changes", "checkpoint", "doubted", "marks", "name", "topic_id")
 
     def __init__(self, name: str, disk: TaskDisk) -> None:
         self.name = name
@@ -70,6 +70,10 @@ class StateStore:
         self.changes: dict[bytes, bytes | None] = {}
         self.checkpoint = Checkpoint(disk.checkpoint(name))
         self.marks = disk.marks(name)
+        self.topic_id = disk.topic_id(name)
+        """The topic id of the changelog that it was restored from; empty while that is not known."""
+        self.doubted = False
+        """Whether its changelog has nothing at the checkpoint, or seems to be another topic."""
         self._undo: dict[bytes, _Before] | None = None
         """What the record that is being processed has changed, if that may have to be undone."""
 
@@ -148,6 +152,8 @@ class Task:
         self.stores = {name: StateStore(name, disk) for name in subtopology.stores}
         self.targets: dict[str, int] | None = None
         """Where each changelog has to be read to before the task may run; None while that is not known."""
+        self.unchecked = True
+        """Whether its stores have not been compared with the bounds of their changelogs yet, or are doubted since."""
         self.warming = state is State.STANDBY
         """Whether it is a copy that is still being built; the leader may be waiting to move the task here."""
         self.outputs: list[Output] = []
@@ -335,11 +341,30 @@ class Task:
             store.checkpoint.read_to(store.checkpoint.offset)
         self.state = State.RUNNING
 
-    def start_over(self, store: str) -> None:
-        """Forget a store on disk: its changelog no longer has the records that come next."""
+    def doubt(self, store: str) -> None:
+        """Have a store compared with the bounds of its changelog, before the task runs."""
+        self.stores[store].doubted = self.unchecked = True
+        self.targets = None
+
+    def has_state(self, store: str) -> bool:
+        """Whether a store has anything on disk."""
+        return bool(self.disk.entries(store) or self.stores[store].marks)
+
+    def start_over(self, store: str, offset: int) -> None:
+        """Forget a store on disk, and restore it from this offset of its changelog."""
         self.disk.clear(store)
-        self.stores[store].checkpoint = Checkpoint()
-        self.stores[store].marks = {}
+        self.disk.write(Write(checkpoints={store: offset}))
+        kept = self.stores[store]
+        kept.checkpoint, kept.marks, kept.topic_id = Checkpoint(offset), {}, b""
+
+    def check(self, topic_ids: Mapping[str, bytes]) -> None:
+        """Note that each store belongs to its changelog, which has this topic id."""
+        changed = {name: topic_id for name, topic_id in topic_ids.items() if self.stores[name].topic_id != topic_id}
+        if changed:
+            self.disk.write(Write(topic_ids=changed))
+        for name, topic_id in topic_ids.items():
+            self.stores[name].topic_id, self.stores[name].doubted = topic_id, False
+        self.unchecked = False
 
     @property
     def restored(self) -> bool:

@@ -15,6 +15,7 @@ import pytest
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
 from anabranch.clients.streams.assignment_info import AssignorError
 from anabranch.clients.streams.changelog import MARK_HEADERS, arrived_mark
+from anabranch.clients.streams.changelog_bounds import ChangelogBounds
 from anabranch.clients.streams.config import AT_LEAST_ONCE, StreamsConfig
 from anabranch.clients.streams.streams_errors import StreamsError
 from anabranch.clients.streams.streams_partition_assignor import AssignedTasks
@@ -35,6 +36,7 @@ from tests.clients.streams.world import counts
 GROWN = Lineage(2, [(0, 2), (1, 4)])
 """Keys go from 0 to 2, and from 1 to 3."""
 SHRUNK = GROWN.resized(2, 2)
+ID, OTHER_ID = b"i" * 16, b"o" * 16
 
 
 def place(partition: int, topic: str = "in") -> TopicPartition:
@@ -97,8 +99,16 @@ class Instance:
     def aim(self) -> None:
         """All changelogs end where the stores are."""
         tasks = self.machine.is_without_target(self.view)
-        ends = {self.machine.changelog(one, name): one.checkpoint_sum for one in tasks for name in one.stores}
-        self.carry_out(self.machine.aim(self.view, tasks, ends))
+        checkpoints = self.machine.checkpoints(tasks)
+        bounds = {one: ChangelogBounds(ID, 0, end) for one, end in checkpoints.items()}
+        self.carry_out(self.machine.aim(self.view, tasks, checkpoints, bounds))
+
+    def answer(self, start: int, end: int, *, topic_id: bytes = ID, before: int | None = None) -> list[Effect]:
+        """The changelog of task 0 is this; its checkpoint was `before` when that was asked."""
+        tasks = [self[0]]
+        checkpoints = self.machine.checkpoints(tasks) if before is None else {counted(0): before}
+        bounds = {counted(0): ChangelogBounds(topic_id, start, end)}
+        return self.carry_out(self.machine.aim(self.view, tasks, checkpoints, bounds))
 
     def runs(self, *partitions: int) -> None:
         """Have tasks that process, on topics in which nothing was read."""
@@ -155,7 +165,7 @@ def test_a_task_processes_when_its_positions_are_known_and_its_stores_complete(o
     assert not one.machine.is_without_target(one.view), "an earlier owner may have a transaction open"
     one.reads(0, 5)
     (task,) = one.machine.is_without_target(one.view)
-    one.carry_out(one.machine.aim(one.view, [task], {counted(0): 2}))
+    one.answer(0, 2)
     assert one.release() == []
     task.restore("counts", [Record(0, 0, b"a", b"1", ()), Record(1, 0, b"b", b"1", ())], 2)
     assert one.release() == [Resume([place(0)]), Follow()]
@@ -166,14 +176,13 @@ def test_a_task_processes_when_its_positions_are_known_and_its_stores_complete(o
 def test_ends_that_were_asked_for_an_earlier_ownership_are_not_believed(one: Instance) -> None:
     one.assign(0)
     one.reads(0, 5)
-    asked = one.machine.is_without_target(one.view)
     one.machine.give_back([place(0)], lost=False)
     del one.view.positions[place(0)]
     one.assign(0)
-    one.carry_out(one.machine.aim(one.view, asked, {counted(0): 0}))
+    one.answer(0, 0)
     assert one[0].targets is None, "its new positions are not known"
     one.reads(0, 9)
-    one.carry_out(one.machine.aim(one.view, asked, {counted(0): 0}))
+    one.answer(0, 0)
     assert one[0].targets == {"counts": 0}
 
 

@@ -119,8 +119,9 @@ def test_a_copy_is_what_the_changelog_says_marks_included(tmp_path: Path) -> Non
     assert again.marks() == [Marks({1: 2}, -1)]
     assert dict(again.stores["counts"].items()) == {b"a": b"3"}
     assert again.stores["counts"].checkpoint.offset == 4
-    again.start_over("counts")
+    again.start_over("counts", 3)
     assert (again.marks(), dict(again.stores["counts"].items())) == ([Marks({}, -1)], {})
+    assert again.disk.checkpoint("counts") == again.stores["counts"].checkpoint.offset == 3
     again.close()
 
 

@@ -1,0 +1,45 @@
+"""The bounds of a changelog partition, and whether a store on disk still belongs to it.
+
+A checkpoint says how much of a changelog a store holds, and the topic id says of which changelog. A store whose
+changelog was deleted, made again or cut off has state that no other instance can restore: it is begun anew. A resize
+keeps the topic id and every offset of the changelog, so it is no reason.
+
+Pure. The bounds have to be looked up after the checkpoint was read: an end from before says nothing about a checkpoint
+that has moved since, as it does when keys come to the store in a resize.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from anabranch.protocol.wire import ZERO_UUID
+
+UNKNOWN_TOPIC_ID = frozenset({b"", ZERO_UUID})
+"""Stores of earlier versions have no topic id, and old brokers tell none."""
+
+
+class ChangelogBounds(NamedTuple):
+    """Where a changelog partition begins and ends, and the id of its topic."""
+
+    topic_id: bytes
+    start: int
+    end: int
+    """The offset after the last record, whether that is committed, aborted or undecided."""
+
+
+def reset_reason(
+    checkpoint: int, topic_id: bytes, bounds: ChangelogBounds, *, transactional: bool = False
+) -> str | None:
+    """Return why a store with this checkpoint has to be begun anew; None while it belongs to its changelog.
+
+    `topic_id` is that of the changelog which the store was restored from, empty if that is not known. `transactional`
+    says that every writer uses transactions: then the last offset can only be the marker that ends one. The writer of
+    that transaction has its records, and does not read its marker.
+    """
+    if topic_id not in UNKNOWN_TOPIC_ID and bounds.topic_id not in UNKNOWN_TOPIC_ID and topic_id != bounds.topic_id:
+        return "the changelog was deleted and made again"
+    if checkpoint > bounds.end:
+        return f"the changelog ends at offset {bounds.end}, before the checkpoint {checkpoint}"
+    if checkpoint < bounds.start and not (transactional and checkpoint + 1 == bounds.start == bounds.end):
+        return f"records from offset {checkpoint} to {bounds.start - 1} are gone from the changelog"
+    return None

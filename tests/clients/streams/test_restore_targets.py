@@ -1,0 +1,189 @@
+"""Goal: a store that its changelog cannot restore is begun anew, or ends the instance, and no other one is.
+
+Method: one task on a real disk; the answers about its changelog are made up, late ones included.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from anabranch.clients.streams.changelog import MARK_HEADERS, Marks, arrived_mark
+from anabranch.clients.streams.changelog_bounds import ChangelogBounds
+from anabranch.clients.streams.config import RESET_EARLIEST, RESET_NONE, StreamsConfig
+from anabranch.clients.streams.restore_targets import RestoreTargets
+from anabranch.clients.streams.streams_errors import StreamsError
+from anabranch.clients.streams.task_disk import TaskDisk
+from anabranch.clients.streams.task_effects import Seek
+from anabranch.clients.streams.task_id import TaskId
+from anabranch.clients.streams.tasks import State, Task
+from anabranch.protocol.records.record import Record
+from anabranch.protocol.topic_partition import TopicPartition
+from tests.clients.streams.world import counts
+
+ID, OTHER = b"i" * 16, b"o" * 16
+CHANGELOG = TopicPartition("app-counts-changelog", 3)
+
+
+def make(directory: Path, state: State = State.CATCHING_UP) -> Task:
+    part = counts().build("app").subtopologies[0]
+    return Task(TaskId(0, 3), "app", part, TaskDisk(directory, part.stores), state=state)
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Iterator[Task]:
+    """One key and a mark are restored, up to offset 3, from the changelog with the id ID."""
+    made = make(tmp_path / "task")
+    key, value = arrived_mark(1, 2)
+    made.restore("counts", [Record(0, 0, b"k", b"1", ()), Record(1, 0, key, value, MARK_HEADERS)], 3)
+    made.check({"counts": ID})
+    yield made
+    made.close()
+
+
+def targets(policy: str = RESET_EARLIEST) -> RestoreTargets:
+    return RestoreTargets(
+        StreamsConfig(
+            application_id="app", bootstrap_servers="nowhere:1", state_dir=Path(), changelog_auto_offset_reset=policy
+        )
+    )
+
+
+def aim(
+    task: Task,
+    start: int,
+    end: int,
+    *,
+    policy: str = RESET_EARLIEST,
+    topic_id: bytes = ID,
+    before: int | None = None,
+    committing: bool = False,
+) -> list[Seek]:
+    """The changelog was looked up when the task's checkpoint was `before`."""
+    one = targets(policy)
+    checkpoints = one.checkpoints([task]) if before is None else {CHANGELOG: before}
+    return one.aim(task, checkpoints, {CHANGELOG: ChangelogBounds(topic_id, start, end)}, committing=committing)
+
+
+@pytest.mark.parametrize("policy", [RESET_EARLIEST, RESET_NONE])
+def test_store_of_its_changelog_is_restored_from_its_checkpoint_to_the_end(task: Task, policy: str) -> None:
+    assert aim(task, 1, 9, policy=policy) == []
+    assert (task.targets, task.unchecked) == ({"counts": 9}, False)
+    assert task.has_state("counts")
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "topic_id", "reason"),
+    [
+        (6, 6, ID, "from offset 3 to 5 are gone"),
+        (0, 2, ID, "ends at offset 2"),
+        (0, 9, OTHER, "made again"),
+        (5, 9, OTHER, "made again"),
+    ],
+)
+def test_store_that_its_changelog_cannot_restore_is_begun_anew_with_a_warning(
+    task: Task, start: int, end: int, topic_id: bytes, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert aim(task, start, end, topic_id=topic_id) == [Seek(CHANGELOG, start)]
+    assert reason in caplog.text
+    assert f"store counts begins anew at offset {start} of {CHANGELOG}" in caplog.text
+    assert (task.has_state("counts"), task.marks()) == (False, [Marks({}, -1)])
+    assert (task.targets, task.checkpoint_sum, task.restored) == ({"counts": end}, start, start == end)
+    assert (task.disk.checkpoint("counts"), task.disk.topic_id("counts")) == (start, topic_id)
+
+
+def test_store_that_misses_nothing_but_the_marker_of_its_transaction_runs_with_its_state(tmp_path: Path) -> None:
+    task = make(tmp_path)
+    aim(task, 0, 0)
+    task.run()
+    task.stores["counts"].put(b"k", b"1")
+    task.committed({"counts": [0]}, transactional=True)
+    task.catch_up()
+    assert aim(task, 2, 2, policy=RESET_NONE) == [Seek(CHANGELOG, 2)], "nothing can be fetched at the marker"
+    assert (task.restored, task.checkpoint_sum, task.stores["counts"].get(b"k")) == (True, 2, b"1")
+    task.close()
+
+
+@pytest.mark.parametrize(("start", "end", "topic_id"), [(6, 6, ID), (0, 2, ID), (0, 9, OTHER)])
+def test_store_that_may_not_be_begun_anew_ends_the_instance_and_stays(
+    task: Task, start: int, end: int, topic_id: bytes
+) -> None:
+    with pytest.raises(StreamsError, match=r"0_3: the state of store counts .* changelog_auto_offset_reset=earliest"):
+        aim(task, start, end, topic_id=topic_id, policy=RESET_NONE)
+    assert task.has_state("counts")
+    assert (task.disk.checkpoint("counts"), task.disk.topic_id("counts")) == (3, ID)
+
+
+def test_empty_store_begins_where_its_changelog_begins_whatever_the_setting_says(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    task = make(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        assert aim(task, 6, 6, policy=RESET_NONE) == [Seek(CHANGELOG, 6)]
+    assert "from offset 0 to 5 are gone from the changelog; store counts begins empty" in caplog.text
+    assert task.restored
+    task.close()
+
+
+@pytest.mark.parametrize("policy", [RESET_EARLIEST, RESET_NONE])
+def test_bounds_from_before_keys_came_to_the_store_do_not_begin_it_anew(task: Task, policy: str) -> None:
+    """In a resize keys are copied to the store, with their offsets, while its changelog's end is looked up."""
+    task.take_over("counts", {b"new": b"1"}, {}, [3])
+    assert aim(task, 0, 3, policy=policy, before=3) == []
+    assert (task.targets, task.restored) == ({"counts": 3}, True)
+    assert task.stores["counts"].get(b"new") == b"1"
+
+
+def test_store_that_has_moved_since_is_looked_up_again_before_it_is_begun_anew(task: Task) -> None:
+    task.take_over("counts", {b"new": b"1"}, {}, [3])
+    assert aim(task, 4, 9, before=3) == []
+    assert (task.targets, task.has_state("counts")) == (None, True)
+
+
+def test_no_store_is_begun_anew_while_a_commit_is_under_way(task: Task) -> None:
+    assert aim(task, 0, 2, committing=True) == []
+    assert (task.targets, task.has_state("counts")) == (None, True)
+    assert aim(task, 0, 9, committing=True) == []
+    assert task.targets == {"counts": 9}
+
+
+def test_task_of_which_a_changelog_has_no_leader_stays_without_target(task: Task) -> None:
+    one = targets()
+    assert one.aim(task, one.checkpoints([task]), {}, committing=False) == []
+    assert task.targets is None
+
+
+@pytest.mark.parametrize(
+    ("lost", "topic_ids", "doubted"),
+    [
+        ([], {}, False),
+        ([], {CHANGELOG.topic: ID}, False),
+        ([CHANGELOG], {}, True),
+        ([], {CHANGELOG.topic: OTHER}, True),
+    ],
+)
+def test_store_is_doubted_when_its_reader_finds_nothing_or_another_topic(
+    task: Task, lost: list[TopicPartition], topic_ids: dict[str, bytes], doubted: bool
+) -> None:
+    aim(task, 0, 9)
+    assert targets().doubt([task], lost, topic_ids) is doubted
+    assert (task.unchecked, task.targets is None) == (doubted, doubted)
+    assert aim(task, 0, 9) == ([Seek(CHANGELOG, 3)] if doubted else []), "the reader stands where it found nothing"
+    assert not task.stores["counts"].doubted
+
+
+def test_topic_id_is_learnt_by_a_store_of_an_earlier_version(tmp_path: Path) -> None:
+    task = make(tmp_path, State.STANDBY)
+    task.restore("counts", [Record(0, 0, b"k", b"1", ())], 3)
+    assert task.unchecked
+    assert aim(task, 0, 9) == []
+    assert (task.unchecked, task.targets) == (False, None)
+    task.close()
+    again = make(tmp_path)
+    assert again.stores["counts"].topic_id == ID
+    assert again.checkpoint_sum == 3
+    again.close()

@@ -1,0 +1,150 @@
+"""Goal: an instance runs, or ends with the reason, whatever has become of its changelogs.
+
+Method: a real cluster, changelogs that are cut off, deleted or made again while no instance runs; the counts that come
+out follow from what the changelogs have left.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+
+from anabranch import NewTopic, Producer, TopicPartition
+from anabranch.clients.streams.changelog import CONFIGS
+from anabranch.clients.streams.config import RESET_NONE
+from anabranch.clients.streams.streams import Streams
+from anabranch.clients.streams.streams_errors import StreamsError
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from tests.clients.streams.world import PARTITIONS, World, counts, streams_world, until
+
+CHANGELOG = "app-counts-changelog"
+KEYS = 20
+"""Few enough that `feed` sends each of them."""
+
+
+async def count_records(world: World, *names: str) -> None:
+    """Have instances count records, one after the other, each for a while."""
+    for name in names:
+        await world.feed(200, keys=KEYS)
+        async with world.instance(counts(), name) as one:
+            await world.counted(one)
+            await until(lambda one=one: idle(one), "all is committed")  # type: ignore[misc]
+
+
+def idle(one: Streams) -> bool:
+    return not any(task.changed for task in one.tasks.values())
+
+
+async def empty(world: World, *partitions: int) -> None:
+    """Have retention delete all records of some partitions of the changelog."""
+    await world.admin.alter_configs(CHANGELOG, changes={"cleanup.policy": "compact,delete"})
+    await world.admin.delete_records({TopicPartition(CHANGELOG, one): -1 for one in partitions})
+
+
+async def make_again(world: World, *, partitions: int, records: int = 0) -> None:
+    """Delete the changelog, and make a topic of its name, with so many records in each partition."""
+    await world.admin.delete_topics([CHANGELOG])
+    new = NewTopic(name=CHANGELOG, partitions=partitions, replication_factor=1, configs=CONFIGS)
+    while True:
+        try:
+            await world.admin.create_topics([new])
+        except KafkaError as error:
+            assert error.code is ErrorCode.TOPIC_ALREADY_EXISTS, "it is being deleted"
+        else:
+            break
+    await world.admin.wait_for_topic(CHANGELOG)
+    async with Producer(world.cluster.bootstrap_servers) as producer:
+        for partition in range(partitions):
+            for number in range(records):
+                await producer.send(CHANGELOG, b"1", b"other-%d" % number, partition=partition)
+
+
+async def abort_records(world: World) -> None:
+    """Have each partition of the changelog end with an aborted transaction."""
+    async with Producer(world.cluster.bootstrap_servers, transactional_id="aborting") as producer:
+        await producer.begin_transaction()
+        for partition in range(PARTITIONS):
+            await producer.send_and_wait(CHANGELOG, b"1000", b"key-1", partition=partition)
+        await producer.abort_transaction()
+
+
+async def count_anew(world: World, name: str) -> Streams:
+    """Have an instance count what is sent from now on, and nothing that was sent before."""
+    world.expected.clear()
+    await world.feed(400, keys=KEYS)
+    async with world.instance(counts(), name) as one:
+        await world.counted(one)
+    return one
+
+
+@pytest.mark.parametrize("name", ["behind", "elsewhere"])
+async def test_instance_runs_on_changelogs_that_retention_emptied_behind_aborted_transactions(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with streams_world(tmp_path) as world:
+        await count_records(world, "behind", "one")
+        await abort_records(world)
+        await empty(world, *range(PARTITIONS))
+        with caplog.at_level(logging.WARNING):
+            await count_anew(world, name)
+        assert caplog.text.count("are gone from the changelog; store counts begins") == PARTITIONS
+        await count_records(world, name, "one")
+
+
+async def test_instance_that_has_all_state_goes_on_where_retention_emptied_its_changelogs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was killed after its last commit: it has not read the marker of that, and never will."""
+    async with streams_world(tmp_path) as world:
+        await world.feed(200, keys=KEYS)
+        async with world.instance(counts(), "one") as one:
+            await world.counted(one)
+            await until(lambda: idle(one), "all is committed")
+            shutil.copytree(tmp_path / "one", tmp_path / "killed")
+        await empty(world, *range(PARTITIONS))
+        with caplog.at_level(logging.WARNING):
+            await count_records(world, "killed")
+        assert "store counts begins" not in caplog.text
+
+
+async def test_aborted_transactions_at_the_end_of_changelogs_are_read_over(tmp_path: Path) -> None:
+    async with streams_world(tmp_path) as world:
+        await count_records(world, "one")
+        await abort_records(world)
+        await count_records(world, "elsewhere", "one")
+
+
+async def test_state_of_a_changelog_that_was_made_again_ends_the_instance_or_is_begun_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The new changelog is longer than the old one, so that only its topic id tells them apart."""
+    async with streams_world(tmp_path) as world:
+        await count_records(world, "one")
+        await make_again(world, partitions=PARTITIONS, records=300)
+        async with world.instance(counts(), "one", changelog_auto_offset_reset=RESET_NONE) as one:
+            with pytest.raises(StreamsError, match="deleted and made again"):
+                await one.failed()
+        with caplog.at_level(logging.WARNING):
+            await count_anew(world, "one")
+        assert caplog.text.count("deleted and made again; store counts begins anew") == PARTITIONS
+
+
+@pytest.mark.parametrize("partitions", [0, 2, 12])
+async def test_state_that_was_resized_is_begun_anew_when_its_changelog_was_made_again(
+    partitions: int, tmp_path: Path
+) -> None:
+    """With fewer partitions, with more, and not at all: then the instance makes it."""
+    async with streams_world(tmp_path) as world:
+        await world.feed(200, keys=KEYS)
+        async with world.instance(counts()) as one:
+            for width in (8, 3):
+                await world.admin.create_partitions("in", width, allow_shrink=True)
+                await world.feed(200, keys=KEYS)
+                await world.counted(one)
+            await until(lambda: idle(one), "all is committed")
+        await (make_again(world, partitions=partitions) if partitions else world.admin.delete_topics([CHANGELOG]))
+        await count_anew(world, "one")
+        await count_records(world, "one", "elsewhere")
