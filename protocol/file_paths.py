@@ -19,3 +19,10 @@ def path_below(root: str, name: str) -> str:
     if "\0" in name or not set(name.split("/")).isdisjoint(("", ".", "..")):
         raise InvalidPath(errno.EINVAL, os.strerror(errno.EINVAL), name)
     return f"{root}/{name}"
+
+
+def path_inside(root: str, name: str) -> str:
+    """The path of the file `name` in the directory `root` itself. Raises InvalidPath if it would be in another one."""
+    if "/" in name:
+        raise InvalidPath(errno.EINVAL, os.strerror(errno.EINVAL), name)
+    return path_below(root, name)

@@ -10,6 +10,7 @@ from typing import Final
 from anabranch.clients.security import SecurityArguments
 from anabranch.clients.streams.failures import DEAD_LETTER, FAIL, HANDLERS
 from anabranch.clients.streams.task_assignor import STRATEGIES
+from anabranch.protocol.file_paths import InvalidPath, path_inside
 
 EXACTLY_ONCE: Final = "exactly_once_v2"
 AT_LEAST_ONCE: Final = "at_least_once"
@@ -91,6 +92,10 @@ class StreamsConfig:
     """Where dead-letter puts them. The topic is made before."""
 
     def __post_init__(self) -> None:
+        try:
+            path_inside(str(self.state_dir), self.application_id)
+        except InvalidPath:
+            raise ValueError(f"application_id names a directory in state_dir, not {self.application_id!r}") from None
         if self.processing_guarantee not in GUARANTEES:
             raise ValueError(f"processing_guarantee is one of {GUARANTEES}, not {self.processing_guarantee!r}")
         if self.task_assignor not in TASK_ASSIGNORS:

@@ -15,13 +15,18 @@ from anabranch.clients.directory_lock import DirectoryLock
 from anabranch.clients.streams.task_disk import TaskDisk, checkpoints_on_disk
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.topology_graph import Built
+from anabranch.protocol.file_paths import path_inside
 
 
 class StateDirectory:
-    """The directory of one instance, locked for it. Raises DirectoryInUse when another instance runs in it."""
+    """The directory of one instance, locked for it.
+
+    Raises DirectoryInUse when another instance runs in it, InvalidPath when no directory can have the application id.
+    Names of tasks come from the leader of the group, so each is checked when it becomes a path.
+    """
 
     def __init__(self, state_dir: Path, application_id: str, rng: random.Random) -> None:
-        self.path = state_dir / application_id
+        self.path = Path(path_inside(str(state_dir), application_id))
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = DirectoryLock(self.path)
         process = self.path / "process"
@@ -31,25 +36,35 @@ class StateDirectory:
 
     def open(self, task: TaskId, stores: tuple[str, ...]) -> TaskDisk:
         """The stores of a task, made if need be."""
-        return TaskDisk(self.path / str(task), stores)
+        return TaskDisk(self._of(task), stores)
 
     def tasks(self) -> list[TaskId]:
-        """Every task that has left something here."""
-        return sorted(TaskId.parse(one.name) for one in self.path.iterdir() if one.is_dir())
+        """Every task that has left something here. Directories that are not named after a task are left alone."""
+        return sorted(task for one in self.path.iterdir() if one.is_dir() and (task := _parse(one.name)) is not None)
 
     def parked(self, built: Built) -> dict[TaskId, int]:
         """Every task of this topology that has left state here, with the sum of its stores' checkpoints. None of them
         may be open."""
         return {
-            task: sum(checkpoints_on_disk(self.path / str(task), built.subtopologies[task.subtopology].stores).values())
+            task: sum(checkpoints_on_disk(self._of(task), built.subtopologies[task.subtopology].stores).values())
             for task in self.tasks()
             if task.subtopology < len(built.subtopologies)
         }
 
     def forget(self, task: TaskId) -> None:
         """Delete the stores of a task that is not open."""
-        shutil.rmtree(self.path / str(task), ignore_errors=True)
+        shutil.rmtree(self._of(task), ignore_errors=True)
 
     def close(self) -> None:
         """Unlock it."""
         self._lock.release()
+
+    def _of(self, task: TaskId) -> Path:
+        return Path(path_inside(str(self.path), str(task)))
+
+
+def _parse(name: str) -> TaskId | None:
+    try:
+        return TaskId.parse(name)
+    except ValueError:
+        return None

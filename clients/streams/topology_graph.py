@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from anabranch.clients.streams.changelog import changelog_topic
 from anabranch.clients.streams.serdes import BYTES, Serde, Undecodable
+from anabranch.protocol.topic_name import is_legal
 
 Handler = Callable[[bytes | None, Any], None]
 """What a step does with a record: its key and its decoded value."""
@@ -111,13 +113,15 @@ def build(roots: Sequence[Node], repartitions: Mapping[str, Node], application_i
         application_id: What the names of such topics begin with.
 
     Raises:
-        ValueError: A topic is read twice, two steps name one store, or a store is used where keys have been changed and
-            records may be with another key's task.
+        ValueError: A topic is read twice, two steps name one store, no topic can have the name that one of the
+            application's own would get, or a store is used where keys have been changed and records may be with
+            another key's task.
     """
     topics = [INTERNAL * root.internal + root.topic for root in roots]
     if len(set(topics)) != len(topics):
         raise ValueError(f"a topic is read once, and its stream used again: {sorted(topics)}")
     _check_stores(roots)
+    _check_names(application_id, sorted({store for root in roots for store in _stores(root)}), sorted(repartitions))
     built = []
     for index, connected in enumerate(_connected(roots)):
         named = {internal_name(application_id, root.topic) if root.internal else root.topic: root for root in connected}
@@ -188,6 +192,15 @@ def _check_stores(roots: Sequence[Node]) -> None:
                     f"keys are changed (map, flat_map) before the store {stores[0]!r}, and records stay with the task "
                     "of their old key: put `repartition` between them, or keep the keys with map_values"
                 )
+
+
+def _check_names(application_id: str, stores: Sequence[str], repartitions: Sequence[str]) -> None:
+    for topic in [
+        *(changelog_topic(application_id, store) for store in stores),
+        *(internal_name(application_id, name) for name in repartitions),
+    ]:
+        if not is_legal(topic):
+            raise ValueError(f"no topic can be named {topic!r}: names have letters, digits, '.', '_' and '-'")
 
 
 def _connected(roots: Sequence[Node]) -> list[list[Node]]:

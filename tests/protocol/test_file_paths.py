@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.protocol.file_paths import InvalidPath, path_below
+from anabranch.protocol.file_paths import InvalidPath, path_below, path_inside
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/../b", "a/..", "/etc", "a//b", "a/", "a/./b", "a\0b", "\0"])
@@ -20,6 +20,13 @@ def test_name_that_leads_elsewhere_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", ["t-0", "t-0/note", "..t-0", "a..b", "...", "t-0/00000000000000000000.log"])
 def test_ordinary_name_is_below_its_root(name: str) -> None:
     assert path_below("/data", name) == f"/data/{name}"
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "/x", "a/b", "a/", "a\0"])
+def test_name_of_more_than_one_part_is_not_inside(name: str) -> None:
+    with pytest.raises(InvalidPath):
+        path_inside("/data", name)
+    assert path_inside("/data", "a..b") == "/data/a..b"
 
 
 @given(st.text(st.sampled_from("a./\0"), max_size=8))

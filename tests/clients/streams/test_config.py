@@ -21,6 +21,7 @@ def config(**settings: Any) -> StreamsConfig:
         ({"task_assignor": "none"}, "task_assignor is one of"),
         ({"rack_aware_assignment_strategy": "x"}, "rack_aware_assignment_strategy is one of"),
         ({"rebalance_protocol": "lazy"}, "eager or cooperative, not 'lazy'"),
+        ({"changelog_auto_offset_reset": "latest"}, "earliest or none, not 'latest'"),
         ({"processing_handler": "ignore"}, "processing_handler is one of .*'ignore'"),
         ({"deserialization_handler": "ignore"}, "deserialization_handler is one of"),
         ({"processing_handler": "dead-letter"}, "if, and only if"),
@@ -30,6 +31,12 @@ def config(**settings: Any) -> StreamsConfig:
 def test_what_is_refused(settings: dict[str, str], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         config(**settings)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../other", "/etc", "a/b", "a\0b"])
+def test_application_id_that_is_no_name_of_a_directory_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="application_id names a directory"):
+        StreamsConfig(application_id=name, bootstrap_servers="b:1", state_dir=Path("s"))
 
 
 def test_what_goes_together_is_taken() -> None:

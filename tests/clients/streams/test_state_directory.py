@@ -10,6 +10,7 @@ import pytest
 from anabranch.clients.directory_lock import DirectoryInUse
 from anabranch.clients.streams.state_directory import StateDirectory
 from anabranch.clients.streams.task_id import TaskId
+from anabranch.protocol.file_paths import InvalidPath
 
 
 def test_an_instance_is_the_same_process_after_a_restart_and_another_elsewhere(tmp_path: Path) -> None:
@@ -23,6 +24,36 @@ def test_an_instance_is_the_same_process_after_a_restart_and_another_elsewhere(t
     assert again.process_id == first.process_id != other.process_id
     again.close()
     other.close()
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../other", "a/b", "a\0b"])
+def test_application_id_that_leads_out_of_the_state_directory_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidPath):
+        StateDirectory(tmp_path / "state", name, random.Random(1))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["../../evil", "../evil", "a/b"])
+def test_task_whose_name_leads_out_of_the_directory_is_neither_opened_nor_deleted(name: str, tmp_path: Path) -> None:
+    """The leader of the group names tasks, and may be anybody who speaks the protocol."""
+    directory = StateDirectory(tmp_path / "state", "app", random.Random(1))
+    task = TaskId(0, 1, name)
+    outside = (directory.path / str(task)).resolve()
+    outside.mkdir(parents=True)
+    with pytest.raises(InvalidPath):
+        directory.open(task, ("counts",))
+    with pytest.raises(InvalidPath):
+        directory.forget(task)
+    assert not list(outside.iterdir())
+    directory.close()
+
+
+def test_directory_that_is_named_after_no_task_is_left_alone(tmp_path: Path) -> None:
+    directory = StateDirectory(tmp_path, "app", random.Random(1))
+    (directory.path / "lost+found").mkdir()
+    directory.open(TaskId(0, 1), ("counts",)).close()
+    assert directory.tasks() == [TaskId(0, 1)]
+    directory.close()
 
 
 def test_tasks_that_left_something_are_found_until_they_are_forgotten(tmp_path: Path) -> None:

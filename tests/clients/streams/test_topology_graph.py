@@ -83,3 +83,13 @@ def test_steps_of_ones_own_may_share_a_store_and_joins_a_table() -> None:
     for name in ("a", "b"):
         topology.stream(name).join(rows, lambda one, other: one).process(lambda *asked: None, stores=["own"])
     assert topology.build("app").subtopologies[0].stores == ("own", "s")
+
+
+@pytest.mark.parametrize("name", ["../../evil", "a/b", "a\0b", "a b", "x" * 250])
+def test_store_or_repartition_whose_topic_cannot_be_is_refused_when_the_topology_is_built(name: str) -> None:
+    counting, repartitioned = Topology(), Topology()
+    counting.stream("in").count(name)
+    repartitioned.stream("in").repartition(name)
+    for topology in (counting, repartitioned):
+        with pytest.raises(ValueError, match="no topic can be named"):
+            topology.build("app")
