@@ -18,7 +18,8 @@ from anabranch.protocol.apis.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponse,
 )
 from anabranch.protocol.apis.share_group_describe import ShareGroupDescribeRequest
-from anabranch.protocol.apis.streams_group_describe import StreamsGroupDescribeRequest, Subtopology, TaskIds
+from anabranch.protocol.apis.streams_group_describe import StreamsGroupDescribeRequest, Subtopology
+from anabranch.protocol.apis.streams_group_heartbeat import TaskIds
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 

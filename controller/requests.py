@@ -20,6 +20,7 @@ from anabranch.controller.state import ClusterState
 from anabranch.protocol.apis import leader_and_isr as lai
 from anabranch.protocol.apis import stop_replica as stop
 from anabranch.protocol.apis import update_metadata as meta
+from anabranch.protocol.apis.common_structs import GenerationStart, ReshardStep
 
 LEADER_DURING_DELETE = -2
 EPOCH_DURING_DELETE = -2
@@ -164,7 +165,7 @@ def _leadership(topic: Topic, index: int, committed: Partition, is_new: bool) ->
         is_new=is_new,
         leader_recovery_state=leadership.leader_recovery_state,
         generation=leadership.generation,
-        gen_start=[lai.GenerationStart(generation=g, leader_epoch=epoch) for g, epoch in leadership.gen_start],
+        gen_start=[GenerationStart(generation=g, leader_epoch=epoch) for g, epoch in leadership.gen_start],
         marked_for_deletion=leadership.sealed,
         log_start_offset=-1 if retired is None else retired.end_offset,
         first_leader_epoch=-1 if retired is None else retired.leader_epoch + 1,
@@ -208,7 +209,7 @@ def _topic_metadata(state: ClusterState, topic: Topic) -> meta.UpdateMetadataTop
         undeleted_partition_count=body.undeleted_partition_count,
         generation=body.generation,
         initial_partition_count=body.initial_partition_count,
-        history=[meta.ReshardStep(generation=generation, count=count) for generation, count in body.history],
+        history=[ReshardStep(generation=generation, count=count) for generation, count in body.history],
         base=body.base if topic.ordered else -1,
         ordered_delivery=topic.ordered and topic.gated,
         min_insync_replicas=min_insync_replicas(state, topic),
@@ -240,7 +241,7 @@ def _metadata(state: ClusterState, topic: Topic, partition: TopicPartition) -> m
         replicas=list(replicas),
         offline_replicas=[replica for replica in replicas if not _online(state, partition, replica)],
         generation=leadership.generation,
-        gen_start=[meta.GenerationStart(generation=g, leader_epoch=epoch) for g, epoch in leadership.gen_start],
+        gen_start=[GenerationStart(generation=g, leader_epoch=epoch) for g, epoch in leadership.gen_start],
         marked_for_deletion=index >= topic.body.undeleted_partition_count,
     )
 

@@ -16,10 +16,10 @@ from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
-    EntityData,
     EntryData,
     EntryDataResult,
 )
+from anabranch.protocol.apis.describe_client_quotas import EntityData
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 ORDER: Final = (quotas.CLIENT_ID, quotas.USER, quotas.IP)

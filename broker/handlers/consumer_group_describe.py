@@ -6,20 +6,14 @@ which DescribeGroups tells of. A group with a topic that the client may not desc
 
 from __future__ import annotations
 
-from functools import partial
-
 from anabranch.broker.coordinators.classic_groups.group_responses import withheld_topics
-from anabranch.broker.coordinators.consumer_groups.administration import not_described
-from anabranch.broker.dispatch.auth_helper import authorize, is_authorized
 from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers.described_groups import described_groups
-from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     DescribedGroup,
 )
-from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 @handles(ConsumerGroupDescribeRequest, versions="0-1")
@@ -27,27 +21,22 @@ async def consumer_group_describe(
     ctx: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
     """Describe each."""
-    return ConsumerGroupDescribeResponse(
-        groups=await described_groups(ctx, request, partial(describe, generation_aware=request.generation_aware))
-    )
 
-
-async def describe(ctx: RequestContext, group_id: str, *, generation_aware: bool) -> DescribedGroup:
-    """The row of one group."""
-    try:
-        if not ctx.services.has_consumer_groups:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        authorize(ctx, Operation.DESCRIBE, ResourceType.GROUP, group_id)
-        if not group_id:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    async def find(group_id: str) -> tuple[DescribedGroup, set[str]]:
         group = await ctx.services.groups.consumers.describe(group_id)
-        if generation_aware:
+        if request.generation_aware:
             group.withheld = withheld_topics(ctx.services.groups.withheld(group_id))
         else:
             for member in group.members:
                 member.holds_gates = False
-    except KafkaError as error:
-        return not_described(group_id, error.code, error.message)
+        return group, _topics(group)
+
+    enabled = ctx.services.has_consumer_groups
+    groups = await described_groups(ctx, request, DescribedGroup, find, enabled=enabled)
+    return ConsumerGroupDescribeResponse(groups=groups)
+
+
+def _topics(group: DescribedGroup) -> set[str]:
     topics = {
         row.topic_name
         for member in group.members
@@ -55,6 +44,4 @@ async def describe(ctx: RequestContext, group_id: str, *, generation_aware: bool
         for row in assignment.topic_partitions
     }
     topics.update(name for member in group.members for name in member.subscribed_topic_names)
-    if all(is_authorized(ctx, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in topics):
-        return group
-    return not_described(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the group has a topic that is not shown")
+    return topics

@@ -13,8 +13,8 @@ from anabranch.protocol.apis.delete_share_group_state import (
     DeleteShareGroupStateResponse,
     DeleteStateResult,
     PartitionData,
-    PartitionResult,
 )
+from anabranch.protocol.apis.write_share_group_state import PartitionResult
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 

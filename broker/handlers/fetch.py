@@ -19,7 +19,8 @@ from anabranch.broker.handlers.old_fetch import downgrade
 from anabranch.broker.replication.fetch_reader import FIRST_VERSION_WITH_TOPIC_IDS, FetchReader
 from anabranch.broker.replication.session_fetch_reader import SessionFetchReader
 from anabranch.protocol.acls import Operation, ResourceType
-from anabranch.protocol.apis.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, NodeEndpoint
+from anabranch.protocol.apis.common_structs import NodeEndpoint
+from anabranch.protocol.apis.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
 from anabranch.protocol.errors import KafkaError
 
 FIRST_VERSION_WITH_ZSTD: Final = 10

@@ -10,9 +10,9 @@ from anabranch.broker.administration import config_alterations as requests
 from anabranch.broker.administration import loggers
 from anabranch.broker.administration.config_alterations import Operation
 from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.protocol.apis.alter_configs import AlterConfigsResourceResponse
 from anabranch.protocol.apis.incremental_alter_configs import (
     AlterConfigsResource,
-    AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )

@@ -28,10 +28,9 @@ from anabranch.broker.replication.record_validator import NO_RESULTS, needs_yiel
 from anabranch.broker.replication.transaction_verification import NOTHING_TO_VERIFY, VerifiedPartitions
 from anabranch.broker.storage.inspection import RecordsRefused
 from anabranch.protocol.acls import Operation, ResourceType
+from anabranch.protocol.apis.common_structs import LeaderIdAndEpoch, NodeEndpoint
 from anabranch.protocol.apis.produce import (
     BatchIndexAndErrorMessage,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,

@@ -14,8 +14,8 @@ from anabranch.protocol.apis.read_share_group_state import (
     ReadShareGroupStateRequest,
     ReadShareGroupStateResponse,
     ReadStateResult,
-    StateBatch,
 )
+from anabranch.protocol.apis.write_share_group_state import StateBatch
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 

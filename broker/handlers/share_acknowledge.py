@@ -10,10 +10,9 @@ from anabranch.broker.coordinators.share_partitions.share_sessions import CLOSE_
 from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers import share_requests
 from anabranch.broker.replication.leader_hints import HINTED, LeaderHints
+from anabranch.protocol.apis.common_structs import LeaderIdAndEpoch, NodeEndpoint
 from anabranch.protocol.apis.share_acknowledge import (
     AcknowledgePartition,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionData,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,

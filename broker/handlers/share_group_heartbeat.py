@@ -12,12 +12,8 @@ from anabranch.broker.dispatch.auth_helper import authorize
 from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers.find_coordinator import create_internal_topic
 from anabranch.protocol.acls import Operation, ResourceType
-from anabranch.protocol.apis.share_group_heartbeat import (
-    Assignment,
-    ShareGroupHeartbeatRequest,
-    ShareGroupHeartbeatResponse,
-    TopicPartitions,
-)
+from anabranch.protocol.apis.consumer_group_heartbeat import Assignment, TopicPartitions
+from anabranch.protocol.apis.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import SHARE_STATE_TOPIC
 

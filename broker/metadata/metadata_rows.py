@@ -11,12 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from anabranch.controller.model import INTERNAL_TOPICS
-from anabranch.protocol.apis.metadata import (
-    GenerationStart,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-    ReshardStep,
-)
+from anabranch.protocol.apis.common_structs import GenerationStart, ReshardStep
+from anabranch.protocol.apis.metadata import MetadataResponsePartition, MetadataResponseTopic
 from anabranch.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -20,13 +20,13 @@ from anabranch.broker.replication.fetch_sessions import NO_SESSION
 from anabranch.broker.replication.leader_hints import HINTED, LeaderHints
 from anabranch.broker.replication.partition import Role
 from anabranch.broker.replication.replica_selector import preferred_replica
+from anabranch.protocol.apis.common_structs import LeaderIdAndEpoch
 from anabranch.protocol.apis.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
-    LeaderIdAndEpoch,
     PartitionData,
     SnapshotId,
 )

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
+from anabranch.protocol.apis.describe_client_quotas import EntityData
 from anabranch.protocol.wire import Boolean, Float64, Int16, Int32, Text, always, message
-
-
-@message
-class EntityData:
-    entity_type: Text
-    entity_name: Text | None
 
 
 @message

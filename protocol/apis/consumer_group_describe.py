@@ -52,11 +52,11 @@ class DescribedGroup:
     error_code: Int16
     error_message: Text | None = always(absent=None)
     group_id: Text
-    group_state: Text
-    group_epoch: Int32
-    assignment_epoch: Int32
-    assignor_name: Text
-    members: list[Member]
+    group_state: Text = always(absent="")
+    group_epoch: Int32 = always(absent=0)
+    assignment_epoch: Int32 = always(absent=0)
+    assignor_name: Text = always(absent="")
+    members: list[Member] = always(absent=list)
     authorized_operations: Int32 = always(absent=-2147483648)
     withheld: list[WithheldTopic] = tagged(2546, since=0, absent=list)
     """What is in nobody's target, because the group has not read what came before, and why."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Int16, Int32, Text, Uuid, always, message
+from anabranch.protocol.apis.write_share_group_state import PartitionResult
+from anabranch.protocol.wire import Int32, Text, Uuid, message
 
 
 @message
@@ -20,13 +21,6 @@ class DeleteStateData:
 class DeleteShareGroupStateRequest:
     group_id: Text
     topics: list[DeleteStateData]
-
-
-@message
-class PartitionResult:
-    partition: Int32
-    error_code: Int16
-    error_message: Text | None = always(absent=None)
 
 
 @message

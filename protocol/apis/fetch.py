@@ -22,6 +22,7 @@ v18  a KRaft follower tells the high watermark that it knows                    
 
 from __future__ import annotations
 
+from anabranch.protocol.apis.common_structs import LeaderIdAndEpoch, NodeEndpoint
 from anabranch.protocol.wire import (
     ZERO_UUID,
     Int8,
@@ -103,12 +104,6 @@ class EpochEndOffset:
 
 
 @message
-class LeaderIdAndEpoch:
-    leader_id: Int32 = always(absent=-1)
-    leader_epoch: Int32 = always(absent=-1)
-
-
-@message
 class SnapshotId:
     end_offset: Int64 = always(absent=-1)
     epoch: Int32 = always(absent=-1)
@@ -144,14 +139,6 @@ class FetchableTopicResponse:
     topic: Text = until(12, absent="")
     topic_id: Uuid = since(13, absent=ZERO_UUID)
     partitions: list[PartitionData]
-
-
-@message
-class NodeEndpoint:
-    node_id: Int32
-    host: Text
-    port: Int32
-    rack: Text | None = always(absent=None)
 
 
 @message

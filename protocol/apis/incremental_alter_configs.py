@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Boolean, Int8, Int16, Int32, SecretText, Text, always, message
+from anabranch.protocol.apis.alter_configs import AlterConfigsResourceResponse
+from anabranch.protocol.wire import Boolean, Int8, Int32, SecretText, Text, always, message
 
 
 @message
@@ -23,14 +24,6 @@ class AlterConfigsResource:
 class IncrementalAlterConfigsRequest:
     resources: list[AlterConfigsResource]
     validate_only: Boolean
-
-
-@message
-class AlterConfigsResourceResponse:
-    error_code: Int16
-    error_message: Text | None
-    resource_type: Int8
-    resource_name: Text
 
 
 @message

@@ -5,7 +5,8 @@ The group coordinator asks the share coordinator of the partitions, which keeps 
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Int16, Int32, Int64, Text, Uuid, always, message
+from anabranch.protocol.apis.write_share_group_state import PartitionResult
+from anabranch.protocol.wire import Int32, Int64, Text, Uuid, message
 
 
 @message
@@ -27,13 +28,6 @@ class InitializeStateData:
 class InitializeShareGroupStateRequest:
     group_id: Text
     topics: list[InitializeStateData]
-
-
-@message
-class PartitionResult:
-    partition: Int32
-    error_code: Int16
-    error_message: Text | None = always(absent=None)
 
 
 @message

@@ -11,6 +11,7 @@ v7   whether the sender is a KRaft controller                            KIP-866
 
 from __future__ import annotations
 
+from anabranch.protocol.apis.common_structs import GenerationStart
 from anabranch.protocol.wire import (
     ZERO_UUID,
     Boolean,
@@ -25,14 +26,6 @@ from anabranch.protocol.wire import (
     tagged,
     until,
 )
-
-
-@message
-class GenerationStart:
-    """From `leader_epoch` on, the partition accepts records of `generation` (KIP-253 repaired, R2)."""
-
-    generation: Int32
-    leader_epoch: Int32
 
 
 @message

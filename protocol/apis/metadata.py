@@ -17,6 +17,7 @@ v13  an error for the whole answer: begin again from the bootstrap servers  KIP-
 
 from __future__ import annotations
 
+from anabranch.protocol.apis.common_structs import GenerationStart, ReshardStep
 from anabranch.protocol.wire import ZERO_UUID, Boolean, Int16, Int32, Text, Uuid, always, message, since, tagged
 
 
@@ -43,22 +44,6 @@ class MetadataResponseBroker:
     host: Text
     port: Int32
     rack: Text | None = since(1, absent=None)
-
-
-@message
-class ReshardStep:
-    """One resize of a topic: from `generation` on, producers hash over `count` partitions (KIP-253 repaired, R1)."""
-
-    generation: Int32
-    count: Int32
-
-
-@message
-class GenerationStart:
-    """From `leader_epoch` on, the partition accepts records of `generation` (KIP-253 repaired, R2)."""
-
-    generation: Int32
-    leader_epoch: Int32
 
 
 @message

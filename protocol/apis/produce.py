@@ -19,6 +19,7 @@ With acks=0 there is no answer at all.
 
 from __future__ import annotations
 
+from anabranch.protocol.apis.common_structs import LeaderIdAndEpoch, NodeEndpoint
 from anabranch.protocol.wire import (
     ZERO_UUID,
     Int16,
@@ -69,12 +70,6 @@ class BatchIndexAndErrorMessage:
 
 
 @message
-class LeaderIdAndEpoch:
-    leader_id: Int32 = always(absent=-1)
-    leader_epoch: Int32 = always(absent=-1)
-
-
-@message
 class PartitionProduceResponse:
     index: Int32
     error_code: Int16
@@ -95,14 +90,6 @@ class TopicProduceResponse:
     name: Text = until(12, absent="")
     topic_id: Uuid = since(13, absent=ZERO_UUID)
     partition_responses: list[PartitionProduceResponse]
-
-
-@message
-class NodeEndpoint:
-    node_id: Int32
-    host: Text
-    port: Int32
-    rack: Text | None = always(absent=None)
 
 
 @message

@@ -5,7 +5,8 @@ The leader of a partition asks its share coordinator when it begins to serve the
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Int8, Int16, Int32, Int64, Text, Uuid, always, message, tagged
+from anabranch.protocol.apis.write_share_group_state import StateBatch
+from anabranch.protocol.wire import Int16, Int32, Int64, Text, Uuid, always, message, tagged
 
 
 @message
@@ -27,16 +28,6 @@ class ReadStateData:
 class ReadShareGroupStateRequest:
     group_id: Text
     topics: list[ReadStateData]
-
-
-@message
-class StateBatch:
-    first_offset: Int64
-    last_offset: Int64
-    """Inclusive."""
-    delivery_state: Int8
-    """0 available, 2 acknowledged, 4 archived."""
-    delivery_count: Int16
 
 
 @message

@@ -7,6 +7,7 @@ v2   acknowledgements that only renew a lock                                    
 
 from __future__ import annotations
 
+from anabranch.protocol.apis.common_structs import LeaderIdAndEpoch, NodeEndpoint
 from anabranch.protocol.wire import Boolean, Int8, Int16, Int32, Int64, Text, Uuid, always, message, since
 
 
@@ -42,12 +43,6 @@ class ShareAcknowledgeRequest:
 
 
 @message
-class LeaderIdAndEpoch:
-    leader_id: Int32
-    leader_epoch: Int32
-
-
-@message
 class PartitionData:
     partition_index: Int32
     error_code: Int16
@@ -59,14 +54,6 @@ class PartitionData:
 class ShareAcknowledgeTopicResponse:
     topic_id: Uuid
     partitions: list[PartitionData]
-
-
-@message
-class NodeEndpoint:
-    node_id: Int32
-    host: Text
-    port: Int32
-    rack: Text | None = always(absent=None)
 
 
 @message

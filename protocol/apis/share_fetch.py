@@ -7,16 +7,9 @@ v2   exactly so many records, if asked; acknowledgements that only renew a lock 
 
 from __future__ import annotations
 
+from anabranch.protocol.apis.common_structs import LeaderIdAndEpoch, NodeEndpoint
+from anabranch.protocol.apis.share_acknowledge import AcknowledgementBatch
 from anabranch.protocol.wire import Boolean, Int8, Int16, Int32, Int64, Records, Text, Uuid, always, message, since
-
-
-@message
-class AcknowledgementBatch:
-    first_offset: Int64
-    last_offset: Int64
-    """Inclusive."""
-    acknowledge_types: list[Int8]
-    """One for all, or one for each offset: 0 there is no record, 1 accept, 2 release, 3 reject, 4 renew."""
 
 
 @message
@@ -58,12 +51,6 @@ class ShareFetchRequest:
 
 
 @message
-class LeaderIdAndEpoch:
-    leader_id: Int32
-    leader_epoch: Int32
-
-
-@message
 class AcquiredRecords:
     first_offset: Int64
     last_offset: Int64
@@ -88,14 +75,6 @@ class PartitionData:
 class ShareFetchableTopicResponse:
     topic_id: Uuid
     partitions: list[PartitionData]
-
-
-@message
-class NodeEndpoint:
-    node_id: Int32
-    host: Text
-    port: Int32
-    rack: Text | None = always(absent=None)
 
 
 @message

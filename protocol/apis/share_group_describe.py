@@ -6,25 +6,14 @@ v1   the same layout
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Boolean, Int16, Int32, Text, Uuid, always, message
+from anabranch.protocol.apis.consumer_group_describe import Assignment
+from anabranch.protocol.wire import Boolean, Int16, Int32, Text, always, message
 
 
 @message
 class ShareGroupDescribeRequest:
     group_ids: list[Text]
     include_authorized_operations: Boolean = always(absent=False)
-
-
-@message
-class TopicPartitions:
-    topic_id: Uuid
-    topic_name: Text
-    partitions: list[Int32]
-
-
-@message
-class Assignment:
-    topic_partitions: list[TopicPartitions]
 
 
 @message
@@ -43,11 +32,11 @@ class DescribedGroup:
     error_code: Int16
     error_message: Text | None = always(absent=None)
     group_id: Text
-    group_state: Text
-    group_epoch: Int32
-    assignment_epoch: Int32
-    assignor_name: Text
-    members: list[Member]
+    group_state: Text = always(absent="")
+    group_epoch: Int32 = always(absent=0)
+    assignment_epoch: Int32 = always(absent=0)
+    assignor_name: Text = always(absent="")
+    members: list[Member] = always(absent=list)
     authorized_operations: Int32 = always(absent=-2147483648)
 
 

@@ -8,7 +8,8 @@ What is null in a request has not changed since the last one.
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Int16, Int32, Text, Uuid, always, message
+from anabranch.protocol.apis.consumer_group_heartbeat import Assignment
+from anabranch.protocol.wire import Int16, Int32, Text, always, message
 
 
 @message
@@ -20,17 +21,6 @@ class ShareGroupHeartbeatRequest:
     """0: join, or join again; -1: leave; else the epoch that it knows."""
     rack_id: Text | None = always(absent=None)
     subscribed_topic_names: list[Text] | None = always(absent=None)
-
-
-@message
-class TopicPartitions:
-    topic_id: Uuid
-    partitions: list[Int32]
-
-
-@message
-class Assignment:
-    topic_partitions: list[TopicPartitions]
 
 
 @message

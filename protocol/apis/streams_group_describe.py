@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from anabranch.protocol.wire import Boolean, Int16, Int32, Int64, Text, UInt16, always, message
+from anabranch.protocol.apis.streams_group_heartbeat import Endpoint, KeyValue, TaskIds, TaskOffset, TopicInfo
+from anabranch.protocol.wire import Boolean, Int16, Int32, Text, always, message
 
 
 @message
 class StreamsGroupDescribeRequest:
     group_ids: list[Text]
     include_authorized_operations: Boolean = always(absent=False)
-
-
-@message
-class KeyValue:
-    key: Text
-    value: Text
-
-
-@message
-class TopicInfo:
-    name: Text
-    partitions: Int32
-    replication_factor: Int16
-    topic_configs: list[KeyValue]
 
 
 @message
@@ -38,25 +25,6 @@ class Subtopology:
 class Topology:
     epoch: Int32
     subtopologies: list[Subtopology] | None = always(absent=None)
-
-
-@message
-class Endpoint:
-    host: Text
-    port: UInt16
-
-
-@message
-class TaskOffset:
-    subtopology_id: Text
-    partition: Int32
-    offset: Int64
-
-
-@message
-class TaskIds:
-    subtopology_id: Text
-    partitions: list[Int32]
 
 
 @message
@@ -90,11 +58,11 @@ class DescribedGroup:
     error_code: Int16
     error_message: Text | None = always(absent=None)
     group_id: Text
-    group_state: Text
-    group_epoch: Int32
-    assignment_epoch: Int32
+    group_state: Text = always(absent="")
+    group_epoch: Int32 = always(absent=0)
+    assignment_epoch: Int32 = always(absent=0)
     topology: Topology | None = always(absent=None)
-    members: list[Member]
+    members: list[Member] = always(absent=list)
     authorized_operations: Int32 = always(absent=-2147483648)
 
 

@@ -12,6 +12,7 @@ v8   whether the sender is a KRaft controller, and the kind of update    KIP-866
 
 from __future__ import annotations
 
+from anabranch.protocol.apis.common_structs import GenerationStart, ReshardStep
 from anabranch.protocol.wire import (
     ZERO_UUID,
     Boolean,
@@ -26,22 +27,6 @@ from anabranch.protocol.wire import (
     tagged,
     until,
 )
-
-
-@message
-class ReshardStep:
-    """One resize of a topic: from `generation` on, producers hash over `count` partitions (KIP-253 repaired, R1)."""
-
-    generation: Int32
-    count: Int32
-
-
-@message
-class GenerationStart:
-    """From `leader_epoch` on, the partition accepts records of `generation` (KIP-253 repaired, R2)."""
-
-    generation: Int32
-    leader_epoch: Int32
 
 
 @message

@@ -29,10 +29,10 @@ from anabranch.protocol.apis.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from anabranch.protocol.apis.share_acknowledge import ShareAcknowledgeRequest
-from anabranch.protocol.apis.share_fetch import AcknowledgementBatch, ShareFetchRequest
+from anabranch.protocol.apis.share_acknowledge import AcknowledgementBatch, ShareAcknowledgeRequest
 from anabranch.protocol.apis.share_fetch import FetchPartition as SharePartition
 from anabranch.protocol.apis.share_fetch import FetchTopic as ShareTopic
+from anabranch.protocol.apis.share_fetch import ShareFetchRequest
 from anabranch.protocol.apis.share_group_heartbeat import ShareGroupHeartbeatRequest
 from anabranch.protocol.apis.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,

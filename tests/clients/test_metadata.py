@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from anabranch.clients.metadata import NO_LEADER, ClusterMetadata
+from anabranch.protocol.apis.common_structs import GenerationStart, ReshardStep
 from anabranch.protocol.apis.metadata import (
-    GenerationStart,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
-    ReshardStep,
 )
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.lineage import Lineage

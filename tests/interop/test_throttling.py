@@ -11,7 +11,8 @@ import pytest
 
 from anabranch.clients.connection import Connection
 from anabranch.cluster.in_process import Cluster
-from anabranch.protocol.apis.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from anabranch.protocol.apis.alter_client_quotas import AlterClientQuotasRequest, EntryData, OpData
+from anabranch.protocol.apis.describe_client_quotas import EntityData
 from tests.interop.other_clients import within
 
 pytestmark = [

@@ -104,14 +104,14 @@ def _described(group: ConsumerGroup, member: Member, topics: TopicsView) -> api.
         client_host=member.client_host,
         subscribed_topic_names=list(member.topic_names),
         subscribed_topic_regex=member.topic_regex,
-        assignment=_named(member.assigned, topics),
-        target_assignment=_named(group.target(member.member_id), topics),
+        assignment=named(member.assigned, topics),
+        target_assignment=named(group.target(member.member_id), topics),
         member_type=CONSUMER if member.classic is None else CLASSIC,
         holds_gates=member.holds_gates,
     )
 
 
-def _named(assignment: Assignment, topics: TopicsView) -> api.Assignment:
+def named(assignment: Assignment, topics: TopicsView) -> api.Assignment:
     """An assignment with the names of its topics, without those that are no more."""
     rows = [
         api.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=sorted(assignment[topic_id]))
@@ -119,17 +119,3 @@ def _named(assignment: Assignment, topics: TopicsView) -> api.Assignment:
         if (name := topics.name_of(topic_id)) is not None
     ]
     return api.Assignment(topic_partitions=rows)
-
-
-def not_described(group_id: str, error: ErrorCode, message: str = "") -> api.DescribedGroup:
-    """A group that does not exist, is of another kind, or is not here."""
-    return api.DescribedGroup(
-        error_code=error,
-        error_message=message or None,
-        group_id=group_id,
-        group_state="",
-        group_epoch=0,
-        assignment_epoch=0,
-        assignor_name="",
-        members=[],
-    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from anabranch.broker.coordinators.classic_groups.group_events import Commit, Delete, Observe
+from anabranch.broker.coordinators.consumer_groups.administration import named
 from anabranch.broker.coordinators.consumer_groups.topics_view import TopicsView
 from anabranch.broker.coordinators.share_groups.share_group import ShareGroup, ShareMember
 from anabranch.protocol.apis import share_group_describe as api
@@ -39,11 +40,6 @@ def described(group: ShareGroup, topics: TopicsView) -> api.DescribedGroup:
 
 
 def _described(member: ShareMember, topics: TopicsView) -> api.Member:
-    rows = [
-        api.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=sorted(member.assigned[topic_id]))
-        for topic_id in sorted(member.assigned)
-        if (name := topics.name_of(topic_id)) is not None
-    ]
     return api.Member(
         member_id=member.member_id,
         rack_id=member.rack_id,
@@ -51,19 +47,5 @@ def _described(member: ShareMember, topics: TopicsView) -> api.Member:
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=list(member.topic_names),
-        assignment=api.Assignment(topic_partitions=rows),
-    )
-
-
-def not_described(group_id: str, error: ErrorCode, message: str = "") -> api.DescribedGroup:
-    """A group that does not exist, is of another kind, or is not here."""
-    return api.DescribedGroup(
-        error_code=error,
-        error_message=message or None,
-        group_id=group_id,
-        group_state="",
-        group_epoch=0,
-        assignment_epoch=0,
-        assignor_name="",
-        members=[],
+        assignment=named(member.assigned, topics),
     )

@@ -17,7 +17,14 @@ from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGr
 from anabranch.broker.coordinators.streams_groups.streams_member import StreamsMember
 from anabranch.broker.coordinators.streams_groups.tasks import ACTIVE, STANDBY, WARMUP, Role, Tasks, in_role
 from anabranch.protocol.apis import streams_group_describe as api
-from anabranch.protocol.apis import streams_group_heartbeat as heartbeat
+from anabranch.protocol.apis.streams_group_heartbeat import (
+    Endpoint,
+    EndpointToPartitions,
+    KeyValue,
+    TaskIds,
+    TopicInfo,
+    TopicPartition,
+)
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 FIRST_COMMIT_WITH_EPOCHS: Final = 9
@@ -74,11 +81,11 @@ def authorize_fetch(group: StreamsGroup, member_id: str | None, epoch: int) -> N
 # --- who answers questions about state ---------------------------------------------------------------------------
 
 
-def endpoints(group: StreamsGroup, topics: TopicsView) -> list[heartbeat.EndpointToPartitions]:
+def endpoints(group: StreamsGroup, topics: TopicsView) -> list[EndpointToPartitions]:
     """Each instance that can be asked, and the partitions of sources whose tasks it has."""
     return [
-        heartbeat.EndpointToPartitions(
-            user_endpoint=heartbeat.Endpoint(host=member.endpoint[0], port=member.endpoint[1]),
+        EndpointToPartitions(
+            user_endpoint=Endpoint(host=member.endpoint[0], port=member.endpoint[1]),
             active_partitions=_partitions(group, member.assigned, ACTIVE, topics),
             standby_partitions=_partitions(group, member.assigned, STANDBY, topics),
         )
@@ -87,14 +94,14 @@ def endpoints(group: StreamsGroup, topics: TopicsView) -> list[heartbeat.Endpoin
     ]
 
 
-def _partitions(group: StreamsGroup, assigned: Tasks, role: Role, topics: TopicsView) -> list[heartbeat.TopicPartition]:
+def _partitions(group: StreamsGroup, assigned: Tasks, role: Role, topics: TopicsView) -> list[TopicPartition]:
     known = {} if group.configured is None else group.configured.subtopologies
     rows = []
     for name, indexes in in_role(assigned, role):
         for topic_name in known[name].sources if name in known else ():
             topic = topics.find(topic_name)
             there = () if topic is None else topic.partitions
-            rows.append(heartbeat.TopicPartition(topic=topic_name, partitions=[one for one in indexes if one in there]))
+            rows.append(TopicPartition(topic=topic_name, partitions=[one for one in indexes if one in there]))
     return rows
 
 
@@ -136,13 +143,13 @@ def _topology(group: StreamsGroup) -> api.Topology | None:
     return api.Topology(epoch=topology.epoch, subtopologies=rows)
 
 
-def _infos(said: Iterable[heartbeat.TopicInfo], counts: Counts) -> list[api.TopicInfo]:
+def _infos(said: Iterable[TopicInfo], counts: Counts) -> list[TopicInfo]:
     return [
-        api.TopicInfo(
+        TopicInfo(
             name=one.name,
             partitions=counts.get(one.name, one.partitions),
             replication_factor=one.replication_factor,
-            topic_configs=[api.KeyValue(key=row.key, value=row.value) for row in one.topic_configs],
+            topic_configs=list(one.topic_configs),
         )
         for one in sorted(said, key=lambda one: one.name)
     ]
@@ -158,8 +165,8 @@ def _member(group: StreamsGroup, member: StreamsMember) -> api.Member:
         client_host=member.client_host,
         topology_epoch=member.topology_epoch,
         process_id=member.process_id,
-        user_endpoint=None if endpoint is None else api.Endpoint(host=endpoint[0], port=endpoint[1]),
-        client_tags=[api.KeyValue(key=key, value=content) for key, content in member.client_tags],
+        user_endpoint=None if endpoint is None else Endpoint(host=endpoint[0], port=endpoint[1]),
+        client_tags=[KeyValue(key=key, value=content) for key, content in member.client_tags],
         task_offsets=[],
         task_end_offsets=[],
         assignment=_assignment(member.assigned),
@@ -170,20 +177,7 @@ def _member(group: StreamsGroup, member: StreamsMember) -> api.Member:
 
 def _assignment(assigned: Tasks) -> api.Assignment:
     active, standby, warmup = (
-        [api.TaskIds(subtopology_id=name, partitions=indexes) for name, indexes in in_role(assigned, role)]
+        [TaskIds(subtopology_id=name, partitions=indexes) for name, indexes in in_role(assigned, role)]
         for role in (ACTIVE, STANDBY, WARMUP)
     )
     return api.Assignment(active_tasks=active, standby_tasks=standby, warmup_tasks=warmup)
-
-
-def not_described(group_id: str, error: ErrorCode, message: str = "") -> api.DescribedGroup:
-    """A group that does not exist, is of another kind, or is not here."""
-    return api.DescribedGroup(
-        error_code=error,
-        error_message=message or None,
-        group_id=group_id,
-        group_state="",
-        group_epoch=0,
-        assignment_epoch=0,
-        members=[],
-    )

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from anabranch.protocol import codec
+from anabranch.protocol.apis.common_structs import NodeEndpoint as FetchEndpoint
 from anabranch.protocol.apis.fetch import FetchResponse
-from anabranch.protocol.apis.fetch import NodeEndpoint as FetchEndpoint
 from anabranch.protocol.apis.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 from anabranch.protocol.apis.produce import ProduceResponse
 from anabranch.protocol.codec import DecodedRequest

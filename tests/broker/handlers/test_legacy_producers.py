@@ -46,7 +46,7 @@ async def configure(cluster: ReplicaCluster, **properties: str) -> None:
 async def grown(cluster: ReplicaCluster, *, published: bool = True, **more: Any) -> None:
     """The topic went from two partitions to five, which cut partition 0."""
     if published:
-        from anabranch.protocol.apis.update_metadata import ReshardStep
+        from anabranch.protocol.apis.common_structs import ReshardStep
 
         steps = [ReshardStep(generation=0, count=2), ReshardStep(generation=1, count=COUNT)]
         cluster.published["t"] = {"generation": 1, "base": BASE, "history": steps}

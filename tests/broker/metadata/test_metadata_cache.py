@@ -22,9 +22,8 @@ from anabranch.broker.metadata.metadata_cache import (
     spelled,
     visible,
 )
+from anabranch.protocol.apis.common_structs import GenerationStart, ReshardStep
 from anabranch.protocol.apis.update_metadata import (
-    GenerationStart,
-    ReshardStep,
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
     UpdateMetadataPartitionState,

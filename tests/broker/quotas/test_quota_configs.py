@@ -13,11 +13,11 @@ from anabranch.broker.config.config_changes import read_config
 from anabranch.broker.quotas.quota_configs import CLIENT_ID, IP, USER, desanitized, sanitized
 from anabranch.clients.connection import Connection
 from anabranch.cluster.in_process import Cluster
-from anabranch.protocol.apis.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from anabranch.protocol.apis.alter_client_quotas import AlterClientQuotasRequest, EntryData, OpData
 from anabranch.protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from anabranch.protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
 from anabranch.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from anabranch.protocol.apis.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from anabranch.protocol.apis.describe_client_quotas import ComponentData, DescribeClientQuotasRequest, EntityData
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData

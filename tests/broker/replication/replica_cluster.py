@@ -38,9 +38,9 @@ from anabranch.protocol.apis.alter_partition import (
     PartitionDataResult,
     TopicDataResult,
 )
+from anabranch.protocol.apis.common_structs import GenerationStart
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from anabranch.protocol.apis.leader_and_isr import (
-    GenerationStart,
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,

@@ -14,7 +14,8 @@ from anabranch.broker.storage.log import PartitionLog
 from anabranch.broker.storage.log_settings import LogSettings
 from anabranch.broker.storage.memory_files import MemoryFiles
 from anabranch.protocol.apis.alter_partition import PartitionDataResult
-from anabranch.protocol.apis.leader_and_isr import GenerationStart, LeaderAndIsrPartitionState
+from anabranch.protocol.apis.common_structs import GenerationStart
+from anabranch.protocol.apis.leader_and_isr import LeaderAndIsrPartitionState
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.records.batch_builder import BatchBuilder
 

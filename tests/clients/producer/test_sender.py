@@ -14,6 +14,7 @@ import pytest
 
 from anabranch import Producer
 from anabranch.clients.producer import sender
+from anabranch.protocol.apis.common_structs import ReshardStep
 from anabranch.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from anabranch.protocol.apis.metadata import (
     MetadataRequest,
@@ -21,7 +22,6 @@ from anabranch.protocol.apis.metadata import (
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
-    ReshardStep,
 )
 from anabranch.protocol.apis.produce import (
     PartitionProduceResponse,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from anabranch.protocol.apis.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from anabranch.protocol.apis.alter_client_quotas import AlterClientQuotasRequest, EntryData, OpData
 from anabranch.protocol.apis.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from anabranch.protocol.apis.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -31,7 +31,7 @@ from anabranch.protocol.apis.create_topics import (
 from anabranch.protocol.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from anabranch.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from anabranch.protocol.apis.describe_acls import DescribeAclsRequest
-from anabranch.protocol.apis.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from anabranch.protocol.apis.describe_client_quotas import ComponentData, DescribeClientQuotasRequest, EntityData
 from anabranch.protocol.apis.describe_cluster import DescribeClusterRequest
 from anabranch.protocol.apis.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from anabranch.protocol.apis.elect_leaders import ElectLeadersRequest, TopicPartitions

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from anabranch.protocol.apis.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
-from anabranch.protocol.apis.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from anabranch.protocol.apis.alter_client_quotas import AlterClientQuotasRequest, EntryData, OpData
+from anabranch.protocol.apis.describe_client_quotas import ComponentData, DescribeClientQuotasRequest, EntityData
 from tests.differential.case import Run, case
 
 EXACT, DEFAULT, ANY = 0, 1, 2
