@@ -19,7 +19,6 @@ from anabranch.broker.handlers.old_fetch import downgrade
 from anabranch.broker.replication.fetch_reader import FIRST_VERSION_WITH_TOPIC_IDS, FetchReader
 from anabranch.broker.replication.session_fetch_reader import SessionFetchReader
 from anabranch.protocol.acls import Operation, ResourceType
-from anabranch.protocol.apis.common_structs import NodeEndpoint
 from anabranch.protocol.apis.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
 from anabranch.protocol.errors import KafkaError
 
@@ -55,11 +54,7 @@ async def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
         session_id = open_session(ctx, request, responses, is_follower=reading.follower >= 0)
     if ctx.version < FIRST_VERSION_WITH_ZSTD:
         await downgrade(ctx, request, responses)
-    endpoints = [
-        NodeEndpoint(node_id=one.id, host=where[0], port=where[1], rack=one.rack)
-        for one in reading.hints.brokers.values()
-        if (where := one.at(ctx.peer.listener)) is not None
-    ]
+    endpoints = reading.hints.endpoints(ctx.peer.listener)
     return FetchResponse(session_id=session_id, responses=responses, node_endpoints=endpoints)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from anabranch.broker.replication.legacy_producers import (
     NAMED_MAX,
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 Fits = Mapping[int, KeyPlacementCheck]
 """The id of a partition's data object in the request -> what is known of its keys."""
-NOTHING_LOOKED_AT: Final[Fits] = {}
 
 
 @value
@@ -67,8 +66,6 @@ async def prepare(replicas: ReplicaManager, needed: Needs, timeout_ms: int) -> F
     """Wait for it. Returns what was found about the keys of batches without a stamp. Raises KafkaError."""
     if needed.unstamped:
         await replicas.stamps.write(needed.unstamped, timeout_ms)
-    if not needed.to_verify:
-        return NOTHING_LOOKED_AT
     return {id(data): await look_at_keys(replicas, image, data) for image, data in needed.to_verify}
 
 

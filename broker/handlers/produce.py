@@ -18,17 +18,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.broker.dispatch.auth_helper import authorize, is_authorized
 from anabranch.broker.dispatch.request_context import INTERNAL_TOPICS, CloseConnection, RequestContext, handles
-from anabranch.broker.handlers.generations import NOTHING_LOOKED_AT, Fits, needs, prepare
+from anabranch.broker.handlers.generations import needs, prepare
 from anabranch.broker.handlers.topic_ids import identify, name_them
 from anabranch.broker.handlers.transactional_batches import check_no_transaction, is_transactional, verify
 from anabranch.broker.replication.leader_hints import HINTED, LeaderHints
 from anabranch.broker.replication.legacy_producers import LegacyRefused
 from anabranch.broker.replication.purgatory import DelayedProduce
-from anabranch.broker.replication.record_validator import NO_RESULTS, needs_yielding
-from anabranch.broker.replication.transaction_verification import NOTHING_TO_VERIFY, VerifiedPartitions
+from anabranch.broker.replication.record_validator import needs_yielding
 from anabranch.broker.storage.inspection import RecordsRefused
 from anabranch.protocol.acls import Operation, ResourceType
-from anabranch.protocol.apis.common_structs import LeaderIdAndEpoch, NodeEndpoint
+from anabranch.protocol.apis.common_structs import LeaderIdAndEpoch
 from anabranch.protocol.apis.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -51,8 +50,10 @@ from anabranch.protocol.records.batch import (
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from anabranch.broker.handlers.generations import Fits
     from anabranch.broker.replication.record_validator import ValidationResults
     from anabranch.broker.replication.replica_manager import ReplicaManager
+    from anabranch.broker.replication.transaction_verification import VerifiedPartitions
     from anabranch.protocol.records.batch import Buffer
 
 ADMIN_CLIENT: Final = "__admin_client"
@@ -75,7 +76,19 @@ WITHOUT_LOG_START: Final = frozenset(
 )
 """What Kafka answers to an append without saying where the log starts."""
 
-Waiting = list[tuple[DelayedProduce, PartitionProduceResponse]]
+
+class PreparedProduce:
+    """What was found out about the batches of a request before any is appended."""
+
+    __slots__ = ("fits", "found", "verified", "waiting")
+
+    def __init__(self) -> None:
+        self.fits: Fits = {}
+        self.found: ValidationResults = {}
+        self.verified: VerifiedPartitions | None = None
+        """None without a transactional id."""
+        self.waiting: list[tuple[DelayedProduce, PartitionProduceResponse]] = []
+        """The rows of batches that other replicas have to have, too."""
 
 
 @handles(ProduceRequest, versions="0-13")
@@ -101,44 +114,45 @@ async def produce_by_name(ctx: RequestContext, request: ProduceRequest) -> Produ
     """The same for topics that are named."""
     replicas = ctx.services.replicas
     hints = LeaderHints(ctx.services.metadata)
-    verified = NOTHING_TO_VERIFY
+    prepared = PreparedProduce()
     try:
         if request.transactional_id is None:
             check_no_transaction(request)
         request, responses = allowed(ctx, hints, request)
         needed = needs(replicas, request)
-        fits = NOTHING_LOOKED_AT if needed is None else await prepare(replicas, needed, request.timeout_ms)
+        if needed is not None:
+            prepared.fits = await prepare(replicas, needed, request.timeout_ms)
         if request.transactional_id is not None:
-            verified = await verify(replicas, request, ctx.version, fits)
+            prepared.verified = await verify(replicas, request, ctx.version, prepared.fits)
     except KafkaError as error:
         return refuse_all(ctx, request, hints, error)
-    found = NO_RESULTS
     if needs_yielding(request):
-        found = await replicas.inspector.validate(request, message_sets=ctx.version < FIRST_VERSION_WITH_BATCHES)
-    waiting: Waiting = []
+        message_sets = ctx.version < FIRST_VERSION_WITH_BATCHES
+        prepared.found = await replicas.inspector.validate(request, message_sets=message_sets)
     for topic in request.topic_data:
         rows = []
         for data in topic.partition_data:
             try:
                 check(ctx, request.acks, topic.name, data)
-                if verified is not NOTHING_TO_VERIFY:
-                    verified.check(topic.name, data.index)
+                if prepared.verified is not None:
+                    prepared.verified.check(topic.name, data.index)
             except KafkaError as error:
                 rows.append(refuse(ctx, hints, topic.name, data.index, error))
                 continue
             try:
-                rows.append(append(replicas, request.acks, topic.name, data, verified, found, fits, waiting))
+                rows.append(append(replicas, request.acks, topic.name, data, prepared))
             except KafkaError as error:
                 rows.append(refuse_append(ctx, hints, topic.name, data.index, request.acks, error))
         if rows:
             responses.append(TopicProduceResponse(name=topic.name, partition_responses=rows))
-    if waiting:
-        await replicas.rooms.wait_replicated([wait for wait, _ in waiting], request.timeout_ms, settling=True)
-        note_outcomes(waiting)
+    if prepared.waiting:
+        waits = [wait for wait, _ in prepared.waiting]
+        await replicas.rooms.wait_replicated(waits, request.timeout_ms, settling=True)
+        note_outcomes(prepared)
     if request.acks == 0:
         close_if_refused(responses)
         return None
-    return ProduceResponse(responses=responses, node_endpoints=endpoints(ctx, hints) if hints.brokers else [])
+    return ProduceResponse(responses=responses, node_endpoints=hints.endpoints(ctx.peer.listener))
 
 
 def allowed(
@@ -192,25 +206,19 @@ def check_format(version: int, records: Buffer | None) -> None:
 
 
 def append(
-    replicas: ReplicaManager,
-    acks: int,
-    topic: str,
-    data: PartitionProduceData,
-    verified: VerifiedPartitions,
-    found: ValidationResults,
-    fits: Fits,
-    waiting: Waiting,
+    replicas: ReplicaManager, acks: int, topic: str, data: PartitionProduceData, prepared: PreparedProduce
 ) -> PartitionProduceResponse:
-    """Append to one partition; joins `waiting` when other replicas have to have it, too."""
+    """Append to one partition; joins `prepared.waiting` when other replicas have to have it, too."""
     partition = replicas.leader_of(topic, data.index)
+    verified = prepared.verified
     info = replicas.append_local(
         partition,
         data.records or b"",
         acks=acks,
         generation=data.generation,
-        verification=verified.begun.get(partition),
-        found=found.get(id(data)),
-        fit=fits.get(id(data)),
+        verification=None if verified is None else verified.begun.get(partition),
+        found=prepared.found.get(id(data)),
+        fit=prepared.fits.get(id(data)),
     )
     row = PartitionProduceResponse(
         index=data.index,
@@ -221,13 +229,13 @@ def append(
         current_leader=NO_LEADER,
     )
     if acks == -1:
-        waiting.append((DelayedProduce(partition, info.last_offset + 1), row))
+        prepared.waiting.append((DelayedProduce(partition, info.last_offset + 1), row))
     return row
 
 
-def note_outcomes(waiting: Waiting) -> None:
+def note_outcomes(prepared: PreparedProduce) -> None:
     """Set the error of the rows of what other replicas do not have in time."""
-    for wait, row in waiting:
+    for wait, row in prepared.waiting:
         if wait.code is not ErrorCode.NONE:
             row.error_code = wait.code or ErrorCode.REQUEST_TIMED_OUT
             row.base_offset = row.log_append_time_ms = row.log_start_offset = -1
@@ -284,18 +292,8 @@ def refuse(
         # Without a generation the producer tries again here: the batch may be on a replica that leads next.
         row.generation = refused.generation if refused.check_not_superseded else -1
     elif error.code in HINTED:
-        leader, epoch = hints.leader_of(topic, index)
-        row.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+        row.current_leader = hints.leader_of(topic, index)
     return row
-
-
-def endpoints(ctx: RequestContext, hints: LeaderHints) -> list[NodeEndpoint]:
-    """Where the leaders are that the answer names."""
-    return [
-        NodeEndpoint(node_id=one.id, host=where[0], port=where[1], rack=one.rack)
-        for one in hints.brokers.values()
-        if (where := one.at(ctx.peer.listener)) is not None
-    ]
 
 
 def refuse_append(

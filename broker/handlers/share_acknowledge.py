@@ -10,7 +10,7 @@ from anabranch.broker.coordinators.share_partitions.share_sessions import CLOSE_
 from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers import share_requests
 from anabranch.broker.replication.leader_hints import HINTED, LeaderHints
-from anabranch.protocol.apis.common_structs import LeaderIdAndEpoch, NodeEndpoint
+from anabranch.protocol.apis.common_structs import LeaderIdAndEpoch
 from anabranch.protocol.apis.share_acknowledge import (
     AcknowledgePartition,
     PartitionData,
@@ -50,8 +50,7 @@ async def share_acknowledge(ctx: RequestContext, request: ShareAcknowledgeReques
                 row.error_code, row.error_message = error.code, error.message or None
                 name = ctx.services.metadata.topic_name(topic.topic_id)
                 if error.code in HINTED and name is not None:
-                    leader, epoch = hints.leader_of(name, one.partition_index)
-                    row.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+                    row.current_leader = hints.leader_of(name, one.partition_index)
             rows.append(row)
         topics.append(ShareAcknowledgeTopicResponse(topic_id=topic.topic_id, partitions=rows))
     if request.share_session_epoch == CLOSE_EPOCH:
@@ -60,11 +59,7 @@ async def share_acknowledge(ctx: RequestContext, request: ShareAcknowledgeReques
         error_code=ErrorCode.NONE,
         acquisition_lock_timeout_ms=shares.settings(group).lock_duration_ms,
         responses=topics,
-        node_endpoints=[
-            NodeEndpoint(node_id=one.id, host=where[0], port=where[1], rack=one.rack)
-            for one in hints.brokers.values()
-            if (where := one.at(ctx.peer.listener)) is not None
-        ],
+        node_endpoints=hints.endpoints(ctx.peer.listener),
     )
 
 

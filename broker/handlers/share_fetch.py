@@ -20,7 +20,7 @@ from anabranch.broker.coordinators.share_partitions.share_sessions import (
 from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.broker.handlers import share_requests
 from anabranch.broker.replication.leader_hints import HINTED, LeaderHints
-from anabranch.protocol.apis.common_structs import LeaderIdAndEpoch, NodeEndpoint
+from anabranch.protocol.apis.common_structs import LeaderIdAndEpoch
 from anabranch.protocol.apis.share_fetch import (
     AcquiredRecords,
     PartitionData,
@@ -71,8 +71,7 @@ class Answer:
             row.error_code, row.error_message = error.code, error.message or None
         topic = self.ctx.services.metadata.topic_name(one[0])
         if error.code in HINTED and topic is not None:
-            leader, epoch = self.hints.leader_of(topic, one[1])
-            row.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+            row.current_leader = self.hints.leader_of(topic, one[1])
 
 
 @handles(ShareFetchRequest, versions="1-2")
@@ -209,9 +208,5 @@ def response_of(answer: Answer, group: str) -> ShareFetchResponse:
         error_code=ErrorCode.NONE,
         acquisition_lock_timeout_ms=answer.ctx.services.shares.settings(group).lock_duration_ms,
         responses=list(topics.values()),
-        node_endpoints=[
-            NodeEndpoint(node_id=one.id, host=where[0], port=where[1], rack=one.rack)
-            for one in answer.hints.brokers.values()
-            if (where := one.at(answer.ctx.peer.listener)) is not None
-        ],
+        node_endpoints=answer.hints.endpoints(answer.ctx.peer.listener),
     )

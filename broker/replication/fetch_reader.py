@@ -117,8 +117,7 @@ class FetchReader:
             self.enough = True
             leader = NO_LEADER
             if error.code in HINTED and self.version >= FIRST_VERSION_WITH_LEADER_HINTS and topic is not None:
-                leader_id, epoch = self.hints.leader_of(topic, asked.partition)
-                leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=epoch)
+                leader = self.hints.leader_of(topic, asked.partition)
             return PartitionData(
                 partition_index=asked.partition,
                 error_code=error.code,

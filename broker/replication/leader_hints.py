@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from anabranch.protocol.apis.common_structs import LeaderIdAndEpoch, NodeEndpoint
 from anabranch.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -25,12 +26,20 @@ class LeaderHints:
         self.brokers: dict[int, BrokerImage] = {}
         """The live ones among them."""
 
-    def leader_of(self, topic: str, index: int) -> tuple[int, int]:
-        """(leader id, leader epoch) of a partition; -1 where unknown."""
+    def leader_of(self, topic: str, index: int) -> LeaderIdAndEpoch:
+        """The leader of a partition; -1 where unknown."""
         partition = self._metadata.partition(topic, index)
         if partition is None:
-            return -1, -1
+            return LeaderIdAndEpoch()
         broker = self._metadata.broker(partition.leader)
         if broker is not None:
             self.brokers[broker.id] = broker
-        return partition.leader, partition.leader_epoch
+        return LeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
+
+    def endpoints(self, listener: str) -> list[NodeEndpoint]:
+        """Where the leaders are that the answer names."""
+        return [
+            NodeEndpoint(node_id=one.id, host=where[0], port=where[1], rack=one.rack)
+            for one in self.brokers.values()
+            if (where := one.at(listener)) is not None
+        ]

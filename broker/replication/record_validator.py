@@ -50,7 +50,6 @@ Result = TypeVar("Result")
 ValidationResults = dict[int, InspectedRecords]
 """By the id of what stands in the request for a partition."""
 
-NO_RESULTS: Final[ValidationResults] = {}
 INLINE_BYTES: Final = 1 << 20
 """What may be unpacked at once: some two milliseconds of work."""
 INLINE_COMPRESSED_BYTES: Final = 1 << 16

@@ -76,9 +76,6 @@ class VerifiedPartitions:
             raise KafkaError(code, f"{topic}-{index} is not confirmed as part of the transaction")
 
 
-NOTHING_TO_VERIFY: Final = VerifiedPartitions()
-
-
 class VerificationRequest:
     """What a coordinator will be asked about one transaction; several requests may wait for the same answer."""
 

@@ -423,6 +423,32 @@ async def test_offsets_of_share_groups_take_a_right_to_the_topic(
     assert not await place.ask(asked) & REFUSALS
 
 
+STREAM = {"epoch": 0, "subtopologies": [{"subtopology_id": "0", "source_topics": ["t"]}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "subscription"),
+    [
+        ("Consumer", {"subscribed_topic_names": ["t"], "rebalance_timeout_ms": 9000, "topic_partitions": []}),
+        ("Share", {"subscribed_topic_names": ["t"]}),
+        ("Streams", {"topology": STREAM, "process_id": "p", "rebalance_timeout_ms": 9000, "active_tasks": []}
+         | {"standby_tasks": [], "warmup_tasks": [], "client_tags": []}),
+    ],
+)  # fmt: skip
+async def test_described_group_with_a_topic_that_may_not_be_described_is_refused(
+    place: Place, kind: str, subscription: dict[str, Any]
+) -> None:
+    await place.grant((Operation.READ, G), (Operation.DESCRIBE, T), (Operation.DELETE, G))
+    assert await place.ask(row("DeleteGroups", "DELETE G", groups_names=["g"])) <= {0}
+    joining = row(f"{kind}GroupHeartbeat", "READ G", group_id="g", member_id="m", **subscription)
+    assert await place.ask(joining) <= {0}
+    described = row(f"{kind}GroupDescribe", "DESCRIBE G", group_ids=["g"])
+    await place.grant((Operation.DESCRIBE, G))
+    assert await place.ask(described) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    await place.grant((Operation.DESCRIBE, G), (Operation.DESCRIBE, T))
+    assert await place.ask(described) <= {0}
+
+
 async def test_share_members_read_and_acknowledge_with_a_right_to_the_topic(place: Place) -> None:
     known = (await place.admin.wait_for_topic("t")).topic_id
     done = {"first_offset": 0, "last_offset": 0, "acknowledge_types": [1]}

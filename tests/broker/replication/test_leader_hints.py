@@ -10,6 +10,7 @@ from anabranch.broker.metadata.metadata_cache import (
     TopicImage,
 )
 from anabranch.broker.replication.leader_hints import LeaderHints
+from anabranch.protocol.apis.common_structs import LeaderIdAndEpoch, NodeEndpoint
 
 
 def partition(index: int, leader: int) -> PartitionImage:
@@ -18,13 +19,16 @@ def partition(index: int, leader: int) -> PartitionImage:
 
 def test_leaders_are_named_with_their_epochs_and_the_live_ones_with_their_addresses() -> None:
     metadata = MetadataCache()
-    one = BrokerImage(1, "h", 9, None, 3)
+    one = BrokerImage(1, "h", 9, None, 3, endpoints={"PLAINTEXT": ("h", 9)})
     metadata.image = ClusterImage(
         brokers={1: one}, topics={"t": TopicImage("t", bytes(16), {0: partition(0, 1), 1: partition(1, 2)})}
     )
     hints = LeaderHints(metadata)
-    assert hints.leader_of("t", 1) == (2, 7), "one that is not alive is named, but nobody knows where it is"
+    assert hints.leader_of("t", 1) == LeaderIdAndEpoch(leader_id=2, leader_epoch=7), (
+        "one that is not alive is named, but nobody knows where it is"
+    )
     assert not hints.brokers
-    assert hints.leader_of("t", 0) == hints.leader_of("t", 0) == (1, 7)
+    assert hints.leader_of("t", 0) == hints.leader_of("t", 0) == LeaderIdAndEpoch(leader_id=1, leader_epoch=7)
     assert hints.brokers == {1: one}
-    assert hints.leader_of("t", 5) == hints.leader_of("no", 0) == (-1, -1)
+    assert hints.endpoints("PLAINTEXT") == [NodeEndpoint(node_id=1, host="h", port=9, rack=None)]
+    assert hints.leader_of("t", 5) == hints.leader_of("no", 0) == LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1)
