@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from anabranch.broker.config.effective_config import group_value
+from anabranch.broker.profiles.profile import profile_for
 from anabranch.protocol.values import value
+
+if TYPE_CHECKING:
+    from anabranch.broker.config.broker_settings import BrokerSettings
 
 BIDIRECTIONAL, UPGRADE, DOWNGRADE, DISABLED = "bidirectional", "upgrade", "downgrade", "disabled"
 POLICIES = (BIDIRECTIONAL, UPGRADE, DOWNGRADE, DISABLED)
@@ -35,3 +43,18 @@ class ConsumerGroupLimits:
     def may_downgrade(self) -> bool:
         """Whether a group of which only classic members are left becomes a classic one."""
         return self.migration_policy in (BIDIRECTIONAL, DOWNGRADE)
+
+
+def limits_of(broker: BrokerSettings, given: Mapping[str, str]) -> ConsumerGroupLimits:
+    """The limits of a group, given what was set for it."""
+    shown = profile_for(broker.kafka_version)
+    return ConsumerGroupLimits(
+        session_timeout_ms=group_value(broker, given, "consumer.session.timeout.ms"),
+        heartbeat_interval_ms=group_value(broker, given, "consumer.heartbeat.interval.ms"),
+        size_max=broker.group_consumer_max_size,
+        assignors=tuple(broker.group_consumer_assignors.split(",")),
+        migration_policy=broker.group_consumer_migration_policy.lower(),
+        classic_size_max=broker.group_max_size,
+        drops_expressions_at_once=shown.drops_expressions_at_once,
+        leave_group_removes_all_kinds=shown.leave_group_removes_all_kinds,
+    )

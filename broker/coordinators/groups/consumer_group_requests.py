@@ -14,7 +14,15 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from anabranch.broker.coordinators.classic_groups.group_events import Close, Heartbeat, Join, Leave, Sync
+from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
+from anabranch.broker.coordinators.classic_groups.group_events import (
+    Close,
+    Heartbeat,
+    Join,
+    Leave,
+    RebalanceRequired,
+    Sync,
+)
 from anabranch.broker.coordinators.classic_groups.members import Member as FormerMember
 from anabranch.broker.coordinators.consumer_groups import (
     administration,
@@ -29,8 +37,9 @@ from anabranch.broker.coordinators.consumer_groups.assignment import to_rows
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.coordinators.consumer_groups.decision import Decision
 from anabranch.broker.coordinators.consumer_groups.heartbeat import HeartbeatAnswer, Sender
+from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits, limits_of
 from anabranch.broker.coordinators.consumer_groups.member import JOIN_EPOCH
-from anabranch.broker.coordinators.runtime.journal import CONSUMER_GROUP_ERRORS, GROUP_ERRORS, Journal
+from anabranch.broker.coordinators.runtime.journal import CONSUMER_GROUP_ERRORS, GROUP_ERRORS
 from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
 from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup
 from anabranch.protocol import group_records
@@ -41,18 +50,13 @@ from anabranch.protocol.apis.consumer_group_heartbeat import (
     TopicPartitions,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from anabranch.protocol.internal_topics import GroupMetadataKey, GroupMetadataValue, encode_group, encode_key
+from anabranch.protocol.internal_topics import GroupMetadataKey, encode_group, encode_key
 
 if TYPE_CHECKING:
-    import random
-
-    from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
-    from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
     from anabranch.broker.coordinators.consumer_groups.metadata_topics import MetadataTopics
     from anabranch.broker.coordinators.groups.group_gates import GroupGates
+    from anabranch.broker.coordinators.groups.group_runtime import GroupRuntime
     from anabranch.broker.coordinators.groups.group_shards import GroupEntry
-    from anabranch.broker.coordinators.groups.group_table import GroupTable
-    from anabranch.broker.coordinators.runtime.coordinator_tasks import CoordinatorTasks
     from anabranch.protocol.apis.consumer_group_describe import DescribedGroup
 
 log: Final = logging.getLogger(__name__)
@@ -66,43 +70,14 @@ MayDescribe = Callable[[str], bool]
 class ConsumerGroupRequests:
     """Heartbeats, timers and descriptions."""
 
-    def __init__(
-        self,
-        table: GroupTable,
-        journal: Journal,
-        background: CoordinatorTasks,
-        topics: MetadataTopics,
-        *,
-        limits: Callable[[str], ConsumerGroupLimits],
-        rng: random.Random,
-        clock_ms: Callable[[], int],
-        look_again: Callable[[GroupEntry], None],
-        close_classic: Callable[[GroupEntry, Close], None],
-        new_classic: Callable[[str], ClassicGroup],
-        downgrade: Callable[[GroupEntry, GroupMetadataValue], None],
-        gates: GroupGates,
-        disturb: Callable[[GroupEntry], None],
-    ) -> None:
-        """`limits` are a group's; `look_again` is called when its next deadline may be another one.
-
-        `close_classic` ends what waits in a classic group that has become one of this kind; `downgrade` makes one of
-        this kind a classic one, whose members have to join again; `disturb` tells who waits for the group's progress
-        that the group has changed.
-        """
+    def __init__(self, runtime: GroupRuntime, topics: MetadataTopics, gates: GroupGates) -> None:
         self.topics = topics
-        self._table = table
-        self._journal = journal
-        self._background = background
-        self._limits = limits
-        self._rng = rng
-        self._clock_ms = clock_ms
-        self._look_again = look_again
-        self._close_classic = close_classic
-        self._new_classic = new_classic
-        self._downgrade = downgrade
+        self._runtime = runtime
         self._gates = gates
-        self._disturb = disturb
         self._resolving: set[str] = set()
+
+    def _limits(self, group_id: str) -> ConsumerGroupLimits:
+        return limits_of(self._runtime.settings, self._runtime.group_configs.of(group_id))
 
     # --- members -------------------------------------------------------------------------------------------------
 
@@ -120,7 +95,7 @@ class ConsumerGroupRequests:
         if not self.topics.complete:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the topics are not known yet")
         if request.member_id == "":
-            request.member_id = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+            request.member_id = str(uuid.UUID(int=self._runtime.rng.getrandbits(128), version=4))
         joins = request.member_epoch == JOIN_EPOCH
         slot = self._slot(request.group_id, joins=joins)
         if names := self._names_to_look_at(slot, request):
@@ -135,18 +110,18 @@ class ConsumerGroupRequests:
                 sender,
                 topics=self.topics.of(request.group_id, gated=gated),
                 limits=limits,
-                now_ms=self._clock_ms(),
+                now_ms=self._runtime.clock_ms(),
             )
             await self._take(slot, decision, made)
             if decision.resolve:
                 self._resolve(slot, decision.resolve, may_describe)
             self._assigned(slot, decision, anew=bool(names))
         finally:
-            self._look_again(slot)
+            self._runtime.reschedule(slot)
         return _response(decision.answer)
 
     def _slot(self, group_id: str, *, joins: bool) -> GroupEntry:
-        slot = self._table.find_or_create(group_id) if joins else self._table.find(group_id)
+        slot = self._runtime.table.find_or_create(group_id) if joins else self._runtime.table.find(group_id)
         if slot is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
         return slot
@@ -172,14 +147,14 @@ class ConsumerGroupRequests:
         """
         group, topics = slot.group, self.topics.of(slot.group_id)
         if isinstance(group, ConsumerGroup):
-            return Decision(group, topics, limits, self._clock_ms())
+            return Decision(group, topics, limits, self._runtime.clock_ms())
         if not joins or isinstance(group, ShareGroup | StreamsGroup):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {slot.group_id!r} is of another kind")
         if not len(group.members):
             anew = ConsumerGroup(slot.group_id)
             anew.epoch = max(group.generation, 0)  # no generation comes twice
-            return Decision(anew, topics, limits, self._clock_ms())
-        made = conversion.upgraded(group, topics, limits, self._clock_ms())
+            return Decision(anew, topics, limits, self._runtime.clock_ms())
+        made = conversion.upgraded(group, topics, limits, self._runtime.clock_ms())
         for record in made.records:
             made.group.apply(record)
         return made
@@ -195,18 +170,18 @@ class ConsumerGroupRequests:
             await self._gates.prepare(slot, group.subscribed_topics() | frozenset(names))
             if slot.group is not group:
                 raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the group has changed its kind")
-        limits, now_ms = self._limits(slot.group_id), self._clock_ms()
+        limits, now_ms = self._limits(slot.group_id), self._runtime.clock_ms()
         holds_gates = event.request.holds_gates if isinstance(event, Join) else True
         member_id = event.request.member_id if isinstance(event, Join) else ""
         gated = _gated(slot, member_id, holds_gates=holds_gates)
         decision = Decision(group, self.topics.of(slot.group_id, gated=gated), limits, now_ms)
-        new_id = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+        new_id = str(uuid.UUID(int=self._runtime.rng.getrandbits(128), version=4))
         try:
             classic_members.apply(decision, event, new_id)
             await self._take(slot, decision)
             self._assigned(slot, decision, anew=False)
         finally:
-            self._look_again(slot)
+            self._runtime.reschedule(slot)
         return decision.answer
 
     async def make_classic(self, slot: GroupEntry) -> bool:
@@ -216,10 +191,10 @@ class ConsumerGroupRequests:
 
         def appended(_first_offset: int) -> None:
             group.dead = True
-            slot.group = self._new_classic(slot.group_id)
+            slot.group = ClassicGroup(slot.group_id, self._runtime.table.limits, self._runtime.rng)
             slot.group.generation = group.epoch  # no generation comes twice
 
-        await slot.write(self._journal, slot.tombstones(), GROUP_ERRORS, appended=appended)
+        await slot.write(self._runtime.journal, slot.tombstones(), GROUP_ERRORS, appended=appended)
         return not isinstance(slot.group, ConsumerGroup | ShareGroup | StreamsGroup)
 
     async def expire(self, slot: GroupEntry) -> None:
@@ -227,7 +202,7 @@ class ConsumerGroupRequests:
         group = slot.group
         if not isinstance(group, ConsumerGroup) or group.dead:
             return
-        limits, now_ms = self._limits(group.group_id), self._clock_ms()
+        limits, now_ms = self._limits(group.group_id), self._runtime.clock_ms()
         topics = self.topics.of(group.group_id, gated=group.gated_by_broker())
         decision, over = departure.fence(group, topics=topics, limits=limits, now_ms=now_ms)
         try:
@@ -242,25 +217,25 @@ class ConsumerGroupRequests:
                 log.info("member %s of %s is out: %s", member.member_id, group.group_id, timer.value)
             self._assigned(slot, decision, anew=False)
         finally:
-            self._look_again(slot)
+            self._runtime.reschedule(slot)
 
     def loaded(self, slot: GroupEntry) -> None:
         """The group was read from the journal: its members' timers begin anew."""
         group = slot.group
         if not isinstance(group, ConsumerGroup):
             return
-        departure.restart_session_timers(group, self._limits(group.group_id), self._clock_ms())
+        departure.restart_session_timers(group, self._limits(group.group_id), self._runtime.clock_ms())
 
     # --- expressions ---------------------------------------------------------------------------------------------
 
     def _resolve(self, slot: GroupEntry, wanted: frozenset[str], may_describe: MayDescribe) -> None:
         if slot.group_id not in self._resolving:
             self._resolving.add(slot.group_id)
-            self._background.spawn(self._resolve_now(slot, wanted, may_describe))
+            self._runtime.background.spawn(self._resolve_now(slot, wanted, may_describe))
 
     async def _resolve_now(self, slot: GroupEntry, wanted: frozenset[str], may_describe: MayDescribe) -> None:
         self._resolving.discard(slot.group_id)
-        group, now_ms = slot.group, self._clock_ms()
+        group, now_ms = slot.group, self._runtime.clock_ms()
         if not isinstance(group, ConsumerGroup) or group.dead:
             return
         topics = self.topics.of(slot.group_id, gated=group.gated_by_broker())
@@ -273,7 +248,7 @@ class ConsumerGroupRequests:
         except KafkaError as error:
             log.warning("what the expressions of %s match is not known yet: %s", slot.group_id, error)
         finally:
-            self._look_again(slot)
+            self._runtime.reschedule(slot)
 
     # --- the journal ---------------------------------------------------------------------------------------------
 
@@ -286,7 +261,7 @@ class ConsumerGroupRequests:
         if not decision.records:
             _carry_out(decision)
             if slot.end_offset:
-                await self._journal.committed(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
+                await self._runtime.journal.committed(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
             return
         encoded: list[tuple[bytes, bytes | None]] = []
         if slot.group is not group and not slot.untouched:
@@ -307,18 +282,18 @@ class ConsumerGroupRequests:
             if decision.becomes is not None:
                 group.dead = True
                 log.info("group %s becomes a classic one: its last member of the other kind is gone", group.group_id)
-                self._downgrade(slot, decision.becomes)
+                self._runtime.downgrade(slot, decision.becomes)
             elif group.epoch != before:
                 log.debug("%s", group.describe())
-                self._disturb(slot)
+                self._runtime.run(slot, RebalanceRequired(ErrorCode.REBALANCE_IN_PROGRESS))
 
-        await slot.write(self._journal, encoded, CONSUMER_GROUP_ERRORS, appended=appended)
+        await slot.write(self._runtime.journal, encoded, CONSUMER_GROUP_ERRORS, appended=appended)
 
     def _replace(self, slot: GroupEntry, group: ConsumerGroup, made: Decision | None) -> None:
         """A classic group gives way to one whose broker assigns: what waits in it is told to begin again."""
         if len(slot.classic.members):
             log.info("group %s becomes one whose broker assigns", group.group_id)
-        self._close_classic(slot, Close(ErrorCode.REBALANCE_IN_PROGRESS))
+        self._runtime.apply(slot, Close(ErrorCode.REBALANCE_IN_PROGRESS))
         slot.group = group
         if made is not None:
             _carry_out(made)
@@ -327,16 +302,16 @@ class ConsumerGroupRequests:
 
     async def describe(self, group_id: str) -> DescribedGroup:
         """A group, as far as it is replicated. Raises GROUP_ID_NOT_FOUND, and what `GroupTable.find` does."""
-        slot = self._table.find(group_id)
+        slot = self._runtime.table.find(group_id)
         if slot is None or not isinstance(slot.group, ConsumerGroup):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} is none whose broker assigns")
-        await self._journal.committed(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
+        await self._runtime.journal.committed(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
         limits = self._limits(group_id)
         return administration.described(slot.group, self.topics.of(group_id), limits.assignors)
 
     def subscribed(self, group_id: str) -> frozenset[str]:
         """What the members of a group subscribe to; nothing for a group that there is not. Raises KafkaError."""
-        slot = self._table.find(group_id)
+        slot = self._runtime.table.find(group_id)
         group = None if slot is None else slot.group
         return group.subscribed_topics() if isinstance(group, ConsumerGroup) else frozenset()
 

@@ -16,7 +16,6 @@ import random
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from anabranch.broker.config.effective_config import group_value
 from anabranch.broker.coordinators.classic_groups import group_responses as responses
 from anabranch.broker.coordinators.classic_groups import rebalance
 from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
@@ -27,7 +26,6 @@ from anabranch.broker.coordinators.classic_groups.group_events import (
     Delete,
     Effect,
     Event,
-    GatedPartitions,
     GatesOpened,
     Heartbeat,
     Join,
@@ -43,7 +41,6 @@ from anabranch.broker.coordinators.classic_groups.group_events import (
 from anabranch.broker.coordinators.classic_groups.group_machine import apply, restored
 from anabranch.broker.coordinators.classic_groups.group_state import STABLE, GroupLimits
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
-from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
 from anabranch.broker.coordinators.consumer_groups.metadata_topics import MetadataTopics
 from anabranch.broker.coordinators.gates.segment_ends import SegmentEnds
 from anabranch.broker.coordinators.gates.stock_members import stock_members_reading
@@ -60,8 +57,6 @@ from anabranch.broker.coordinators.runtime.coordinator_tasks import CoordinatorT
 from anabranch.broker.coordinators.runtime.journal import GROUP_ERRORS, Journal
 from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
 from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup
-from anabranch.broker.coordinators.streams_groups.streams_settings import settings_of
-from anabranch.broker.profiles.profile import profile_for
 from anabranch.protocol.apis.consumer_group_position import ConsumerGroupPositionRequest, ConsumerGroupPositionResponse
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
@@ -106,17 +101,17 @@ class GroupCoordinator:
         shares: Callable[[], ShareServices],
         group_configs: GroupConfigs,
     ) -> None:
-        self._settings = settings
-        self._group_configs = group_configs
+        self.settings = settings
+        self.group_configs = group_configs
+        self.clock_ms = clock_ms
+        self.rng = rng
         self._metadata = metadata
-        self._clock_ms = clock_ms
-        self._rng = rng
-        self._background = CoordinatorTasks("the group coordinator")
+        self.background = CoordinatorTasks("the group coordinator")
         self.alarm: CoordinatorTimer[GroupEntry | None] = CoordinatorTimer(clock_ms, self._on_timer)
-        self._journal = Journal(replicas, timeout_ms=settings.offsets_commit_timeout_ms, clock_ms=clock_ms)
+        self.journal = Journal(replicas, timeout_ms=settings.offsets_commit_timeout_ms, clock_ms=clock_ms)
         self.table = GroupTable(
-            self._journal,
-            self._background,
+            self.journal,
+            self.background,
             limits=GroupLimits(
                 session_timeout_ms_min=settings.group_min_session_timeout_ms,
                 session_timeout_ms_max=settings.group_max_session_timeout_ms,
@@ -127,68 +122,15 @@ class GroupCoordinator:
             clock_ms=clock_ms,
             partition_count=self._partition_count,
             on_loaded=self._loaded,
-            on_closed=self._close,
+            on_closed=self.close,
         )
-        self.offsets = GroupOffsets(
-            self.table,
-            self._journal,
-            clock_ms=clock_ms,
-            retention_ms=settings.offsets_retention_minutes * 60_000,
-            metadata_max=settings.offset_metadata_max_bytes,
-            committed=self._committed,
-            look_again=self._reschedule,
-            close=self._close,
-        )
-        self.transactions = GroupTransactions(
-            self.table,
-            self._journal,
-            replicas,
-            clock_ms=clock_ms,
-            committed=self._committed,
-            look_again=self._reschedule,
-        )
-        self.gates = GroupGates(
-            metadata,
-            configs,
-            SegmentEnds(settings, metadata),
-            self._background,
-            clock_ms=clock_ms,
-            begin=self.offsets.begin,
-            found=lambda slot, partitions: self._apply(slot, GatedPartitions(partitions)),
-            look_again=self._reschedule,
-        )
-        self.consumers = ConsumerGroupRequests(
-            self.table,
-            self._journal,
-            self._background,
-            MetadataTopics(metadata, self._assignable_to, self.gates.parents),
-            limits=self._consumer_group_limits,
-            rng=rng,
-            clock_ms=clock_ms,
-            look_again=self._reschedule,
-            close_classic=self._apply,
-            new_classic=lambda group_id: ClassicGroup(group_id, self.table.limits, rng),
-            downgrade=self._downgrade,
-            gates=self.gates,
-            disturb=lambda slot: self._run(slot, RebalanceRequired(ErrorCode.REBALANCE_IN_PROGRESS)),
-        )
-        self.sharers = ShareGroupRequests(
-            self.table,
-            self._journal,
-            self._background,
-            MetadataTopics(metadata),
-            shares=shares,
-            clock_ms=clock_ms,
-            look_again=self._reschedule,
-        )
-        self.streamers = StreamsGroupRequests(
-            self.table,
-            self._journal,
-            MetadataTopics(metadata),
-            settings=lambda group_id: settings_of(self._settings, group_configs.of(group_id)),
-            clock_ms=clock_ms,
-            look_again=self._reschedule,
-        )
+        self.offsets = GroupOffsets(self)
+        self.transactions = GroupTransactions(self, replicas)
+        self.gates = GroupGates(self, self.offsets, metadata, configs, SegmentEnds(settings, metadata))
+        assignable = MetadataTopics(metadata, self._assignable_to, self.gates.parents)
+        self.consumers = ConsumerGroupRequests(self, assignable, self.gates)
+        self.sharers = ShareGroupRequests(self, MetadataTopics(metadata), shares)
+        self.streamers = StreamsGroupRequests(self, MetadataTopics(metadata))
         self.alarm.set(RETENTION, clock_ms() + settings.offsets_retention_check_interval_ms)
         replicas.on_leader(self.on_leader)
         replicas.on_resign(self.table.leadership.on_resign)
@@ -201,7 +143,7 @@ class GroupCoordinator:
         """Refuse every request that waits, and coordinate no group any more."""
         self.table.leadership.stop()
         self.alarm.stop()
-        await self._background.stop()
+        await self.background.stop()
         await self.gates.stop()
 
     def on_leader(self, topic: str, partition: int, leader_epoch: int) -> None:
@@ -216,27 +158,13 @@ class GroupCoordinator:
         for slot in list(self.table.slots.values()):
             slot.gates.forget_topics(gone)
             if isinstance(slot.group, ShareGroup) and not ids.isdisjoint(slot.group.names):
-                self._background.spawn(self.sharers.topics_gone(slot, ids))
+                self.background.spawn(self.sharers.topics_gone(slot, ids))
             if dead := [partition for partition in slot.offsets.partitions() if partition[0] in gone]:
-                self._background.spawn(self.offsets.forget(slot, dead))
+                self.background.spawn(self.offsets.forget(slot, dead))
 
     def _partition_count(self) -> int:
         topic = self._metadata.topic(CONSUMER_OFFSETS_TOPIC)
-        return self._settings.offsets_topic_num_partitions if topic is None else len(topic.partitions)
-
-    def _consumer_group_limits(self, group_id: str) -> ConsumerGroupLimits:
-        settings, given = self._settings, self._group_configs.of(group_id)
-        shown = profile_for(settings.kafka_version)
-        return ConsumerGroupLimits(
-            session_timeout_ms=group_value(settings, given, "consumer.session.timeout.ms"),
-            heartbeat_interval_ms=group_value(settings, given, "consumer.heartbeat.interval.ms"),
-            size_max=settings.group_consumer_max_size,
-            assignors=tuple(settings.group_consumer_assignors.split(",")),
-            migration_policy=settings.group_consumer_migration_policy.lower(),
-            classic_size_max=settings.group_max_size,
-            drops_expressions_at_once=shown.drops_expressions_at_once,
-            leave_group_removes_all_kinds=shown.leave_group_removes_all_kinds,
-        )
+        return self.settings.offsets_topic_num_partitions if topic is None else len(topic.partitions)
 
     # --- membership ----------------------------------------------------------------------------------------------
 
@@ -318,7 +246,7 @@ class GroupCoordinator:
                 return responses.refusal(event, error.code).response
             if not made:  # a member of another protocol was faster
                 return await self._submit(group_id, event, create=create)
-        self._apply(slot, event)
+        self.apply(slot, event)
         return await event.ticket
 
     async def _of_consumer_group(
@@ -331,34 +259,35 @@ class GroupCoordinator:
             return responses.unknown_group(event, self.table.limits)
         return await self.consumers.classic(slot, event)
 
-    def _downgrade(self, slot: GroupEntry, value: GroupMetadataValue) -> None:
+    def downgrade(self, slot: GroupEntry, value: GroupMetadataValue) -> None:
         """A group whose broker assigned is a classic one now, whose members are to join again."""
-        group = restored(slot.group_id, value, self.table.limits, self._rng, self._clock_ms())
-        rebalance.start(group, self._clock_ms())
+        group = restored(slot.group_id, value, self.table.limits, self.rng, self.clock_ms())
+        rebalance.start(group, self.clock_ms())
         slot.group = group
         for effect in group.take_effects():
-            self._run(slot, effect)
+            self.run(slot, effect)
 
     # --- what machines decide ------------------------------------------------------------------------------------
 
-    def _apply(self, slot: GroupEntry, event: Event) -> None:
+    def apply(self, slot: GroupEntry, event: Event) -> None:
         """Let the machine react and run its effects."""
         group = slot.classic
         before, generation = group.state, group.generation
-        for effect in apply(group, event, self._clock_ms()):
-            self._run(slot, effect)
+        for effect in apply(group, event, self.clock_ms()):
+            self.run(slot, effect)
         if group.state is not before or group.generation != generation:
             log.debug("%s: %s", group.describe(), responses.error_reason(event))
         if not isinstance(event, Heartbeat | Close):  # heartbeats only move deadlines later
             self.gates.settled(slot)
-            self._reschedule(slot)
+            self.reschedule(slot)
 
-    def _run(self, slot: GroupEntry, effect: Effect) -> None:
+    def run(self, slot: GroupEntry, effect: Effect) -> None:
+        """Run one effect of a group's state machine."""
         match effect:
             case Answer():
                 _answer(effect)
             case Persist():
-                self._background.spawn(self._persist(slot, effect))
+                self.background.spawn(self._persist(slot, effect))
             case RebalanceRequired(error=error):
                 for answer in slot.positions.interrupt(error):
                     _answer(answer)
@@ -371,18 +300,18 @@ class GroupCoordinator:
         key = encode_key(GroupMetadataKey(group=slot.group_id))
         error = ErrorCode.NONE
         try:
-            await slot.write(self._journal, [(key, encode_group(effect.value))], GROUP_ERRORS)
+            await slot.write(self.journal, [(key, encode_group(effect.value))], GROUP_ERRORS)
         except KafkaError as refused:
             log.warning("%s could not be stored: %s", slot.group.describe(), refused)
             error = refused.code
         if not isinstance(slot.group, ClassicGroup):
             return  # it became one while this was written, and has refused what waited for it
-        self._apply(
+        self.apply(
             slot,
             Persisted(generation=effect.generation, error=error, answer=effect.answer, replaced=effect.replaced),
         )
 
-    def _reschedule(self, slot: GroupEntry) -> None:
+    def reschedule(self, slot: GroupEntry) -> None:
         """After something happened to a slot: watch its next deadline, or forget it if there is nothing to it."""
         if not self.table.knows(slot):
             return
@@ -393,8 +322,8 @@ class GroupCoordinator:
 
     def _on_timer(self, slot: GroupEntry | None, now_ms: int) -> None:
         if slot is RETENTION:
-            self.alarm.set(RETENTION, now_ms + self._settings.offsets_retention_check_interval_ms)
-            self._background.spawn(self.offsets.expire())
+            self.alarm.set(RETENTION, now_ms + self.settings.offsets_retention_check_interval_ms)
+            self.background.spawn(self.offsets.expire())
             return
         for answer in slot.positions.expire(slot.offsets.offset_of, now_ms):
             _answer(answer)
@@ -402,33 +331,33 @@ class GroupCoordinator:
         if isinstance(slot.group, ConsumerGroup):
             if opens:
                 slot.group.metadata_seen = None  # the next heartbeat looks at the topics, and finds more in them
-            self._background.spawn(self.consumers.expire(slot))
+            self.background.spawn(self.consumers.expire(slot))
         elif isinstance(slot.group, ShareGroup):
-            self._background.spawn(self.sharers.expire(slot))
+            self.background.spawn(self.sharers.expire(slot))
         elif isinstance(slot.group, StreamsGroup):
-            self._background.spawn(self.streamers.expire(slot))
+            self.background.spawn(self.streamers.expire(slot))
         else:
             if opens:
-                self._apply(slot, GatesOpened())
-            self._apply(slot, Tick())
+                self.apply(slot, GatesOpened())
+            self.apply(slot, Tick())
 
-    def _close(self, slot: GroupEntry, error: ErrorCode) -> None:
+    def close(self, slot: GroupEntry, error: ErrorCode) -> None:
         """The group is deleted, or coordinated elsewhere."""
         self._forget(slot)
         if not isinstance(slot.group, ClassicGroup):
             slot.group.dead = True
-            self._run(slot, RebalanceRequired(error))
+            self.run(slot, RebalanceRequired(error))
         else:
-            self._apply(slot, Close(error))
+            self.apply(slot, Close(error))
 
     def _loaded(self, slot: GroupEntry) -> None:
         self.consumers.loaded(slot)
         self.sharers.loaded(slot)
         self.streamers.loaded(slot)
-        self._reschedule(slot)
+        self.reschedule(slot)
         self.gates.loaded(slot)
 
-    def _committed(self, slot: GroupEntry, partitions: Collection[TopicPartition]) -> None:
+    def committed(self, slot: GroupEntry, partitions: Collection[TopicPartition]) -> None:
         """Offsets of a group are stable: who waited for them may go on."""
         for answer in slot.positions.committed(partitions, slot.offsets.offset_of):
             _answer(answer)
@@ -448,10 +377,10 @@ class GroupCoordinator:
             if request.group_id == "":
                 raise KafkaError(ErrorCode.INVALID_GROUP_ID)
             slot = self.table.find_or_create(request.group_id)
-            slot.authorize(Observe(member_id=request.member_id, generation=request.generation_id), self._clock_ms())
+            slot.authorize(Observe(member_id=request.member_id, generation=request.generation_id), self.clock_ms())
         except KafkaError as error:
             if slot is not None:
-                self._reschedule(slot)
+                self.reschedule(slot)
             return consumer_positions.refusal(error.code)
         if version == 0:
             members = slot.group.members
@@ -459,14 +388,14 @@ class GroupCoordinator:
             slot.positions.forget(slot.positions.members() - known)
             return slot.positions.exchange(request)
         ticket = self._ticket()
-        for answer in slot.positions.watch(ticket, request, slot.offsets.offset_of, self._clock_ms()):
+        for answer in slot.positions.watch(ticket, request, slot.offsets.offset_of, self.clock_ms()):
             _answer(answer)
-        self._reschedule(slot)
+        self.reschedule(slot)
         try:
             response: ConsumerGroupPositionResponse = await ticket
         finally:
             slot.positions.drop(ticket)
-            self._reschedule(slot)
+            self.reschedule(slot)
         return response
 
     # --- administration ------------------------------------------------------------------------------------------
@@ -504,11 +433,11 @@ class GroupCoordinator:
         slot = self.table.find(group_id)
         if slot is None or slot.vacant:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
-        slot.authorize(Delete(), self._clock_ms())
+        slot.authorize(Delete(), self.clock_ms())
         await self.sharers.delete_states(slot)
         await self.offsets.delete(slot, slot.offsets.partitions(), group=True)
         if slot.deserted:
-            self._close(slot, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            self.close(slot, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 def _refused_by_streams(event: Join | Sync | Heartbeat | Leave, limits: GroupLimits) -> Any:

@@ -27,6 +27,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
+from anabranch.broker.coordinators.classic_groups.group_events import GatedPartitions
 from anabranch.broker.coordinators.classic_groups.group_state import PREPARING, STABLE
 from anabranch.broker.coordinators.gates.gated_topic import ANY_OFFSET, GatedTopic, OffsetOf
 from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, TopicPartition
@@ -40,8 +41,9 @@ if TYPE_CHECKING:
 
     from anabranch.broker.config.broker_settings import TopicConfig
     from anabranch.broker.coordinators.gates.segment_ends import SegmentEnds
+    from anabranch.broker.coordinators.groups.group_offsets import GroupOffsets
+    from anabranch.broker.coordinators.groups.group_runtime import GroupRuntime
     from anabranch.broker.coordinators.groups.group_shards import GroupEntry
-    from anabranch.broker.coordinators.runtime.coordinator_tasks import CoordinatorTasks
     from anabranch.broker.metadata.metadata_cache import MetadataCache, TopicImage
     from anabranch.broker.metadata.topic_configs import TopicConfigs
     from anabranch.protocol.order_gates import Wait
@@ -61,7 +63,6 @@ NEW_GROUP: Final = "this broker does not know the partition yet"
 UNSTARTED: Final = "its start is being committed for the group"
 
 Found = TypeVar("Found")
-Begin = Callable[["GroupEntry", Mapping[TopicPartition, CommittedOffset]], "Awaitable[None]"]
 
 
 class GroupGates:
@@ -69,25 +70,17 @@ class GroupGates:
 
     def __init__(
         self,
+        runtime: GroupRuntime,
+        offsets: GroupOffsets,
         metadata: MetadataCache,
         configs: TopicConfigs,
         ends: SegmentEnds,
-        background: CoordinatorTasks,
-        *,
-        clock_ms: Callable[[], int],
-        begin: Begin,
-        found: Callable[[GroupEntry, frozenset[TopicPartition]], None],
-        look_again: Callable[[GroupEntry], None],
     ) -> None:
-        """`begin` stores offsets in the name of a group, `found` is told what was withheld before this broker came."""
+        self._runtime = runtime
+        self._group_offsets = offsets
         self._metadata = metadata
         self._configs = configs
         self._ends = ends
-        self._background = background
-        self._clock_ms = clock_ms
-        self._begin = begin
-        self._found = found
-        self._look_again = look_again
         self._topics: dict[str, GatedTopic] = {}
         self._waiting: dict[GroupEntry, None] = {}
         self._watched: dict[str, asyncio.Event] = {}
@@ -148,13 +141,13 @@ class GroupGates:
         if begins is None:
             return  # asked again before the next assignment; until then they are withheld
         if begins:
-            now_ms = self._clock_ms()
+            now_ms = self._runtime.clock_ms()
             values = {
                 (name, child): CommittedOffset(offset=start, commit_timestamp_ms=now_ms)
                 for child, start in begins.items()
             }
             try:
-                await self._begin(slot, values)
+                await self._group_offsets.begin(slot, values)
             except KafkaError as error:
                 log.warning("%s cannot begin children of %s now: %s", slot.group_id, name, error)
                 return
@@ -241,14 +234,14 @@ class GroupGates:
 
     def refresh(self, slot: GroupEntry) -> None:
         """What has opened of what is withheld from a group? Plan when to tell it."""
-        gates, now_ms = slot.gates, self._clock_ms()
+        gates, now_ms = slot.gates, self._runtime.clock_ms()
         closed = self._closed(slot)
         gates.awaited = {(name, wait.segment.partition) for (name, _), waits in closed.items() for wait in waits}
         opened = slot.withheld - closed.keys()
         planned_ms = gates.opening_at_ms if gates.opening_at_ms is not None else now_ms + OPENING_DELAY_MS
         gates.opening_at_ms = None if not opened else planned_ms if closed else now_ms
         gates.patient_until_ms = self._patient_until(slot, {name for name, _ in closed}, now_ms)
-        self._look_again(slot)
+        self._runtime.reschedule(slot)
 
     def _closed(self, slot: GroupEntry) -> dict[TopicPartition, tuple[Wait, ...]]:
         closed: dict[TopicPartition, tuple[Wait, ...]] = {}
@@ -275,7 +268,7 @@ class GroupGates:
 
     def is_due(self, slot: GroupEntry) -> bool:
         """Whether it is time to tell the group that something has opened."""
-        gates, now_ms = slot.gates, self._clock_ms()
+        gates, now_ms = slot.gates, self._runtime.clock_ms()
         if gates.patient_until_ms is not None and gates.patient_until_ms <= now_ms:
             for name, since_ms in gates.waiting_since_ms.items():
                 patience_ms = self._configs.get(name).reshard_legacy_consumers_uncommitted_ms
@@ -294,7 +287,7 @@ class GroupGates:
         """A group stands by an assignment that was not made now: find out what is in it for nobody."""
         group = slot.group
         if isinstance(group, ClassicGroup) and group.state is STABLE and group.gated_by_broker:
-            self._background.spawn(self._find(slot, group, group.generation))
+            self._runtime.background.spawn(self._find(slot, group, group.generation))
 
     async def _find(self, slot: GroupEntry, group: ClassicGroup, generation: int) -> None:
         names = group.subscribed_topics() or frozenset()
@@ -303,7 +296,7 @@ class GroupGates:
         everything = {(topic.image.name, index) for topic in held for index in topic.image.partitions}
         missing = everything - {one for member in group.members for one in partitions_of(member.assignment)}
         if missing and slot.group is group and group.generation == generation:
-            self._found(slot, frozenset(missing))
+            self._runtime.apply(slot, GatedPartitions(frozenset(missing)))
 
     def assigned(self, slot: GroupEntry, names: Iterable[str]) -> None:
         """Partitions of these topics were divided by the broker: what it has left out is withheld."""
@@ -330,7 +323,7 @@ class GroupGates:
     def _watch(self, name: str) -> None:
         if name not in self._watched:
             self._watched[name] = asyncio.Event()
-            self._background.spawn(self._watching(name, self._watched[name]))
+            self._runtime.background.spawn(self._watching(name, self._watched[name]))
 
     async def _watching(self, name: str, news: asyncio.Event) -> None:
         """Ask the leaders as long as a group waits: retention, compaction and transactions move what is deliverable."""

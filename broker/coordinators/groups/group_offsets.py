@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from codecs import utf_16_le_encode
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.coordinators.classic_groups.classic_group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
@@ -20,7 +20,7 @@ from anabranch.broker.coordinators.classic_groups.group_state import EMPTY, STAB
 from anabranch.broker.coordinators.consumer_groups import administration
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, Offsets, TopicPartition, records_of
-from anabranch.broker.coordinators.runtime.journal import COMMIT_ERRORS, GROUP_ERRORS, Journal
+from anabranch.broker.coordinators.runtime.journal import COMMIT_ERRORS, GROUP_ERRORS
 from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
 from anabranch.broker.coordinators.streams_groups import streams_administration
 from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup
@@ -28,8 +28,8 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import OffsetCommitKey, encode_key
 
 if TYPE_CHECKING:
+    from anabranch.broker.coordinators.groups.group_runtime import GroupRuntime
     from anabranch.broker.coordinators.groups.group_shards import GroupEntry
-    from anabranch.broker.coordinators.groups.group_table import GroupTable
     from anabranch.protocol.apis.offset_commit import OffsetCommitRequest
 
 log: Final = logging.getLogger(__name__)
@@ -38,31 +38,14 @@ log: Final = logging.getLogger(__name__)
 class GroupOffsets:
     """Commits, deletions and expiry."""
 
-    def __init__(
-        self,
-        table: GroupTable,
-        journal: Journal,
-        *,
-        clock_ms: Callable[[], int],
-        retention_ms: int,
-        metadata_max: int,
-        committed: Callable[[GroupEntry, Collection[TopicPartition]], None],
-        look_again: Callable[[GroupEntry], None],
-        close: Callable[[GroupEntry, ErrorCode], None],
-    ) -> None:
-        """`committed` hears of stable offsets, `look_again` of groups that may be vacant, `close` of deleted ones."""
-        self._table = table
-        self._journal = journal
-        self._clock_ms = clock_ms
-        self._retention_ms = retention_ms
-        self._metadata_max = metadata_max
-        self._committed = committed
-        self._look_again = look_again
-        self._close = close
+    def __init__(self, runtime: GroupRuntime) -> None:
+        self._runtime = runtime
+        self._retention_ms = runtime.settings.offsets_retention_minutes * 60_000
+        self._metadata_max = runtime.settings.offset_metadata_max_bytes
 
     def of(self, group_id: str) -> Offsets:
         """What a group has committed; nothing for a group that this coordinator does not know. Raises KafkaError."""
-        slot = self._table.find(group_id)
+        slot = self._runtime.table.find(group_id)
         return Offsets() if slot is None else slot.offsets
 
     def seen_by(self, group_id: str, member_id: str | None, member_epoch: int) -> Offsets:
@@ -70,7 +53,7 @@ class GroupOffsets:
 
         Raises UNKNOWN_MEMBER_ID and STALE_MEMBER_EPOCH if it is not.
         """
-        slot = self._table.find(group_id)
+        slot = self._runtime.table.find(group_id)
         if slot is not None and isinstance(slot.group, ConsumerGroup):
             administration.authorize_fetch(slot.group, member_id, member_epoch)
         elif slot is not None and isinstance(slot.group, StreamsGroup):
@@ -86,8 +69,8 @@ class GroupOffsets:
         """
         generation = request.generation_id_or_member_epoch
         if generation < 0:
-            slot = self._table.find_or_create(request.group_id)
-        elif (found := self._table.find(request.group_id)) is not None:
+            slot = self._runtime.table.find_or_create(request.group_id)
+        elif (found := self._runtime.table.find(request.group_id)) is not None:
             slot = found
         else:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"there is no group {request.group_id!r}")
@@ -99,31 +82,33 @@ class GroupOffsets:
                 version=version,
                 partitions=values.keys(),
             )
-            slot.authorize(sender, self._clock_ms())
+            slot.authorize(sender, self._runtime.clock_ms())
             too_long = {one for one, value in values.items() if utf16_length(value.metadata) > self._metadata_max}
             await self._commit(slot, {one: value for one, value in values.items() if one not in too_long})
             return too_long
         finally:
-            self._look_again(slot)
+            self._runtime.reschedule(slot)
 
     async def begin(self, slot: GroupEntry, values: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Store where a group begins, in its own name. Raises KafkaError."""
         try:
             await self._commit(slot, values)
         finally:
-            self._look_again(slot)
+            self._runtime.reschedule(slot)
 
     async def _commit(self, slot: GroupEntry, values: Mapping[TopicPartition, CommittedOffset]) -> None:
         if not values:
             return
         slot.offsets.begin(values)
         try:
-            first_offset = await slot.write(self._journal, records_of(slot.group.group_id, values), COMMIT_ERRORS)
+            first_offset = await slot.write(
+                self._runtime.journal, records_of(slot.group.group_id, values), COMMIT_ERRORS
+            )
         finally:
             slot.offsets.end(values)
         for place, (partition, value) in enumerate(values.items(), first_offset):
             slot.offsets.commit(partition, dataclasses.replace(value, journal_offset=place))
-        self._committed(slot, values.keys())
+        self._runtime.committed(slot, values.keys())
 
     async def delete(self, slot: GroupEntry, partitions: Iterable[TopicPartition], *, group: bool = False) -> None:
         """Write tombstones, and one for the group itself if it goes too. Raises KafkaError."""
@@ -136,7 +121,7 @@ class GroupOffsets:
             records += slot.tombstones()
         if not records:
             return
-        first_offset = await slot.write(self._journal, records, GROUP_ERRORS)
+        first_offset = await slot.write(self._runtime.journal, records, GROUP_ERRORS)
         for place, partition in enumerate(doomed, first_offset):
             slot.offsets.delete(partition, place)
 
@@ -145,7 +130,7 @@ class GroupOffsets:
 
         Raises GROUP_ID_NOT_FOUND, and NON_EMPTY_GROUP when it cannot be known what the members consume.
         """
-        slot = self._table.find(group_id)
+        slot = self._runtime.table.find(group_id)
         if slot is None or slot.vacant:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
         group, consumed = slot.group, set[TopicPartition]()
@@ -156,13 +141,13 @@ class GroupOffsets:
             topics = group.subscribed_topics()
             consumed = {one for one in asked if topics is None or one[0] in topics}
         await self.delete(slot, [one for one in asked if one not in consumed and one in slot.offsets.committed])
-        self._look_again(slot)
+        self._runtime.reschedule(slot)
         return consumed
 
     async def expire(self) -> None:
         """Delete expired offsets, and groups that nothing is left of."""
-        now_ms = self._clock_ms()
-        for slot in list(self._table.slots.values()):
+        now_ms = self._runtime.clock_ms()
+        for slot in list(self._runtime.table.slots.values()):
             offsets = slot.offsets
             expired = self._expired(slot, now_ms)
             idle = slot.deserted and not slot.writes_in_flight and not isinstance(slot.group, ShareGroup)
@@ -194,7 +179,7 @@ class GroupOffsets:
             log.warning("offsets of %s stay for now: %s", slot.group.group_id, error)
             return
         if group and slot.deserted and not slot.offsets and not slot.writes_in_flight:
-            self._close(slot, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            self._runtime.close(slot, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 def utf16_length(text: str) -> int:

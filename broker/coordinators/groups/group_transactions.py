@@ -11,19 +11,19 @@ Source: kafka.coordinator.group.GroupCoordinator (handleTxnCommitOffsets), Group
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.coordinators.classic_groups.group_events import Commit
 from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, TopicPartition, records_of
-from anabranch.broker.coordinators.runtime.journal import COMMIT_ERRORS, Journal, TransactionPart
+from anabranch.broker.coordinators.runtime.journal import COMMIT_ERRORS, TransactionPart
 from anabranch.broker.replication.transaction_verification import Transaction
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
 
 if TYPE_CHECKING:
+    from anabranch.broker.coordinators.groups.group_runtime import GroupRuntime
     from anabranch.broker.coordinators.groups.group_shards import GroupEntry
-    from anabranch.broker.coordinators.groups.group_table import GroupTable
     from anabranch.broker.replication.replica_manager import ReplicaManager
     from anabranch.broker.storage.producer_state import Verification
     from anabranch.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
@@ -39,23 +39,9 @@ VERIFICATION_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
 class GroupTransactions:
     """Commits and ends of transactions in the groups of this broker."""
 
-    def __init__(
-        self,
-        table: GroupTable,
-        journal: Journal,
-        replicas: ReplicaManager,
-        *,
-        clock_ms: Callable[[], int],
-        committed: Callable[[GroupEntry, Collection[TopicPartition]], None],
-        look_again: Callable[[GroupEntry], None],
-    ) -> None:
-        """`committed` hears of offsets that took effect, `look_again` of groups that may have become vacant."""
-        self._table = table
-        self._journal = journal
+    def __init__(self, runtime: GroupRuntime, replicas: ReplicaManager) -> None:
+        self._runtime = runtime
         self._replicas = replicas
-        self._clock_ms = clock_ms
-        self._committed = committed
-        self._look_again = look_again
 
     async def commit(
         self,
@@ -68,9 +54,9 @@ class GroupTransactions:
         """Stage offsets for a transaction that its coordinator knows. Raises KafkaError."""
         if request.group_id == "":
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        partition = self._table.leadership.shard_of(request.group_id).partition
+        partition = self._runtime.table.leadership.shard_of(request.group_id).partition
         verification = await self._verify(request, partition, abortable, adds)
-        slot = self._table.find_or_create(request.group_id)
+        slot = self._runtime.table.find_or_create(request.group_id)
         try:
             sender = Commit(
                 member_id=request.member_id,
@@ -79,11 +65,11 @@ class GroupTransactions:
                 transactional=True,
                 partitions=values.keys(),
             )
-            slot.authorize(sender, self._clock_ms())
+            slot.authorize(sender, self._runtime.clock_ms())
             if values:
                 await self._stage(slot, request, values, verification)
         finally:
-            self._look_again(slot)
+            self._runtime.reschedule(slot)
 
     async def _verify(
         self, request: TxnOffsetCommitRequest, index: int, abortable: bool, adds: bool
@@ -112,7 +98,7 @@ class GroupTransactions:
                 slot.offsets.stage(request.producer_id, partition, staged)
 
         part = TransactionPart((request.producer_id, request.producer_epoch), verification, appended)
-        await slot.write(self._journal, records_of(slot.group.group_id, values), COMMIT_ERRORS, part)
+        await slot.write(self._runtime.journal, records_of(slot.group.group_id, values), COMMIT_ERRORS, part)
 
     def ended(self, partition: int, producer_id: int, *, commit: bool) -> None:
         """A producer's marker is in a partition of `__consumer_offsets`, on all in-sync replicas.
@@ -120,10 +106,10 @@ class GroupTransactions:
         While the partition is being loaded there is nothing to do: the loading reads the journal to its end and meets
         the marker.
         """
-        shard = self._table.leadership.shards.get(partition)
+        shard = self._runtime.table.leadership.shards.get(partition)
         if shard is None or shard.loading:
             return
         for slot in [one for one in shard.slots.values() if producer_id in one.offsets.staged]:
             changed = slot.offsets.settle(producer_id, commit=commit)
-            self._committed(slot, changed)
-            self._look_again(slot)
+            self._runtime.committed(slot, changed)
+            self._runtime.reschedule(slot)

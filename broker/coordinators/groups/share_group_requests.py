@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.coordinators.consumer_groups.assignment import Assignment, each
 from anabranch.broker.coordinators.consumer_groups.timers import Timer
-from anabranch.broker.coordinators.runtime.journal import CONSUMER_GROUP_ERRORS, Journal
+from anabranch.broker.coordinators.runtime.journal import CONSUMER_GROUP_ERRORS
 from anabranch.broker.coordinators.share_groups import share_heartbeat
 from anabranch.broker.coordinators.share_groups.share_group import JOINING, ShareGroup, joined, without
 from anabranch.broker.coordinators.share_groups.share_heartbeat import ShareDecision
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from anabranch.broker.coordinators.consumer_groups.heartbeat import HeartbeatAnswer, Sender
     from anabranch.broker.coordinators.consumer_groups.metadata_topics import MetadataTopics
     from anabranch.broker.coordinators.consumer_groups.topics_view import TopicsView
+    from anabranch.broker.coordinators.groups.group_runtime import GroupRuntime
     from anabranch.broker.coordinators.groups.group_shards import GroupEntry
-    from anabranch.broker.coordinators.groups.group_table import GroupTable
-    from anabranch.broker.coordinators.runtime.coordinator_tasks import CoordinatorTasks
     from anabranch.broker.coordinators.share_partitions.share_services import ShareServices
     from anabranch.protocol.apis.share_group_heartbeat import ShareGroupHeartbeatRequest
 
@@ -40,25 +39,10 @@ RETRY_MS: Final = 500
 class ShareGroupRequests:
     """Heartbeats, timers, descriptions and starting points."""
 
-    def __init__(
-        self,
-        table: GroupTable,
-        journal: Journal,
-        background: CoordinatorTasks,
-        topics: MetadataTopics,
-        *,
-        shares: Callable[[], ShareServices],
-        clock_ms: Callable[[], int],
-        look_again: Callable[[GroupEntry], None],
-    ) -> None:
-        """`look_again` is called when a group's next deadline may be another one."""
-        self._table = table
-        self._journal = journal
-        self._background = background
+    def __init__(self, runtime: GroupRuntime, topics: MetadataTopics, shares: Callable[[], ShareServices]) -> None:
+        self._runtime = runtime
         self._topics = topics
         self._shares = shares
-        self._clock_ms = clock_ms
-        self._look_again = look_again
         self._initializing: set[str] = set()
 
     # --- members -------------------------------------------------------------------------------------------------
@@ -69,7 +53,11 @@ class ShareGroupRequests:
         if not self._topics.complete:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the topics are not known yet")
         joins = request.member_epoch == JOINING
-        slot = self._table.find_or_create(request.group_id) if joins else self._table.find(request.group_id)
+        slot = (
+            self._runtime.table.find_or_create(request.group_id)
+            if joins
+            else self._runtime.table.find(request.group_id)
+        )
         if slot is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {request.group_id!r}")
         try:
@@ -79,14 +67,14 @@ class ShareGroupRequests:
                 sender,
                 topics=self._topics.of(request.group_id),
                 settings=self._shares().settings(request.group_id),
-                now_ms=self._clock_ms(),
+                now_ms=self._runtime.clock_ms(),
             )
-            await slot.take(self._journal, decision)
+            await slot.take(self._runtime.journal, decision)
             if decision.initialize and request.group_id not in self._initializing:
                 self._initializing.add(request.group_id)
-                self._background.spawn(self._initialize(slot, decision.initialize))
+                self._runtime.background.spawn(self._initialize(slot, decision.initialize))
         finally:
-            self._look_again(slot)
+            self._runtime.reschedule(slot)
         answer: HeartbeatAnswer = decision.answer
         return answer
 
@@ -122,7 +110,7 @@ class ShareGroupRequests:
         if group.dead or not decision.records:
             return
         try:
-            await slot.take(self._journal, decision)
+            await slot.take(self._runtime.journal, decision)
         except KafkaError as error:
             log.warning("%s: %s", group.describe(), error)
             group.metadata_seen = None
@@ -132,11 +120,11 @@ class ShareGroupRequests:
         group = slot.group
         if not isinstance(group, ShareGroup) or group.dead:
             return
-        settings, now_ms = self._shares().settings(group.group_id), self._clock_ms()
+        settings, now_ms = self._shares().settings(group.group_id), self._runtime.clock_ms()
         topics = self._topics.of(group.group_id)
         decision, over = share_heartbeat.fence(group, topics=topics, settings=settings, now_ms=now_ms)
         try:
-            await slot.take(self._journal, decision)
+            await slot.take(self._runtime.journal, decision)
         except KafkaError as error:
             for member in over:
                 if member.member_id in group.members:
@@ -146,13 +134,13 @@ class ShareGroupRequests:
             for member in over:
                 log.info("member %s of %s is out: its session ended", member.member_id, group.group_id)
         finally:
-            self._look_again(slot)
+            self._runtime.reschedule(slot)
 
     def loaded(self, slot: GroupEntry) -> None:
         """The group was read from the journal: its members' sessions begin anew."""
         group = slot.group
         if isinstance(group, ShareGroup):
-            due_ms = self._clock_ms() + self._shares().settings(group.group_id).session_timeout_ms
+            due_ms = self._runtime.clock_ms() + self._shares().settings(group.group_id).session_timeout_ms
             for member_id in group.members:
                 group.timers.set(member_id, Timer.SESSION, due_ms)
 
@@ -161,12 +149,12 @@ class ShareGroupRequests:
     async def group(self, group_id: str) -> tuple[ShareGroup, TopicsView]:
         """A group, as far as it is replicated, and the topics. Raises GROUP_ID_NOT_FOUND and others."""
         slot = self._slot(group_id)
-        await self._journal.committed(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
+        await self._runtime.journal.committed(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
         assert isinstance(slot.group, ShareGroup)
         return slot.group, self._topics.of(group_id)
 
     def _slot(self, group_id: str, *, empty: bool = False) -> GroupEntry:
-        slot = self._table.find(group_id)
+        slot = self._runtime.table.find(group_id)
         if slot is None or not isinstance(slot.group, ShareGroup):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         if empty and slot.group.members:
@@ -175,7 +163,7 @@ class ShareGroupRequests:
 
     async def standing(self, group_id: str, topic_id: bytes, index: int) -> ShareState | None:
         """Where a group stands in a partition; None where it has no state, or is none. Raises KafkaError."""
-        slot = self._table.find(group_id)
+        slot = self._runtime.table.find(group_id)
         group = None if slot is None else slot.group
         if not isinstance(group, ShareGroup) or index not in group.initialized.get(topic_id, ()):
             return None
@@ -188,11 +176,11 @@ class ShareGroupRequests:
 
         With `create` a group that does not exist is created. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
-        slot = self._table.find_or_create(group_id) if create else self._slot(group_id)
+        slot = self._runtime.table.find_or_create(group_id) if create else self._slot(group_id)
         try:
             return await self._move(slot, self._group_for(slot, create), topic_id, topic, starts)
         finally:
-            self._look_again(slot)
+            self._runtime.reschedule(slot)
 
     async def _move(
         self, slot: GroupEntry, group: ShareGroup, topic_id: bytes, topic: str, starts: dict[int, int]
@@ -205,7 +193,7 @@ class ShareGroupRequests:
         asked = {topic_id: frozenset(starts)}
         decision.write_states(joined(group.initializing, asked), without(group.initialized, asked), names)
         decision.write_epoch(group.epoch + 1, group.metadata_hash)
-        await slot.take(self._journal, decision)
+        await slot.take(self._runtime.journal, decision)
         refused: dict[int, KafkaError] = {}
         for index, start in starts.items():
             try:
@@ -225,7 +213,7 @@ class ShareGroupRequests:
             return False
         known = joined(group.initializing, group.initialized)
         await self._delete_states(group, {topic_id: known[topic_id]})
-        await slot.take(self._journal, share_heartbeat.forgotten(group, [topic_id]))
+        await slot.take(self._runtime.journal, share_heartbeat.forgotten(group, [topic_id]))
         return True
 
     async def topics_gone(self, slot: GroupEntry, topic_ids: Collection[bytes]) -> None:

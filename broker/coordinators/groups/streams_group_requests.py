@@ -7,17 +7,17 @@ Decisions go into the journal as those of KIP-848 groups do. Source: Kafka's Gro
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
 from anabranch.broker.coordinators.consumer_groups.member import JOIN_EPOCH
-from anabranch.broker.coordinators.runtime.journal import CONSUMER_GROUP_ERRORS, Journal
+from anabranch.broker.coordinators.runtime.journal import CONSUMER_GROUP_ERRORS
 from anabranch.broker.coordinators.streams_groups import streams_heartbeat
 from anabranch.broker.coordinators.streams_groups.streams_administration import described, endpoints
 from anabranch.broker.coordinators.streams_groups.streams_admission import check_request
 from anabranch.broker.coordinators.streams_groups.streams_decision import StreamsAnswer
 from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup
+from anabranch.broker.coordinators.streams_groups.streams_settings import StreamsSettings, settings_of
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import GroupMetadataKey, encode_key
 from anabranch.protocol.values import value
@@ -25,9 +25,8 @@ from anabranch.protocol.values import value
 if TYPE_CHECKING:
     from anabranch.broker.coordinators.consumer_groups.heartbeat import Sender
     from anabranch.broker.coordinators.consumer_groups.metadata_topics import MetadataTopics
+    from anabranch.broker.coordinators.groups.group_runtime import GroupRuntime
     from anabranch.broker.coordinators.groups.group_shards import GroupEntry
-    from anabranch.broker.coordinators.groups.group_table import GroupTable
-    from anabranch.broker.coordinators.streams_groups.streams_settings import StreamsSettings
     from anabranch.protocol.apis.streams_group_describe import DescribedGroup
     from anabranch.protocol.apis.streams_group_heartbeat import (
         EndpointToPartitions,
@@ -54,23 +53,12 @@ class HeartbeatOutcome:
 class StreamsGroupRequests:
     """Heartbeats, timers and descriptions."""
 
-    def __init__(
-        self,
-        table: GroupTable,
-        journal: Journal,
-        topics: MetadataTopics,
-        *,
-        settings: Callable[[str], StreamsSettings],
-        clock_ms: Callable[[], int],
-        look_again: Callable[[GroupEntry], None],
-    ) -> None:
-        """`settings` are a group's; `look_again` is called when its next deadline may be another one."""
-        self._table = table
-        self._journal = journal
+    def __init__(self, runtime: GroupRuntime, topics: MetadataTopics) -> None:
+        self._runtime = runtime
         self._topics = topics
-        self._settings = settings
-        self._clock_ms = clock_ms
-        self._look_again = look_again
+
+    def _settings(self, group_id: str) -> StreamsSettings:
+        return settings_of(self._runtime.settings, self._runtime.group_configs.of(group_id))
 
     # --- members -------------------------------------------------------------------------------------------------
 
@@ -80,7 +68,11 @@ class StreamsGroupRequests:
         if not self._topics.complete:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the topics are not known yet")
         joins = request.member_epoch == JOIN_EPOCH
-        slot = self._table.find_or_create(request.group_id) if joins else self._table.find(request.group_id)
+        slot = (
+            self._runtime.table.find_or_create(request.group_id)
+            if joins
+            else self._runtime.table.find(request.group_id)
+        )
         if slot is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {request.group_id}")
         topics = self._topics.of(request.group_id)
@@ -91,11 +83,11 @@ class StreamsGroupRequests:
                 sender,
                 topics=topics,
                 settings=self._settings(request.group_id),
-                now_ms=self._clock_ms(),
+                now_ms=self._runtime.clock_ms(),
             )
-            await slot.take(self._journal, decision, before=_making_room(slot, decision.group))
+            await slot.take(self._runtime.journal, decision, before=_making_room(slot, decision.group))
         finally:
-            self._look_again(slot)
+            self._runtime.reschedule(slot)
         group, answer = decision.group, decision.answer
         return HeartbeatOutcome(
             answer=answer,
@@ -120,11 +112,11 @@ class StreamsGroupRequests:
         group = slot.group
         if not isinstance(group, StreamsGroup) or group.dead:
             return
-        settings, now_ms = self._settings(group.group_id), self._clock_ms()
+        settings, now_ms = self._settings(group.group_id), self._runtime.clock_ms()
         topics = self._topics.of(group.group_id)
         decision, over = streams_heartbeat.fence(group, topics=topics, settings=settings, now_ms=now_ms)
         try:
-            await slot.take(self._journal, decision)
+            await slot.take(self._runtime.journal, decision)
         except KafkaError as error:
             for member, timer in over:
                 if member.member_id in group.members:
@@ -134,12 +126,14 @@ class StreamsGroupRequests:
             for member, timer in over:
                 log.info("member %s of %s is out: %s", member.member_id, group.group_id, timer.value)
         finally:
-            self._look_again(slot)
+            self._runtime.reschedule(slot)
 
     def loaded(self, slot: GroupEntry) -> None:
         """The group was read from the journal: its members' timers begin anew."""
         if isinstance(slot.group, StreamsGroup):
-            streams_heartbeat.restart_session_timers(slot.group, self._settings(slot.group_id), self._clock_ms())
+            streams_heartbeat.restart_session_timers(
+                slot.group, self._settings(slot.group_id), self._runtime.clock_ms()
+            )
 
     # --- administration ------------------------------------------------------------------------------------------
 
@@ -147,10 +141,10 @@ class StreamsGroupRequests:
         """A group, as far as it is replicated, and its description. Raises KafkaError."""
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        slot = self._table.find(group_id)
+        slot = self._runtime.table.find(group_id)
         if slot is None or not isinstance(slot.group, StreamsGroup):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id} of Kafka Streams")
-        await self._journal.committed(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
+        await self._runtime.journal.committed(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
         return slot.group, described(slot.group)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from anabranch.broker.coordinators.consumer_groups.limits import limits_of
 from anabranch.clients.connection import Connection
 from anabranch.cluster.in_process import Cluster
 from anabranch.protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -76,7 +77,7 @@ async def test_names_of_groups_may_be_anything_and_settings_may_not() -> None:
         await until(lambda: bool(configs.of("a/b é")))
         await configs.load()
         assert configs.of("a/b é") == {"consumer.session.timeout.ms": "50000"}
-        assert node.services.groups._consumer_group_limits("a/b é").session_timeout_ms == 50_000
+        assert limits_of(node.services.groups.settings, configs.of("a/b é")).session_timeout_ms == 50_000
         refused = await alter(cluster, "g", share_isolation_level="none")
         assert refused.error_code == ErrorCode.INVALID_CONFIG
         assert (
