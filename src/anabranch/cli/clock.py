@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import datetime
+from typing import TYPE_CHECKING
 
 import click
 
-from anabranch.cli.control import connected, token, url
+from anabranch.cli.control import with_control
+from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, tell
+
+if TYPE_CHECKING:
+    from anabranch.control.client import ControlClient
 
 
 @click.group(
@@ -26,69 +31,53 @@ def command() -> None:
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  anabranch clock show
-  anabranch clock show --json | jq .time_ms
-"""
+    epilog=examples(
+        "anabranch clock show",
+        "anabranch clock show --json | jq .time_ms",
+    )
 )
 @as_json
-@url
-@token
-def show(as_json: bool, url: str, token: str) -> None:
+@with_control
+def show(control: ControlClient, as_json: bool) -> None:
     """Tell what time it is in the cluster."""
-    with connected(url, token) as control:
-        row = control.clock.row()
+    row = control.clock.row()
     now = datetime.datetime.fromtimestamp(row["time_ms"] / 1000, datetime.UTC)
     pace = f"{row['pace']:g}x" if row["pace"] else "stands still"
     tell(as_json, row, [f"{now.isoformat(timespec='milliseconds')}  {pace}"])
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  anabranch clock advance 500ms
-  anabranch clock advance 7d
-"""
+    epilog=examples(
+        "anabranch clock advance 500ms",
+        "anabranch clock advance 7d",
+    )
 )
 @click.argument("span")
-@url
-@token
-def advance(span: str, url: str, token: str) -> None:
+@with_control
+def advance(control: ControlClient, span: str) -> None:
     """Move it on by 500ms, 45s, 5m, 2h or 7d.
 
     What is due on the way happens in its order: sessions, rebalances, transactions that time out, retention. The
     command returns when the cluster has nothing left to do.
     """
-    with connected(url, token) as control:
-        control.clock.advance(span)
+    control.clock.advance(span)
 
 
-@command.command(
-    epilog="""\b
-Examples:
-  anabranch clock stop
-"""
-)
-@url
-@token
-def stop(url: str, token: str) -> None:
+@command.command(epilog=examples("anabranch clock stop"))
+@with_control
+def stop(control: ControlClient) -> None:
     """Let it stand still unless it is advanced."""
-    with connected(url, token) as control:
-        control.clock.stop()
+    control.clock.stop()
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  anabranch clock run
-  anabranch clock run --pace 10                           ten seconds in one
-"""
+    epilog=examples(
+        "anabranch clock run",
+        "anabranch clock run --pace 10                           ten seconds in one",
+    )
 )
 @click.option("--pace", default=1.0, show_default=True, help="How many seconds go by in one.")
-@url
-@token
-def run(pace: float, url: str, token: str) -> None:
+@with_control
+def run(control: ControlClient, pace: float) -> None:
     """Let it go on, also faster or slower."""
-    with connected(url, token) as control:
-        control.clock.run(pace)
+    control.clock.run(pace)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, bootstrap, run, tell, timeout
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
@@ -33,11 +34,10 @@ def command() -> None:
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  anabranch cluster describe
-  anabranch cluster describe --json | jq .brokers
-""",
+    epilog=examples(
+        "anabranch cluster describe",
+        "anabranch cluster describe --json | jq .brokers",
+    ),
 )
 @as_json
 @bootstrap
@@ -123,11 +123,10 @@ def elect(topic: str | None, partitions: tuple[int, ...], unclean: bool, bootstr
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  anabranch cluster move flights 0 --to 2,3,1
-  anabranch cluster move flights 0 --cancel
-""",
+    epilog=examples(
+        "anabranch cluster move flights 0 --to 2,3,1",
+        "anabranch cluster move flights 0 --cancel",
+    ),
 )
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(0))
@@ -156,11 +155,10 @@ def move(topic: str, partition: int, to: str | None, cancel: bool, bootstrap: st
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  anabranch cluster moves
-  anabranch cluster moves --watch        until all are done
-""",
+    epilog=examples(
+        "anabranch cluster moves",
+        "anabranch cluster moves --watch        until all are done",
+    ),
 )
 @click.option("--watch", is_flag=True, help="Show them again every second, until there is none.")
 @as_json

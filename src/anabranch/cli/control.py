@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 import click
+
+from anabranch.cli.examples import examples
 
 if TYPE_CHECKING:
     from anabranch.control.client import ControlClient
@@ -28,6 +31,34 @@ token = click.option(
 )
 
 
+@contextlib.contextmanager
+def connected(url: str, token: str) -> Iterator[ControlClient]:
+    """The control plane; a refusal, or that it is not there, becomes one line and exit code 1."""
+    from anabranch.control.client import ControlClient, ControlError
+
+    try:
+        yield ControlClient(url, token)
+    except ControlError as error:
+        raise click.ClickException(str(error)) from None
+    except BrokenPipeError:
+        raise  # whoever reads our output has had enough of it
+    except ConnectionError as error:
+        raise click.ClickException(f"{error}; start the cluster with `anabranch up --control HOST:PORT`") from None
+
+
+def with_control(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command a `ControlClient`, found by the options --control and --control-token."""
+
+    @url
+    @token
+    @functools.wraps(function)
+    def connect(*, url: str, token: str, **options: Any) -> None:
+        with connected(url, token) as control:
+            function(control, **options)
+
+    return connect
+
+
 @click.group(
     name="control",
     epilog="""\b
@@ -45,103 +76,41 @@ def command() -> None:
     """Kill, stop and start brokers; wait; follow events."""
 
 
-@command.command(
-    epilog="""\b
-Examples:
-  anabranch control kill 2
-"""
+def _node_action(name: str, help: str, done: str, example: str = "") -> None:
+    @command.command(name, help=help, epilog=examples(f"anabranch control {name} 2{example}"))
+    @click.argument("node", type=int)
+    @with_control
+    def act(control: ControlClient, node: int) -> None:
+        control.ask("POST", f"/v1/nodes/{node}/{name}")
+        click.echo(f"node {node} {done}")
+
+
+_node_action("kill", "Kill a node abruptly.", "is dead")
+_node_action("stop", "Stop a node; its leaderships move first.", "has stopped")
+_node_action("start", "Start a node that does not run.", "runs")
+_node_action(
+    "freeze",
+    "Stop a node in the middle of what it does.",
+    "is frozen",
+    "         as SIGSTOP does: it keeps its connections, and says nothing",
 )
-@click.argument("node", type=int)
-@url
-@token
-def kill(node: int, url: str, token: str) -> None:
-    """End a node without a word."""
-    with connected(url, token) as control:
-        control.ask("POST", f"/v1/nodes/{node}/kill")
-        click.echo(f"node {node} is dead")
+_node_action("thaw", "Let a frozen node go on.", "goes on")
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  anabranch control stop 2
-"""
-)
-@click.argument("node", type=int)
-@url
-@token
-def stop(node: int, url: str, token: str) -> None:
-    """Stop a node; its leaderships move first."""
-    with connected(url, token) as control:
-        control.ask("POST", f"/v1/nodes/{node}/stop")
-        click.echo(f"node {node} has stopped")
-
-
-@command.command(
-    epilog="""\b
-Examples:
-  anabranch control start 2
-"""
-)
-@click.argument("node", type=int)
-@url
-@token
-def start(node: int, url: str, token: str) -> None:
-    """Start a node that does not run."""
-    with connected(url, token) as control:
-        control.ask("POST", f"/v1/nodes/{node}/start")
-        click.echo(f"node {node} runs")
-
-
-@command.command(
-    epilog="""\b
-Examples:
-  anabranch control freeze 2         as SIGSTOP does: it keeps its connections, and says nothing
-"""
-)
-@click.argument("node", type=int)
-@url
-@token
-def freeze(node: int, url: str, token: str) -> None:
-    """Stop a node in the middle of what it does."""
-    with connected(url, token) as control:
-        control.ask("POST", f"/v1/nodes/{node}/freeze")
-        click.echo(f"node {node} is frozen")
-
-
-@command.command(
-    epilog="""\b
-Examples:
-  anabranch control thaw 2
-"""
-)
-@click.argument("node", type=int)
-@url
-@token
-def thaw(node: int, url: str, token: str) -> None:
-    """Let a frozen node go on."""
-    with connected(url, token) as control:
-        control.ask("POST", f"/v1/nodes/{node}/thaw")
-        click.echo(f"node {node} goes on")
-
-
-@command.command(
-    epilog="""\b
-Examples:
-  anabranch control elect orders 0
-  anabranch control elect orders 0 --unclean     a replica that is not in sync, if no other lives
-"""
+    epilog=examples(
+        "anabranch control elect orders 0",
+        "anabranch control elect orders 0 --unclean     a replica that is not in sync, if no other lives",
+    )
 )
 @click.argument("topic")
 @click.argument("partition", type=int)
 @click.option("--unclean", is_flag=True, help="Any replica that lives, although records may be lost by that.")
-@url
-@token
-def elect(topic: str, partition: int, unclean: bool, url: str, token: str) -> None:
+@with_control
+def elect(control: ControlClient, topic: str, partition: int, unclean: bool) -> None:
     """Have a leader elected for a partition."""
-    with connected(url, token) as control:
-        control.elect(topic, partition, unclean=unclean)
-        click.echo(f"{topic}-{partition} has another leader")
+    control.elect(topic, partition, unclean=unclean)
+    click.echo(f"{topic}-{partition} has another leader")
 
 
 @command.command(
@@ -154,30 +123,21 @@ Examples:
 )
 @click.argument("what", type=click.Choice(["expire", "suspend", "resume"]))
 @click.argument("node", type=int)
-@url
-@token
-def session(what: str, node: int, url: str, token: str) -> None:
+@with_control
+def session(control: ControlClient, what: str, node: int) -> None:
     """End or cut a node's ZooKeeper session.
 
     The node runs on: it takes itself for a leader, while the others know better.
     """
-    with connected(url, token) as control:
-        control.ask("POST", f"/v1/nodes/{node}/session/{what}")
-        click.echo(f"{what}: done for node {node}")
+    control.ask("POST", f"/v1/nodes/{node}/session/{what}")
+    click.echo(f"{what}: done for node {node}")
 
 
-@command.command(
-    epilog="""\b
-Examples:
-  anabranch control state | jq '.nodes[] | select(.controller)'
-"""
-)
-@url
-@token
-def state(url: str, token: str) -> None:
+@command.command(epilog=examples("anabranch control state | jq '.nodes[] | select(.controller)'"))
+@with_control
+def state(control: ControlClient) -> None:
     """Write all that is, as one JSON object."""
-    with connected(url, token) as control:
-        click.echo(json.dumps(control.state(), indent=2))
+    click.echo(json.dumps(control.state(), indent=2))
 
 
 @command.command(
@@ -190,9 +150,8 @@ Examples:
 )
 @click.argument("condition", nargs=-1, required=True)
 @click.option("--timeout", "timeout_s", default=30.0, show_default=True, help="Seconds; then the exit code is 1.")
-@url
-@token
-def wait(condition: tuple[str, ...], timeout_s: float, url: str, token: str) -> None:
+@with_control
+def wait(control: ControlClient, condition: tuple[str, ...], timeout_s: float) -> None:
     """Wait until all of a CONDITION holds.
 
     It is made of NAME=VALUE: topic, partitions, partition, leader, isr (1,2,3 or 2+), high_watermark; group, state,
@@ -204,8 +163,7 @@ def wait(condition: tuple[str, ...], timeout_s: float, url: str, token: str) -> 
         if not found:
             raise click.UsageError(f"a condition is NAME=VALUE, such as topic=orders, not {one!r}")
         words[name] = value
-    with connected(url, token) as control:
-        control.wait_for(timeout_s=timeout_s, **cast("WaitCondition", words))  # texts, which the cluster reads
+    control.wait_for(timeout_s=timeout_s, **cast("WaitCondition", words))  # texts, which the cluster reads
 
 
 @command.command(
@@ -219,11 +177,10 @@ Examples:
 @click.option("--after", default=0, show_default=True, help="Only what came after the event of this number.")
 @click.option("--follow", is_flag=True, help="Go on with what happens.")
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object a line.")
-@url
-@token
-def events(after: int, follow: bool, as_json: bool, url: str, token: str) -> None:
+@with_control
+def events(control: ControlClient, after: int, follow: bool, as_json: bool) -> None:
     """Show what has happened."""
-    with connected(url, token) as control, contextlib.suppress(KeyboardInterrupt):
+    with contextlib.suppress(KeyboardInterrupt):
         for one in control.follow(after) if follow else control.events(after):
             click.echo(json.dumps(one) if as_json else event_line(one))
 
@@ -233,18 +190,3 @@ def event_line(event: dict[str, Any]) -> str:
     detail = {name: value for name, value in event.items() if name not in ("number", "at", "kind")}
     told = "  ".join(f"{name}={value}" for name, value in detail.items())
     return f"{event['number']:>6}  {event['at']:12.3f}  {event['kind']:<18} {told}".rstrip()
-
-
-@contextlib.contextmanager
-def connected(url: str, token: str) -> Iterator[ControlClient]:
-    """The control plane; a refusal, or that it is not there, becomes one line and exit code 1."""
-    from anabranch.control.client import ControlClient, ControlError
-
-    try:
-        yield ControlClient(url, token)
-    except ControlError as error:
-        raise click.ClickException(str(error)) from None
-    except BrokenPipeError:
-        raise  # whoever reads our output has had enough of it
-    except ConnectionError as error:
-        raise click.ClickException(f"{error}; start the cluster with `anabranch up --control HOST:PORT`") from None

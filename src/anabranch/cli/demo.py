@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from anabranch.cli.examples import examples
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -22,11 +24,10 @@ INSTALL = "the demonstration needs the extras: pip install 'anabranch[audit,demo
 
 @click.command(
     name="demo",
-    epilog="""\b
-Examples:
-  anabranch demo
-  anabranch demo --flights 50000 --out /tmp/demo      a shorter one
-""",
+    epilog=examples(
+        "anabranch demo",
+        "anabranch demo --flights 50000 --out /tmp/demo      a shorter one",
+    ),
 )
 @click.option("--out", default="out/demo", show_default=True, type=click.Path(file_okay=False), help="Logs and report.")
 @click.option("--flights", type=click.IntRange(1000), help="Only the first so many of the 336,776 flights.")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import click
 
-from anabranch.cli.control import connected, token, url
+from anabranch.cli.control import with_control
+from anabranch.cli.examples import examples
 from anabranch.faults.rule import FIELDS, HINTS, rule_text
+
+if TYPE_CHECKING:
+    from anabranch.control.client import ControlClient
 
 EDIT = "edit"
 
@@ -59,15 +63,13 @@ Examples:
 """
 )
 @rule_options
-@url
-@token
-def add(url: str, token: str, **said: Any) -> None:
+@with_control
+def add(control: ControlClient, **said: Any) -> None:
     """Follow a rule from now on, and write its name."""
     rule = {name: content for name, content in said.items() if content not in (None, (), False)}
     if EDIT in rule:
         rule[EDIT] = dict(_edit(one) for one in rule[EDIT])
-    with connected(url, token) as control:
-        click.echo(control.ask("POST", "/v1/faults", rule)["name"])
+    click.echo(control.ask("POST", "/v1/faults", rule)["name"])
 
 
 def _edit(said: str) -> tuple[str, Any]:
@@ -82,21 +84,18 @@ def _edit(said: str) -> tuple[str, Any]:
 
 @command.command(
     name="list",
-    epilog="""\b
-Examples:
-  anabranch faults list
-  anabranch faults list --json | jq '.[] | select(.hits == 0)'
-""",
+    epilog=examples(
+        "anabranch faults list",
+        "anabranch faults list --json | jq '.[] | select(.hits == 0)'",
+    ),
 )
 @click.option("--json", "as_json", is_flag=True, help="All that is known, as one JSON list.")
-@url
-@token
-def list_(as_json: bool, url: str, token: str) -> None:
+@with_control
+def list_(control: ControlClient, as_json: bool) -> None:
     """Every rule, and what it has hit."""
     from anabranch.faults.rule_json import from_json
 
-    with connected(url, token) as control:
-        rows = control.faults.rows()
+    rows = control.faults.rows()
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
@@ -105,62 +104,45 @@ def list_(as_json: bool, url: str, token: str) -> None:
         click.echo(f"{row['name']:<16} {row['hits']} of {row['met']} hit{held}: {rule_text(from_json(row['rule']))}")
 
 
-@command.command(
-    epilog="""\b
-Examples:
-  anabranch faults wait rule-1 --hits 2 --timeout 60
-"""
-)
+@command.command(epilog=examples("anabranch faults wait rule-1 --hits 2 --timeout 60"))
 @click.argument("name")
 @click.option("--hits", default=1, show_default=True, type=click.IntRange(1), help="How often it is to have hit.")
 @click.option("--timeout", "timeout_s", default=30.0, show_default=True, help="Seconds; then the exit code is 1.")
-@url
-@token
-def wait(name: str, hits: int, timeout_s: float, url: str, token: str) -> None:
+@with_control
+def wait(control: ControlClient, name: str, hits: int, timeout_s: float) -> None:
     """Wait until a rule has hit."""
     from anabranch.control.fault_client import RuleClient
 
-    with connected(url, token) as control:
-        RuleClient(control.ask, name).wait_hit(hits, timeout_s)
+    RuleClient(control.ask, name).wait_hit(hits, timeout_s)
 
 
-@command.command(
-    epilog="""\b
-Examples:
-  anabranch faults release gate
-"""
-)
+@command.command(epilog=examples("anabranch faults release gate"))
 @click.argument("name")
-@url
-@token
-def release(name: str, url: str, token: str) -> None:
+@with_control
+def release(control: ControlClient, name: str) -> None:
     """Let go what a rule holds."""
     from anabranch.control.fault_client import RuleClient
 
-    with connected(url, token) as control:
-        RuleClient(control.ask, name).release()
+    RuleClient(control.ask, name).release()
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  anabranch faults remove rule-1
-  anabranch faults remove --all
-"""
+    epilog=examples(
+        "anabranch faults remove rule-1",
+        "anabranch faults remove --all",
+    )
 )
 @click.argument("name", required=False)
 @click.option("--all", "everything", is_flag=True, help="Remove every rule.")
-@url
-@token
-def remove(name: str | None, everything: bool, url: str, token: str) -> None:
+@with_control
+def remove(control: ControlClient, name: str | None, everything: bool) -> None:
     """Follow a rule no more."""
     from anabranch.control.fault_client import RuleClient
 
     if (name is None) is not everything:
         raise click.UsageError("name one rule, or write --all")
-    with connected(url, token) as control:
-        if name is None:
-            control.faults.clear()
-        else:
-            row = RuleClient(control.ask, name).remove()
-            click.echo(f"{name} has hit {row['hits']} of {row['met']} requests")
+    if name is None:
+        control.faults.clear()
+    else:
+        row = RuleClient(control.ask, name).remove()
+        click.echo(f"{name} has hit {row['hits']} of {row['met']} requests")

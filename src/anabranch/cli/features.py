@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, bootstrap, run, tell
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
@@ -29,10 +30,7 @@ def command() -> None:
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  anabranch features describe
-""",
+    epilog=examples("anabranch features describe"),
 )
 @as_json
 @bootstrap
@@ -58,10 +56,7 @@ def describe(as_json: bool, bootstrap: str) -> None:
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  anabranch features upgrade reshard.version        topics may be resized in order from now on
-""",
+    epilog=examples("anabranch features upgrade reshard.version        topics may be resized in order from now on"),
 )
 @click.argument("name")
 @click.option("--level", default=1, show_default=True, type=click.IntRange(1), help="Every broker must support it.")
@@ -75,10 +70,7 @@ def upgrade(name: str, level: int, bootstrap: str) -> None:
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  anabranch features downgrade reshard.version      only while no topic has been resized
-""",
+    epilog=examples("anabranch features downgrade reshard.version      only while no topic has been resized"),
 )
 @click.argument("name")
 @bootstrap

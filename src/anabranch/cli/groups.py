@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, bootstrap, run, tell
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
@@ -42,11 +43,10 @@ def command() -> None:
 
 @command.command(
     name="list",
-    epilog="""\b
-Examples:
-  anabranch groups list
-  anabranch groups list --type share
-""",
+    epilog=examples(
+        "anabranch groups list",
+        "anabranch groups list --type share",
+    ),
 )
 @click.option("--type", "kind", type=click.Choice(KINDS), help="Only groups of this type. Default: all.")
 @as_json
@@ -70,11 +70,10 @@ def list_all(kind: str | None, as_json: bool, bootstrap: str) -> None:
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  anabranch groups describe audit
-  anabranch groups describe audit --watch      every second, until Ctrl-C: is it catching up?
-""",
+    epilog=examples(
+        "anabranch groups describe audit",
+        "anabranch groups describe audit --watch      every second, until Ctrl-C: is it catching up?",
+    ),
 )
 @click.argument("group")
 @click.option("--watch", is_flag=True, help="Show it again every second.")
@@ -106,11 +105,10 @@ def describe(group: str, watch: bool, as_json: bool, bootstrap: str) -> None:
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  anabranch groups gates audit
-  anabranch groups gates audit --topic flights --watch    until the last one has opened
-""",
+    epilog=examples(
+        "anabranch groups gates audit",
+        "anabranch groups gates audit --topic flights --watch    until the last one has opened",
+    ),
 )
 @click.argument("group")
 @click.option("--topic", "only", multiple=True, help="Only this topic; may be repeated. Default: all that it reads.")
@@ -298,10 +296,7 @@ def refuse_to_leave(later: Sequence[TopicPartition]) -> None:
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  anabranch groups delete audit        with its offsets
-""",
+    epilog=examples("anabranch groups delete audit        with its offsets"),
 )
 @click.argument("groups", nargs=-1, required=True)
 @bootstrap

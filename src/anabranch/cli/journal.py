@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from anabranch.cli.control import connected, token, url
+from anabranch.cli.control import with_control
+
+if TYPE_CHECKING:
+    from anabranch.control.client import ControlClient
 
 
 @click.command(
@@ -32,10 +35,9 @@ Examples:
     metavar="FILE",
     help="Write them to a capture for Wireshark (pcapng), in place of showing them.",
 )
-@url
-@token
+@with_control
 def command(
-    where: tuple[str, ...], follow: bool, as_json: bool, with_bytes: bool, capture: str | None, url: str, token: str
+    control: ControlClient, where: tuple[str, ...], follow: bool, as_json: bool, with_bytes: bool, capture: str | None
 ) -> None:
     """Show the last exchanges, the oldest first.
 
@@ -51,17 +53,16 @@ def command(
         if not found:
             raise click.UsageError(f"exchanges are chosen by NAME=VALUE, such as topic=orders, not {one!r}")
         words[name] = value
-    with connected(url, token) as control:
-        if number is not None:
-            click.echo("\n".join(control.journal.explain(number)))
-            return
-        if capture is not None:
-            control.journal.save(capture, **words)
-            return
-        if with_bytes:
-            words["bytes"] = "true"
-        for row in control.journal.follow(**words) if follow else control.journal.entries(**words):
-            click.echo(json.dumps(row) if as_json else line(row))
+    if number is not None:
+        click.echo("\n".join(control.journal.explain(number)))
+        return
+    if capture is not None:
+        control.journal.save(capture, **words)
+        return
+    if with_bytes:
+        words["bytes"] = "true"
+    for row in control.journal.follow(**words) if follow else control.journal.entries(**words):
+        click.echo(json.dumps(row) if as_json else line(row))
 
 
 def _to_explain(where: tuple[str, ...]) -> int | None:

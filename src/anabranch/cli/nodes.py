@@ -6,16 +6,16 @@ import asyncio
 
 import click
 
+from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, tell
 
 
 @click.group(
     name="nodes",
-    epilog="""\b
-Examples:
-  anabranch nodes list
-  anabranch nodes start 2      after a kill -9 of node 2
-""",
+    epilog=examples(
+        "anabranch nodes list",
+        "anabranch nodes start 2      after a kill -9 of node 2",
+    ),
 )
 def command() -> None:
     """The nodes of clusters of processes on this machine."""
@@ -23,11 +23,10 @@ def command() -> None:
 
 @command.command(
     name="list",
-    epilog="""\b
-Examples:
-  anabranch nodes list
-  anabranch nodes list --cluster ./data
-""",
+    epilog=examples(
+        "anabranch nodes list",
+        "anabranch nodes list --cluster ./data",
+    ),
 )
 @click.option("--cluster", default="", metavar="DIR|HOST:PORT", help="Only this cluster: its directory or ZooKeeper.")
 @as_json
@@ -47,11 +46,10 @@ def list_nodes(cluster: str, as_json: bool) -> None:
 
 @command.command(
     name="start",
-    epilog="""\b
-Examples:
-  anabranch nodes start 2
-  anabranch nodes start 2 --cluster ./data      if several clusters run here
-""",
+    epilog=examples(
+        "anabranch nodes start 2",
+        "anabranch nodes start 2 --cluster ./data      if several clusters run here",
+    ),
 )
 @click.argument("node", type=click.IntRange(0))
 @click.option("--cluster", default="", metavar="DIR|HOST:PORT", help="The node's cluster: its directory or ZooKeeper.")

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from anabranch.cli.control import connected, token, url
+from anabranch.cli.control import with_control
+from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, tell
+
+if TYPE_CHECKING:
+    from anabranch.control.client import ControlClient
 
 
 @click.group(
@@ -26,136 +31,88 @@ def command() -> None:
     """Reset what a cluster holds, keep it, go back to it."""
 
 
-@command.command(
-    epilog="""\b
-Examples:
-  anabranch state reset
-"""
-)
-@url
-@token
-def reset(url: str, token: str) -> None:
+@command.command(epilog=examples("anabranch state reset"))
+@with_control
+def reset(control: ControlClient) -> None:
     """Be as after the start.
 
     Same ports; no topics, groups, rules or exchanges; everybody's time. Clients' connections are closed.
     """
-    with connected(url, token) as control:
-        control.reset()
+    control.reset()
 
 
-@command.command(
-    epilog="""\b
-Examples:
-  anabranch state take seeded
-"""
-)
+@command.command(epilog=examples("anabranch state take seeded"))
 @click.argument("name")
-@url
-@token
-def take(name: str, url: str, token: str) -> None:
+@with_control
+def take(control: ControlClient, name: str) -> None:
     """Keep what the cluster holds, by a name."""
-    with connected(url, token) as control:
-        control.snapshots.take(name)
+    control.snapshots.take(name)
 
 
-@command.command(
-    epilog="""\b
-Examples:
-  anabranch state restore seeded
-"""
-)
+@command.command(epilog=examples("anabranch state restore seeded"))
 @click.argument("name")
-@url
-@token
-def restore(name: str, url: str, token: str) -> None:
+@with_control
+def restore(control: ControlClient, name: str) -> None:
     """Hold what a snapshot holds; connections are closed."""
-    with connected(url, token) as control:
-        control.snapshots.restore(name)
+    control.snapshots.restore(name)
 
 
 @command.command(
     name="list",
-    epilog="""\b
-Examples:
-  anabranch state list
-  anabranch state list --json | jq .snapshot
-""",
+    epilog=examples(
+        "anabranch state list",
+        "anabranch state list --json | jq .snapshot",
+    ),
 )
 @as_json
-@url
-@token
-def list_(as_json: bool, url: str, token: str) -> None:
+@with_control
+def list_(control: ControlClient, as_json: bool) -> None:
     """The snapshots that are kept."""
-    with connected(url, token) as control:
-        for row in control.snapshots.rows():
-            nodes = ", ".join(map(str, row["nodes"]))
-            tell(as_json, row, [f"{row['snapshot']:<20} {row['bytes']:>12,} bytes, nodes {nodes}"])
+    for row in control.snapshots.rows():
+        nodes = ", ".join(map(str, row["nodes"]))
+        tell(as_json, row, [f"{row['snapshot']:<20} {row['bytes']:>12,} bytes, nodes {nodes}"])
 
 
-@command.command(
-    epilog="""\b
-Examples:
-  anabranch state remove seeded
-"""
-)
+@command.command(epilog=examples("anabranch state remove seeded"))
 @click.argument("name")
-@url
-@token
-def remove(name: str, url: str, token: str) -> None:
+@with_control
+def remove(control: ControlClient, name: str) -> None:
     """Keep a snapshot no more."""
-    with connected(url, token) as control:
-        control.snapshots.remove(name)
+    control.snapshots.remove(name)
 
 
-@command.command(
-    epilog="""\b
-Examples:
-  anabranch state save seeded seeded.zip
-"""
-)
+@command.command(epilog=examples("anabranch state save seeded seeded.zip"))
 @click.argument("name")
 @click.argument("file", type=click.Path(dir_okay=False, writable=True))
-@url
-@token
-def save(name: str, file: str, url: str, token: str) -> None:
+@with_control
+def save(control: ControlClient, name: str, file: str) -> None:
     """Write a snapshot to a file."""
-    with connected(url, token) as control:
-        control.snapshots.save(name, file)
+    control.snapshots.save(name, file)
 
 
-@command.command(
-    epilog="""\b
-Examples:
-  anabranch state load seeded seeded.zip
-"""
-)
+@command.command(epilog=examples("anabranch state load seeded seeded.zip"))
 @click.argument("name")
 @click.argument("file", type=click.Path(dir_okay=False))
-@url
-@token
-def load(name: str, file: str, url: str, token: str) -> None:
+@with_control
+def load(control: ControlClient, name: str, file: str) -> None:
     """Keep what a file holds, by a name."""
     if not Path(file).is_file():
         raise click.UsageError(f"there is no file {file}")
-    with connected(url, token) as control:
-        control.snapshots.load(name, file)
+    control.snapshots.load(name, file)
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  anabranch state fork
-  anabranch state fork seeded
-"""
+    epilog=examples(
+        "anabranch state fork",
+        "anabranch state fork seeded",
+    )
 )
 @click.argument("name", required=False, default="")
-@url
-@token
-def fork(name: str, url: str, token: str) -> None:
+@with_control
+def fork(control: ControlClient, name: str) -> None:
     """Start another cluster that holds the same.
 
     It runs in the process of the first, and as long, unless it is ended by DELETE of `/v1/state/forks/NUMBER`.
     """
-    with connected(url, token) as control:
-        number, told = control.snapshots.fork(name)
+    number, told = control.snapshots.fork(name)
     click.echo(f"fork {number} bootstrap={told['bootstrap']} control={told['control']}")

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from anabranch.cli.control import connected, token, url
+from anabranch.cli.control import with_control
+from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, bootstrap, run, tell
 from anabranch.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from anabranch.clients.admin import Admin
+    from anabranch.control.client import ControlClient
 
 SETTINGS: Final[tuple[str, ...]] = ("interval.ms", "match", "metrics")
 OTHER_KAFKA: Final = "only a Kafka without ZooKeeper has subscriptions: anabranch up --kafka 4.1"
@@ -36,19 +38,16 @@ def command() -> None:
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  anabranch telemetry clients
-  anabranch telemetry clients --json | jq 'select(.pushes == 0)'
-"""
+    epilog=examples(
+        "anabranch telemetry clients",
+        "anabranch telemetry clients --json | jq 'select(.pushes == 0)'",
+    )
 )
 @as_json
-@url
-@token
-def clients(as_json: bool, url: str, token: str) -> None:
+@with_control
+def clients(control: ControlClient, as_json: bool) -> None:
     """Show who has asked what to push, and who pushes."""
-    with connected(url, token) as control:
-        rows = control.telemetry.clients()
+    rows = control.telemetry.clients()
     for row in rows:
         tell(as_json, row, [client_line(row)])
     if not rows:
@@ -70,52 +69,47 @@ Examples:
     "--save", type=click.Path(dir_okay=False, writable=True), metavar="FILE", help="Write what came to a file: OTLP."
 )
 @as_json
-@url
-@token
-def show(client: str, save: str | None, as_json: bool, url: str, token: str) -> None:
+@with_control
+def show(control: ControlClient, client: str, save: str | None, as_json: bool) -> None:
     """Show what came last of a CLIENT.
 
     CLIENT is a client id, or a client instance id.
     """
-    with connected(url, token) as control:
-        if save is not None:
-            control.telemetry.save(client, save)
-            return
-        for row in control.telemetry.read(client):
-            if as_json:
-                for point in row["metrics"] or ():
-                    click.echo(json.dumps(point))
-            else:
-                click.echo(client_line(row))
-                for point in row["metrics"] or ():
-                    click.echo(point_line(point))
-            if row["last"] is not None and row["metrics"] == []:
-                click.echo("in its last push are no metrics", err=True)
-            if row["unread"]:
-                click.echo(f"its metrics are not shown: {row['unread']}", err=True)
+    if save is not None:
+        control.telemetry.save(client, save)
+        return
+    for row in control.telemetry.read(client):
+        if as_json:
+            for point in row["metrics"] or ():
+                click.echo(json.dumps(point))
+        else:
+            click.echo(client_line(row))
+            for point in row["metrics"] or ():
+                click.echo(point_line(point))
+        if row["last"] is not None and row["metrics"] == []:
+            click.echo("in its last push are no metrics", err=True)
+        if row["unread"]:
+            click.echo(f"its metrics are not shown: {row['unread']}", err=True)
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  anabranch telemetry wait shop
-  anabranch telemetry wait shop --terminated        it was closed, and has pushed for the last time
-"""
+    epilog=examples(
+        "anabranch telemetry wait shop",
+        "anabranch telemetry wait shop --terminated        it was closed, and has pushed for the last time",
+    )
 )
 @click.argument("client")
 @click.option("--pushes", default=1, show_default=True, type=click.IntRange(1), help="How often it has to have pushed.")
 @click.option("--terminated", is_flag=True, help="And for the last time.")
 @click.option("--timeout", "timeout_s", default=30.0, show_default=True, help="Seconds; then the exit code is 1.")
-@url
-@token
-def wait(client: str, pushes: int, terminated: bool, timeout_s: float, url: str, token: str) -> None:
+@with_control
+def wait(control: ControlClient, client: str, pushes: int, terminated: bool, timeout_s: float) -> None:
     """Wait until a CLIENT has pushed.
 
     What was missing in the end is said.
     """
-    with connected(url, token) as control:
-        for row in control.telemetry.wait_for(client, pushes, terminated=terminated, timeout_s=timeout_s):
-            click.echo(client_line(row))
+    for row in control.telemetry.wait_for(client, pushes, terminated=terminated, timeout_s=timeout_s):
+        click.echo(client_line(row))
 
 
 @command.command(
@@ -165,12 +159,7 @@ def subscribe(name: str, metrics: str, interval_ms: int, match: tuple[str, ...],
     run(bootstrap, act, hints=HINTS)
 
 
-@command.command(
-    epilog="""\b
-Examples:
-  anabranch telemetry unsubscribe all
-"""
-)
+@command.command(epilog=examples("anabranch telemetry unsubscribe all"))
 @click.argument("name")
 @bootstrap
 def unsubscribe(name: str, bootstrap: str) -> None:
@@ -183,12 +172,7 @@ def unsubscribe(name: str, bootstrap: str) -> None:
     run(bootstrap, act, hints=HINTS)
 
 
-@command.command(
-    epilog="""\b
-Examples:
-  anabranch telemetry subscriptions
-"""
-)
+@command.command(epilog=examples("anabranch telemetry subscriptions"))
 @as_json
 @bootstrap
 def subscriptions(as_json: bool, bootstrap: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, bootstrap, client_properties, run, tell
 
 if TYPE_CHECKING:
@@ -42,11 +43,10 @@ def command() -> None:
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  anabranch tokens create alice.properties --command-config alice-with-password.properties
-  anabranch tokens create bob.properties --owner User:bob --renewer User:carol --hours 8
-"""
+    epilog=examples(
+        "anabranch tokens create alice.properties --command-config alice-with-password.properties",
+        "anabranch tokens create bob.properties --owner User:bob --renewer User:carol --hours 8",
+    )
 )
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--owner", metavar="User:NAME", help="For whom; this takes the right CreateTokens. Default: oneself.")
@@ -92,11 +92,10 @@ def create(
 
 @command.command(
     name="list",
-    epilog="""\b
-Examples:
-  anabranch tokens list
-  anabranch tokens list --owner User:alice --json
-""",
+    epilog=examples(
+        "anabranch tokens list",
+        "anabranch tokens list --owner User:alice --json",
+    ),
 )
 @click.option("--owner", "owners", multiple=True, metavar="User:NAME", help="Only theirs.")
 @as_json
@@ -121,11 +120,10 @@ def list_tokens(owners: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  anabranch tokens renew tokenid
-  anabranch tokens renew tokenid --hours 8
-"""
+    epilog=examples(
+        "anabranch tokens renew tokenid",
+        "anabranch tokens renew tokenid --hours 8",
+    )
 )
 @click.argument("token_id")
 @click.option("--hours", type=click.FloatRange(min=0), help="How long from now on. Default: the brokers'.")
@@ -142,11 +140,10 @@ def renew(token_id: str, hours: float | None, bootstrap: str) -> None:
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  anabranch tokens expire tokenid
-  anabranch tokens expire tokenid --hours 1
-"""
+    epilog=examples(
+        "anabranch tokens expire tokenid",
+        "anabranch tokens expire tokenid --hours 1",
+    )
 )
 @click.argument("token_id")
 @click.option("--hours", type=click.FloatRange(min=0), help="How long from now on. Default: it ends at once.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, bootstrap, run, tell, timeout
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
@@ -35,11 +36,10 @@ def command() -> None:
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  anabranch topics create flights --partitions 4
-  anabranch topics create flights --replicas 3 --config min.insync.replicas=2 --config retention.ms=60000
-""",
+    epilog=examples(
+        "anabranch topics create flights --partitions 4",
+        "anabranch topics create flights --replicas 3 --config min.insync.replicas=2 --config retention.ms=60000",
+    ),
 )
 @click.argument("name")
 @click.option("--partitions", type=click.IntRange(1), help="How many partitions. Default: the broker's num.partitions.")
@@ -87,10 +87,7 @@ def create(
 
 @command.command(
     name="list",
-    epilog="""\b
-Examples:
-  anabranch topics list --internal        __consumer_offsets and __transaction_state too
-""",
+    epilog=examples("anabranch topics list --internal        __consumer_offsets and __transaction_state too"),
 )
 @click.option("--internal", is_flag=True, help="List internal topics too.")
 @as_json
@@ -302,10 +299,7 @@ def drain(name: str, delete_drained: bool, force: bool, as_json: bool, bootstrap
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  anabranch topics delete flights flights-audit
-""",
+    epilog=examples("anabranch topics delete flights flights-audit"),
 )
 @click.argument("names", nargs=-1, required=True)
 @bootstrap

@@ -6,6 +6,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
+from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, bootstrap, run, tell
 
 if TYPE_CHECKING:
@@ -78,11 +79,10 @@ def set_password(
 
 @command.command(
     name="list",
-    epilog="""\b
-Examples:
-  anabranch users list
-  anabranch users list --json
-""",
+    epilog=examples(
+        "anabranch users list",
+        "anabranch users list --json",
+    ),
 )
 @as_json
 @bootstrap
@@ -98,11 +98,10 @@ def list_users(as_json: bool, bootstrap: str) -> None:
 
 
 @command.command(
-    epilog="""\b
-Examples:
-  anabranch users delete alice
-  anabranch users delete alice --mechanism SCRAM-SHA-256
-""",
+    epilog=examples(
+        "anabranch users delete alice",
+        "anabranch users delete alice --mechanism SCRAM-SHA-256",
+    ),
 )
 @click.argument("user")
 @mechanism
