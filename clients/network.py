@@ -5,7 +5,7 @@ What the rest of `clients` relies on:
     await network.start()                   bootstrap from any of the addresses; `ConnectionError` if none answers
     await network.close()                   fails what is open, leaves nothing behind
     network.metadata                        the current `ClusterMetadata`: never None, never modified
-    network.follow("t"), follow_all()       the topics that every refresh asks for
+    network.follow("t")                     the topics that every refresh asks for
     await network.refresh()                 a fresh snapshot; callers at the same time share one request
     network.request_refresh()               the same without waiting
     network.on_metadata(listener)           called with each new snapshot; returns a function that ends it
@@ -79,7 +79,6 @@ class Network:
         self._links = ConnectionPool(config, rng, address_of=self._address_of, on_failure=self.request_refresh)
         self._coordinators = Coordinators(self)
         self._topics: dict[str, None] = {}
-        self._all_topics = False
         self._create_topics = True
         self._refreshing: asyncio.Task[ClusterMetadata] | None = None
         self._refresh_again = False
@@ -143,10 +142,6 @@ class Network:
     def unfollow(self, topic: str) -> None:
         """Stop asking for a topic."""
         self._topics.pop(topic, None)
-
-    def follow_all(self) -> None:
-        """Ask for every topic from now on."""
-        self._all_topics = True
 
     def without_auto_creation(self) -> None:
         """Asking for a topic must not create it: for admins and consumers."""
@@ -405,7 +400,7 @@ class Network:
         return sorted(nodes, key=self._links.backoff_ms)
 
     def _metadata_request(self) -> MetadataRequest:
-        asked = None if self._all_topics else [MetadataRequestTopic(name=topic) for topic in self._topics]
+        asked = [MetadataRequestTopic(name=topic) for topic in self._topics]
         return MetadataRequest(topics=asked, allow_auto_topic_creation=self._create_topics, generation_aware=True)
 
     def _begin_refresh(self) -> None:
@@ -426,7 +421,7 @@ class Network:
         return self.metadata
 
     def _apply(self, response: MetadataResponse) -> None:
-        self.metadata = self.metadata.updated(response, complete=self._all_topics)
+        self.metadata = self.metadata.updated(response, complete=False)
         self._links.prune()
         for listener in list(self._listeners):
             listener(self.metadata)

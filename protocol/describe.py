@@ -1,13 +1,11 @@
-"""Frames, messages and batches for people: one line for a log, many for a dump.
+"""Describes frames, messages and batches for people, as trees.
 
-The line leaves out what says nothing (fields at their default) and shortens what is long; the tree shows everything,
-the records of batches included. Nothing here is called while requests are served, except to say why one failed.
+A tree shows every field and the records of batches. Nothing here is called while requests are served.
 """
 
 from __future__ import annotations
 
 import base64
-import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +23,6 @@ from anabranch.protocol.wire import ZERO_UUID, Kind, WireField, fields_of
 if TYPE_CHECKING:
     from anabranch.protocol.records.batch import BatchHeader
 
-LINE_LENGTH_MAX: Final = 400
 SHOWN_ELEMENTS: Final = 3
 SHOWN_BYTES: Final = 24
 SHOWN_RECORDS: Final = 20
@@ -52,19 +49,6 @@ def strip_length(frame: bytes) -> bytes:
     return frame[4:] if len(frame) >= 4 and int.from_bytes(frame[:4], "big") == len(frame) - 4 else frame
 
 
-def request_line(request: DecodedRequest) -> str:
-    """A request for the log: `Fetch v12 #7 "rdkafka" max_wait_ms=500 topics=[...]`."""
-    head = f"{request.api.name} v{request.version} #{request.correlation_id} {_text(request.client_id)}"
-    if request.body is None:
-        return f"{head} (a version that is not known here)"
-    return _short(f"{head} {_fields_line(request.body)}".rstrip())
-
-
-def message_line(message: Any) -> str:
-    """A message for the log, without what equals its default."""
-    return _short(f"{type(message).__name__}({_fields_line(message)})")
-
-
 def request_tree(request: DecodedRequest) -> str:
     """A request, field by field."""
     head = (
@@ -74,11 +58,6 @@ def request_tree(request: DecodedRequest) -> str:
     if request.body is None:
         return f"{head}\n  of a version that is not known here: answered with UNSUPPORTED_VERSION"
     return "\n".join([head, *_tree(request.body, request.version, 1)])
-
-
-def message_tree(message: Any, version: int) -> str:
-    """A message, field by field, without the fields that the version does not have."""
-    return "\n".join([type(message).__name__, *_tree(message, version, 1)])
 
 
 def batches_line(records: Buffer) -> str:
@@ -161,16 +140,6 @@ def _tree(message: Any, version: int, depth: int) -> Iterator[str]:
                 yield from _tree(element, version, depth + 1)
 
 
-def _fields_line(message: Any) -> str:
-    parts = []
-    for field in fields_of(type(message)):
-        value = getattr(message, field.name)
-        if field.default is not dataclasses.MISSING and value == field.absent_value():
-            continue
-        parts.append(f"{field.name}={_value(field, value)}")
-    return " ".join(parts)
-
-
 def _value(field: WireField, value: Any) -> str:
     if value is None:
         return "null"
@@ -181,8 +150,6 @@ def _value(field: WireField, value: Any) -> str:
 
 
 def _single(field: WireField, value: Any) -> str:
-    if field.struct is not None:
-        return f"({_fields_line(value)})"
     if field.kind is Kind.RECORDS:
         return f"<{batches_line(value)}>"
     if field.kind is Kind.TEXT:
@@ -208,7 +175,3 @@ def _bytes(value: Buffer | None) -> str:
     more = f"... ({len(value)} bytes)" if len(value) > SHOWN_BYTES else ""
     readable = start.decode("ascii", "replace")
     return (f'"{readable}"' if readable.isprintable() and "\ufffd" not in readable else f"0x{start.hex()}") + more
-
-
-def _short(line: str) -> str:
-    return line if len(line) <= LINE_LENGTH_MAX else f"{line[:LINE_LENGTH_MAX]}... ({len(line)} characters)"

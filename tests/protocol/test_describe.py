@@ -1,24 +1,26 @@
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 
 from anabranch.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
-from anabranch.protocol.apis.heartbeat import HeartbeatResponse
 from anabranch.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from anabranch.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from anabranch.protocol.connection import ClientConnection, ServerConnection
 from anabranch.protocol.describe import (
+    _tree,
     batches_line,
     batches_tree,
     describe_request,
     describe_response,
-    message_line,
-    message_tree,
-    request_line,
+    request_tree,
 )
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.records.control import build_end_transaction
 from anabranch.protocol.registry import BY_NAME
+from anabranch.protocol.wire import fields_of
 from tests.broker.storage.unreadable import UNREADABLE
 from tests.protocol.messages import MESSAGES
 from tests.protocol.test_codec import smallest
@@ -61,31 +63,28 @@ def test_a_response_as_a_tree_names_its_error() -> None:
         describe_response(b"ab", BY_NAME["Heartbeat"], 4)
 
 
-def test_a_request_in_one_line() -> None:
+def tree_of(message: Any, version: int) -> str:
+    """A request as a tree, as it is received from a client."""
     server = ServerConnection(EVERYTHING)
-    partitions = [FetchPartition(partition=p, fetch_offset=7, partition_max_bytes=1) for p in range(5)]
-    fetch = FetchRequest(max_wait_ms=500, min_bytes=1, topics=[FetchTopic(topic="flights", partitions=partitions)])
-    server.receive(b"".join(ClientConnection("me").request(fetch, 4)[1]))
+    server.receive(b"".join(ClientConnection("me").request(message, version)[1]))
     request = server.next_request()
     assert request is not None
-    assert request_line(request) == (
-        'Fetch v4 #0 "me" max_wait_ms=500 min_bytes=1 topics=[(topic="flights" partitions=['
-        "(partition=0 fetch_offset=7 partition_max_bytes=1), (partition=1 fetch_offset=7 partition_max_bytes=1), "
-        "(partition=2 fetch_offset=7 partition_max_bytes=1), 2 more])]"
-    )
+    return request_tree(request)
 
 
-def test_a_line_is_a_line_whatever_is_in_it() -> None:
-    line = message_line(MetadataRequest(topics=[MetadataRequestTopic(name="a\nb\x1b[0m" + "x" * 1000)]))
-    assert "\n" not in line and "\x1b" not in line and "a\\nb" in line
-    assert len(line) < 450 and line.endswith("characters)")
+def test_lists_of_structures_are_trees_and_text_is_escaped() -> None:
+    partitions = [FetchPartition(partition=p, fetch_offset=7, partition_max_bytes=1) for p in range(5)]
+    fetch = FetchRequest(max_wait_ms=500, min_bytes=1, topics=[FetchTopic(topic="a\nb\x1b[0m", partitions=partitions)])
+    shown = tree_of(fetch, 4).splitlines()
+    assert shown[0] == 'Fetch v4 request, correlation id 0, client id "me"'
+    assert '    topic: "a\\nb\\x1b[0m"' in shown
+    assert shown.count("      fetch_offset: 7") == 5
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.__name__)
 def test_every_message_can_be_shown(message: type) -> None:
-    value = smallest(message)
-    assert message.__name__ in message_line(value)
-    assert message_tree(value, 0).startswith(message.__name__)
+    shown = (re.match(r"(\w+)(\[\d+\])?:", line) for line in _tree(smallest(message), 0, 0))
+    assert {one[1] for one in shown if one} == {field.name for field in fields_of(message) if field.exists(0)}
 
 
 def test_batches_in_short() -> None:
@@ -116,7 +115,8 @@ def test_values_for_people() -> None:
         timeout_ms=1,
         topic_data=[TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=None)])],
     )
-    assert 'transactional_id="tx"' in message_line(request) and "records=null" in message_line(request)
-    assert message_line(HeartbeatResponse(error_code=25)) == "HeartbeatResponse(error_code=UNKNOWN_MEMBER_ID (25))"
+    shown = tree_of(request, 3)
+    assert 'transactional_id: "tx"' in shown and "records: null" in shown
     topic = MetadataRequest(topics=[MetadataRequestTopic(topic_id=bytes(range(16)), name=None)])
-    assert "topic_id=AAECAwQFBgcICQoLDA0ODw name=null" in message_line(topic)
+    shown = tree_of(topic, 12)
+    assert "topic_id: AAECAwQFBgcICQoLDA0ODw" in shown and "name: null" in shown

@@ -12,8 +12,7 @@ from anabranch.protocol.values import value
 if TYPE_CHECKING:
     from anabranch.broker.config.broker_settings import BrokerSettings
 
-BIDIRECTIONAL, UPGRADE, DOWNGRADE, DISABLED = "bidirectional", "upgrade", "downgrade", "disabled"
-POLICIES = (BIDIRECTIONAL, UPGRADE, DOWNGRADE, DISABLED)
+BIDIRECTIONAL, UPGRADE, DOWNGRADE = "bidirectional", "upgrade", "downgrade"
 
 
 @value(kw_only=True)

@@ -19,7 +19,6 @@ from anabranch.protocol.values import value
 
 REFRESH_MIN_MS: Final = 10_000
 """How long a resolution stands at least, so that a cluster where many topics are made is not searched each time."""
-REFRESH_MAX_MS: Final = 600_000
 MEMORY_MAX_BYTES: Final = 8 << 20
 """What one expression may take once it is compiled; RE2's own default."""
 
