@@ -111,6 +111,23 @@ def story_of(text: str) -> list[str]:
     return [line.lstrip("# ") for line in lines[:head]]
 
 
+def assert_retold(path: Path, stage: Stage, command: str) -> None:
+    """Check that a scenario has a story and comes out as it is written; `command` shows the difference."""
+    text = path.read_text()
+    assert len(story_of(text)) >= 1, "tell first what happens, and why it matters"
+    assert retold(text, stage) == text, f"python -m {command} shows it, --write accepts it"
+
+
+def assert_phrases_known(stage: type[Stage], files: Iterable[Path], readme: Path) -> None:
+    """Check that a README lists every phrase of a stage, and that a scenario uses it."""
+    forms = set(stage.forms())
+    listed = {line.split("`")[1] for line in readme.read_text().splitlines() if line.startswith("| `")}
+    assert forms == listed - {"#", GIVEN, EVENT, QUESTION}
+    said = [line.partition(" ")[2] for path in files for line in path.read_text().splitlines()]
+    unused = {form for form in forms if not any(pattern(form).fullmatch(line) for line in said)}
+    assert not unused, "a phrase that no scenario needs"
+
+
 def main(arguments: list[str], files: Iterable[Path], make_stage: Callable[[], Stage]) -> int:
     """Compare every file with what the machine does now; `--write` rewrites those that differ. Returns an exit code."""
     write = arguments == ["--write"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.controller.scenarios.stage import FILES, ControllerStage
-from tests.scenario_text import NotUnderstood, pattern, retold, story_of
+from tests.scenario_text import NotUnderstood, assert_phrases_known, assert_retold, retold
 
 README = Path(__file__).parent / "scenarios" / "README.md"
 SETUP = "given brokers 1,2\ngiven topic orders on 1,2\ngiven a controller is elected\n"
@@ -15,18 +15,11 @@ SETUP = "given brokers 1,2\ngiven topic orders on 1,2\ngiven a controller is ele
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_the_machine_does_what_the_scenario_says(path: Path) -> None:
-    text = path.read_text()
-    assert len(story_of(text)) >= 1, "tell first what happens, and why it matters"
-    assert retold(text, ControllerStage()) == text, "python -m tests.controller.scenarios shows it, --write accepts it"
+    assert_retold(path, ControllerStage(), "tests.controller.scenarios")
 
 
 def test_the_readme_lists_every_phrase_and_a_scenario_uses_it() -> None:
-    forms = set(ControllerStage.forms())
-    listed = {line.split("`")[1] for line in README.read_text().splitlines() if line.startswith("| `")}
-    assert forms == listed - {"#", "given ", "> ", "? "}
-    said = [line.partition(" ")[2] for path in FILES for line in path.read_text().splitlines()]
-    unused = {form for form in forms if not any(pattern(form).fullmatch(line) for line in said)}
-    assert not unused, "a phrase that no scenario needs"
+    assert_phrases_known(ControllerStage, FILES, README)
 
 
 def test_every_step_of_a_resize_has_a_scenario_in_which_the_controller_dies_there() -> None:

@@ -9,25 +9,18 @@ import pytest
 
 from anabranch.broker.coordinators.classic_groups import rebalance
 from tests.broker.coordinators.scenarios.stage import FILES, GroupStage
-from tests.scenario_text import NotUnderstood, pattern, retold, story_of
+from tests.scenario_text import NotUnderstood, assert_phrases_known, assert_retold, retold
 
 README = Path(__file__).parent / "scenarios" / "README.md"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_the_group_does_what_the_scenario_says(path: Path) -> None:
-    text = path.read_text()
-    assert len(story_of(text)) >= 1, "tell first what happens, and why it matters"
-    assert retold(text, GroupStage()) == text, "python -m tests.broker.coordinators.scenarios shows it"
+    assert_retold(path, GroupStage(), "tests.broker.coordinators.scenarios")
 
 
 def test_the_readme_lists_every_phrase_and_a_scenario_uses_it() -> None:
-    forms = set(GroupStage.forms())
-    listed = {line.split("`")[1] for line in README.read_text().splitlines() if line.startswith("| `")}
-    assert forms == listed - {"#", "given ", "> ", "? "}
-    said = [line.partition(" ")[2] for path in FILES for line in path.read_text().splitlines()]
-    unused = {form for form in forms if not any(pattern(form).fullmatch(line) for line in said)}
-    assert not unused, "a phrase that no scenario needs"
+    assert_phrases_known(GroupStage, FILES, README)
 
 
 def test_a_group_that_decides_otherwise_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,26 +11,18 @@ from anabranch.broker.coordinators.consumer_groups import decision, reconciliati
 from anabranch.broker.coordinators.consumer_groups.assignment import NOTHING, Assignment
 from anabranch.broker.coordinators.consumer_groups.member import Member
 from tests.broker.coordinators.consumer_groups.scenarios.stage import FILES, AssigningStage
-from tests.scenario_text import NotUnderstood, pattern, retold, story_of
+from tests.scenario_text import NotUnderstood, assert_phrases_known, assert_retold, retold
 
 README = Path(__file__).parent / "scenarios" / "README.md"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_the_group_does_what_the_scenario_says(path: Path) -> None:
-    text = path.read_text()
-    assert len(story_of(text)) >= 1, "tell first what happens, and why it matters"
-    shown = "python -m tests.broker.coordinators.consumer_groups.scenarios shows it"
-    assert retold(text, AssigningStage()) == text, shown
+    assert_retold(path, AssigningStage(), "tests.broker.coordinators.consumer_groups.scenarios")
 
 
 def test_the_readme_lists_every_phrase_and_a_scenario_uses_it() -> None:
-    forms = set(AssigningStage.forms())
-    listed = {line.split("`")[1] for line in README.read_text().splitlines() if line.startswith("| `")}
-    assert forms == listed - {"#", "given ", "> ", "? "}
-    said = [line.partition(" ")[2] for path in FILES for line in path.read_text().splitlines()]
-    unused = {form for form in forms if not any(pattern(form).fullmatch(line) for line in said)}
-    assert not unused, "a phrase that no scenario needs"
+    assert_phrases_known(AssigningStage, FILES, README)
 
 
 def test_a_partition_given_on_before_it_was_given_up_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

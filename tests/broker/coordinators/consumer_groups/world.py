@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from anabranch.broker.coordinators.consumer_groups import departure, expressions, heartbeat, regular_expressions
 from anabranch.broker.coordinators.consumer_groups.assignment import Assignment
@@ -154,7 +155,7 @@ class Client:
         return self.driver.send(self.request(epoch=epoch))
 
 
-def settle(*clients: Client, rounds: int = 10) -> int:
+def settle(*clients: Any, rounds: int = 10) -> int:
     """Let everybody send heartbeats until nothing changes; says how many rounds that took."""
     for count in range(rounds):
         before = [(one.epoch, one.owned, one.said) for one in clients]

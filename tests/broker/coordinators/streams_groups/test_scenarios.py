@@ -12,26 +12,18 @@ from anabranch.broker.coordinators.streams_groups import streams_heartbeat
 from anabranch.broker.coordinators.streams_groups.streams_member import StreamsMember
 from anabranch.broker.coordinators.streams_groups.tasks import NO_TASKS, Tasks
 from tests.broker.coordinators.streams_groups.scenarios.stage import FILES, StreamsStage
-from tests.scenario_text import NotUnderstood, pattern, retold, story_of
+from tests.scenario_text import NotUnderstood, assert_phrases_known, assert_retold, retold
 
 README = Path(__file__).parent / "scenarios" / "README.md"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_the_group_does_what_the_scenario_says(path: Path) -> None:
-    text = path.read_text()
-    assert len(story_of(text)) >= 1, "tell first what happens, and why it matters"
-    shown = "python -m tests.broker.coordinators.streams_groups.scenarios shows it"
-    assert retold(text, StreamsStage()) == text, shown
+    assert_retold(path, StreamsStage(), "tests.broker.coordinators.streams_groups.scenarios")
 
 
 def test_the_readme_lists_every_phrase_and_a_scenario_uses_it() -> None:
-    forms = set(StreamsStage.forms())
-    listed = {line.split("`")[1] for line in README.read_text().splitlines() if line.startswith("| `")}
-    assert forms == listed - {"#", "given ", "> ", "? "}
-    said = [line.partition(" ")[2] for path in FILES for line in path.read_text().splitlines()]
-    unused = {form for form in forms if not any(pattern(form).fullmatch(line) for line in said)}
-    assert not unused, "a phrase that no scenario needs"
+    assert_phrases_known(StreamsStage, FILES, README)
 
 
 def test_a_task_given_on_before_it_was_given_up_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,13 +28,13 @@ from anabranch.broker.coordinators.streams_groups.streams_settings import Stream
 from anabranch.broker.coordinators.streams_groups.tasks import ACTIVE, NO_TASKS, STANDBY, each
 from anabranch.protocol.apis.streams_group_heartbeat import Endpoint, TaskIds, TaskOffset
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from tests.broker.coordinators.consumer_groups.world import settle
 from tests.broker.coordinators.streams_groups.world import (
     COUNTS,
     PLAIN,
     Client,
     Driver,
     active,
-    settle,
     subtopology,
 )
 

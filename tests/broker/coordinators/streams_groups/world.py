@@ -201,14 +201,3 @@ class Client:
         with pytest.raises(KafkaError) as refusal:
             self.driver.send(self.request(**more))
         return refusal.value.code
-
-
-def settle(*clients: Client, rounds: int = 12) -> int:
-    """Let everybody send heartbeats until nothing changes; says how many rounds that took."""
-    for count in range(rounds):
-        before = [(one.epoch, one.owned, one.said) for one in clients]
-        for one in clients:
-            one.beat()
-        if before == [(one.epoch, one.owned, one.said) for one in clients]:
-            return count
-    raise AssertionError(f"no end after {rounds} rounds: {clients[0].driver.group.describe()}")

@@ -16,15 +16,15 @@ from anabranch.broker.coordinators.consumer_groups.assignment import Assignment,
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.coordinators.consumer_groups.decision import Decision
 from anabranch.broker.coordinators.consumer_groups.expressions import resolved
-from anabranch.broker.coordinators.consumer_groups.heartbeat import HeartbeatAnswer, Sender
+from anabranch.broker.coordinators.consumer_groups.heartbeat import Sender
 from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
 from anabranch.broker.coordinators.consumer_groups.member import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE
 from anabranch.protocol import group_records
 from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from anabranch.protocol.errors import KafkaError
 from tests.broker.coordinators.consumer_groups.scenarios import rendering
 from tests.broker.coordinators.consumer_groups.world import Topics
-from tests.scenario_text import NotUnderstood, Stage, phrase
+from tests.broker.coordinators.heartbeat_stage import HeartbeatStage
+from tests.scenario_text import NotUnderstood, phrase
 
 FILES: Final = sorted(Path(__file__).parent.glob("*.txt"))
 GROUP: Final = "g"
@@ -77,8 +77,11 @@ class Client:
         )
 
 
-class AssigningStage(Stage):
+class AssigningStage(HeartbeatStage):
     """One group, its clients, its coordinator, the topics that this one knows, and its journal."""
+
+    rendering = rendering
+    administration = administration
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,8 +91,6 @@ class AssigningStage(Stage):
         self.clients: dict[str, Client] = {}
         self.group = ConsumerGroup(GROUP)
         self.journal: list[tuple[bytes, bytes | None]] = []
-        self.stores = True
-        self.answers = True
 
     # --- what is prepared ----------------------------------------------------------------------------------------
 
@@ -117,76 +118,62 @@ class AssigningStage(Stage):
         del self.topics.known[topic]
         self.topics.image = object()
 
-    @phrase("CLIENT is instance INSTANCE")
+    @phrase("MEMBER is instance INSTANCE")
     def static(self, client: str, instance: str) -> None:
         """A static member (KIP-345)."""
-        self.client(client).instance_id = instance
+        self.member(client).instance_id = instance
 
-    @phrase("CLIENT wants TOPICS")
+    @phrase("MEMBER wants TOPICS")
     def wants(self, client: str, topics: str) -> None:
         """What it subscribes to by name, from its next full heartbeat on."""
-        self.client(client).topics = [] if topics == "nothing" else topics.split(",")
+        self.member(client).topics = [] if topics == "nothing" else topics.split(",")
 
-    @phrase("CLIENT wants what matches EXPRESSION")
+    @phrase("MEMBER wants what matches EXPRESSION")
     def wants_matching(self, client: str, expression: str) -> None:
         """It subscribes by an expression, from its next full heartbeat on."""
-        one = self.client(client)
+        one = self.member(client)
         one.topics, one.expression = [], expression
 
-    @phrase("CLIENT asks for ASSIGNOR")
+    @phrase("MEMBER asks for ASSIGNOR")
     def asks_for(self, client: str, assignor: str) -> None:
         """The assignor that it wants the broker to use."""
-        self.client(client).assignor = assignor
+        self.member(client).assignor = assignor
 
     # --- what clients do -----------------------------------------------------------------------------------------
 
-    @phrase("CLIENT joins")
+    @phrase("MEMBER joins")
     def joins(self, client: str) -> None:
         """A heartbeat with epoch 0; what it had is given up."""
-        one = self.client(client)
+        one = self.member(client)
         one.forget()
         self._beat(one, full=True)
 
-    @phrase("CLIENT sends a heartbeat")
-    def beats(self, client: str) -> None:
-        """It says nothing but its epoch, and what it has if that has changed."""
-        self._beat(self.client(client), full=False)
-
-    @phrase("CLIENT sends a full heartbeat")
+    @phrase("MEMBER sends a full heartbeat")
     def beats_in_full(self, client: str) -> None:
         """It says all that it wants, as after a lost answer."""
-        self._beat(self.client(client), full=True)
+        self._beat(self.member(client), full=True)
 
-    @phrase("CLIENT gives up what it was told to")
-    def gives_up(self, client: str) -> None:
-        """Its application has let go; the client says so at once."""
-        one = self.client(client)
-        if within(one.has, one.told):
-            raise NotUnderstood(f"{client} was told to give nothing up")
-        one.has = one.told
-        self._beat(one, full=False)
-
-    @phrase("CLIENT restarts")
+    @phrase("MEMBER restarts")
     def restarts(self, client: str) -> None:
         """The application is started again, with another member id."""
-        one = self.client(client)
+        one = self.member(client)
         one.lives += 1
         one.forget()
 
-    @phrase("CLIENT leaves")
+    @phrase("MEMBER leaves")
     def leaves(self, client: str) -> None:
         """A heartbeat with epoch -1."""
-        self._goes(self.client(client), LEAVE_EPOCH)
+        self._goes(self.member(client), LEAVE_EPOCH)
 
-    @phrase("CLIENT goes away for a while")
+    @phrase("MEMBER goes away for a while")
     def goes_away(self, client: str) -> None:
         """A static member's heartbeat with epoch -2: it will be back."""
-        self._goes(self.client(client), STATIC_LEAVE)
+        self._goes(self.member(client), STATIC_LEAVE)
 
-    @phrase("CLIENT commits")
+    @phrase("MEMBER commits")
     def commits(self, client: str) -> None:
         """OffsetCommit of version 9, with the epoch that the client believes in."""
-        one = self.client(client)
+        one = self.member(client)
         event = Commit(
             member_id=one.member_id,
             instance_id=one.instance_id,
@@ -194,34 +181,9 @@ class AssigningStage(Stage):
             transactional=False,
             version=COMMIT_VERSION,
         )
-        try:
-            administration.authorize(self.group, event)
-        except KafkaError as refused:
-            self.lines.append(f"answer {client}: {refused.code.name}")
-        else:
-            self.lines.append(f"answer {client}: may commit in epoch {one.epoch}")
-
-    @phrase("CLIENT wakes up in epoch EPOCH and REST")
-    def wakes_up(self, client: str, epoch: str, rest: str) -> None:
-        """The client goes on with what it was about to do in an epoch that may be over."""
-        self.client(client).epoch = int(epoch)
-        self.perform(f"{client} {rest}")
+        self.show_commit(client, event)
 
     # --- what goes wrong -----------------------------------------------------------------------------------------
-
-    @phrase("REST, and the answer is lost")
-    def loses_answer(self, rest: str) -> None:
-        """It is done, but the client does not hear of it."""
-        self.answers = False
-        self.perform(rest)
-        self.answers = True
-
-    @phrase("REST, and the journal refuses it")
-    def refuses(self, rest: str) -> None:
-        """The records cannot be stored: nothing has happened, and the client is told to try again."""
-        self.stores = False
-        self.perform(rest)
-        self.stores = True
 
     @phrase("the coordinator dies and another one takes over")
     def fails_over(self) -> None:
@@ -247,11 +209,6 @@ class AssigningStage(Stage):
 
     # --- what can be asked ---------------------------------------------------------------------------------------
 
-    @phrase("group")
-    def asked_group(self) -> None:
-        """The state, and each member: its epoch, what it has, what it is to have."""
-        self.lines += [rendering.state(self.group), *rendering.members(self.group)]
-
     @phrase("clients")
     def asked_clients(self) -> None:
         """What each client reads now; a partition that two of them have is said to be."""
@@ -266,16 +223,19 @@ class AssigningStage(Stage):
 
     # --- the machine and what is around it -----------------------------------------------------------------------
 
-    def client(self, name: str) -> Client:
+    def the_group(self) -> ConsumerGroup:
+        return self.group
+
+    def member(self, name: str) -> Client:
         """A client, which exists from when it is first named."""
         return self.clients.setdefault(name, Client(name))
 
     def _limits(self) -> ConsumerGroupLimits:
         return ConsumerGroupLimits(**self.limits)  # type: ignore[arg-type] - every limit that scenarios set is a number
 
-    def _beat(self, one: Client, *, full: bool) -> None:
+    def _beat(self, one: Client, *, full: bool = False) -> None:
         has = one.has
-        told = self._send(one, one.request(one.epoch, full=full))
+        told = self.send(one, one.request(one.epoch, full=full))
         if told is None:
             return
         one.said, one.epoch = has, told.epoch
@@ -285,38 +245,20 @@ class AssigningStage(Stage):
                 one.has = one.told
 
     def _goes(self, one: Client, epoch: int) -> None:
-        self._send(one, one.request(epoch, full=False))
+        self.send(one, one.request(epoch, full=False))
         one.forget()
 
-    def _send(self, one: Client, request: ConsumerGroupHeartbeatRequest) -> HeartbeatAnswer | None:
-        """The answer, if there is one and it comes; shows the records that it took, and the answer."""
+    def decide(self, one: Client, request: ConsumerGroupHeartbeatRequest) -> Decision:
         limits = self._limits()
-        before = rendering.state(self.group)
-        try:
-            heartbeat.check_request(request, VERSION, limits.assignors)
-            sender = Sender(client_id=one.name, client_host="/127.0.0.1")
-            decision = heartbeat.heartbeat(
-                self.group, request, sender, topics=self.topics, limits=limits, now_ms=self.now_ms
-            )
-        except KafkaError as refused:
-            self.lines.append(f"answer {one.name}: {refused.code.name}")
-            one.forget()
-            return None
-        if decision.records and not self.stores:
-            self.lines.append(f"answer {one.name}: COORDINATOR_NOT_AVAILABLE")
-            return None
-        self._take(decision)
-        told: HeartbeatAnswer = decision.answer
-        self.lines.append(f"answer {one.name}: {rendering.answer(told)}" + ("" if self.answers else " (lost)"))
-        if decision.resolve:
-            self._resolve(decision.resolve)
-        if rendering.state(self.group) != before:
-            self.lines.append(f"group {rendering.state(self.group)}")
-        return told if self.answers else None
+        heartbeat.check_request(request, VERSION, limits.assignors)
+        sender = Sender(client_id=one.name, client_host="/127.0.0.1")
+        return heartbeat.heartbeat(self.group, request, sender, topics=self.topics, limits=limits, now_ms=self.now_ms)
 
-    def _resolve(self, expressions: frozenset[str]) -> None:
+    def resolve(self, decision: Decision) -> None:
+        if not decision.resolve:
+            return
         found = regular_expressions.resolve(
-            expressions, self.topics.names(), lambda _: True, version=self.topics.newest_topic, now_ms=self.now_ms
+            decision.resolve, self.topics.names(), lambda _: True, version=self.topics.newest_topic, now_ms=self.now_ms
         )
         self._take(resolved(self.group, found, topics=self.topics, limits=self._limits(), now_ms=self.now_ms))
 

@@ -12,6 +12,9 @@ from anabranch.broker.coordinators.streams_groups.tasks import ACTIVE, Tasks, ea
 from anabranch.protocol import streams_group_records as records
 from anabranch.protocol.group_records import Record
 from tests.broker.coordinators.consumer_groups.scenarios.rendering import SAID as MEMBERS_STATES
+from tests.broker.coordinators.consumer_groups.scenarios.rendering import state
+
+__all__ = ["answer", "members", "record", "state", "tasks"]
 
 SAID: Final = dict(enumerate(MEMBERS_STATES.values()))
 """What the state of a member is called, by its number in records."""
@@ -35,12 +38,6 @@ def record(written: Record) -> str:
     """What one record says."""
     key, content = written
     return _SHOWN[type(key)](key, content)
-
-
-def state(group: StreamsGroup) -> str:
-    """`Reconciling epoch 2`; of the target too, where it is another one."""
-    behind = "" if group.epoch == group.assignment_epoch else f", target of epoch {group.assignment_epoch}"
-    return f"{group.state.value} epoch {group.epoch}{behind}"
 
 
 def members(group: StreamsGroup) -> list[str]:

@@ -16,6 +16,7 @@ from anabranch.broker.coordinators.classic_groups.group_events import Commit
 from anabranch.broker.coordinators.consumer_groups.assignment import within
 from anabranch.broker.coordinators.streams_groups import streams_administration, streams_heartbeat
 from anabranch.broker.coordinators.streams_groups.streams_decision import StreamsDecision
+from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup
 from anabranch.broker.coordinators.streams_groups.streams_settings import StreamsSettings
 from anabranch.broker.coordinators.streams_groups.tasks import ACTIVE, STANDBY, Tasks, each
 from anabranch.protocol.apis.streams_group_heartbeat import (
@@ -24,10 +25,10 @@ from anabranch.protocol.apis.streams_group_heartbeat import (
     TopicInfo,
     Topology,
 )
-from anabranch.protocol.errors import KafkaError
+from tests.broker.coordinators.heartbeat_stage import HeartbeatStage
 from tests.broker.coordinators.streams_groups.scenarios import rendering
 from tests.broker.coordinators.streams_groups.world import Driver, rows, subtopology
-from tests.scenario_text import NotUnderstood, Stage, phrase
+from tests.scenario_text import NotUnderstood, phrase
 
 FILES: Final = sorted(Path(__file__).parent.glob("*.txt"))
 JOINING: Final = 0
@@ -68,8 +69,11 @@ class Thread:
         )
 
 
-class StreamsStage(Stage):
+class StreamsStage(HeartbeatStage):
     """One group, the threads of its application, its coordinator, the topics that this one knows, and its journal."""
+
+    rendering = rendering
+    administration = streams_administration
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,8 +81,6 @@ class StreamsStage(Stage):
         self.parts: Sequence[Subtopology] = [subtopology("0", "orders")]
         self.threads: dict[str, Thread] = {}
         self.missing: tuple[tuple[TopicInfo, int], ...] = ()
-        self.stores = True
-        self.answers = True
 
     # --- what is prepared ----------------------------------------------------------------------------------------
 
@@ -114,84 +116,45 @@ class StreamsStage(Stage):
         """One subtopology, with a changelog."""
         self.parts = [subtopology("0", "orders", keeps=["counts"])]
 
-    @phrase("THREAD is a thread of PROCESS")
+    @phrase("MEMBER is a thread of PROCESS")
     def thread_of(self, thread: str, process: str) -> None:
         """Threads of one instance share a disk."""
-        self.thread(thread).process_id = process
+        self.member(thread).process_id = process
 
-    @phrase("THREAD has the topology of epoch EPOCH")
+    @phrase("MEMBER has the topology of epoch EPOCH")
     def newer(self, thread: str, epoch: str) -> None:
         """Which version of the application it says that it is."""
-        self.thread(thread).topology_epoch = int(epoch)
+        self.member(thread).topology_epoch = int(epoch)
 
     # --- what threads do -----------------------------------------------------------------------------------------
 
-    @phrase("THREAD joins")
+    @phrase("MEMBER joins")
     def joins(self, thread: str) -> None:
         """A heartbeat with epoch 0; what it had is given up."""
-        one = self.thread(thread)
+        one = self.member(thread)
         one.forget()
         self._beat(one)
 
-    @phrase("THREAD sends a heartbeat")
-    def beats(self, thread: str) -> None:
-        """It says its epoch, and what it has if that is new."""
-        self._beat(self.thread(thread))
-
-    @phrase("THREAD gives up what it was told to")
-    def gives_up(self, thread: str) -> None:
-        """It runs and copies only what it was told, and says so at once."""
-        one = self.thread(thread)
-        if within(one.has, one.told):
-            raise NotUnderstood(f"{thread} was told to give nothing up")
-        one.has = one.told
-        self._beat(one)
-
-    @phrase("THREAD leaves")
+    @phrase("MEMBER leaves")
     def leaves(self, thread: str) -> None:
         """A heartbeat with epoch -1."""
-        one = self.thread(thread)
-        self._send(one, one.request(LEAVING, self.parts))
+        one = self.member(thread)
+        self.send(one, one.request(LEAVING, self.parts))
         one.forget()
 
-    @phrase("THREAD fails, and asks all to end")
+    @phrase("MEMBER fails, and asks all to end")
     def fails(self, thread: str) -> None:
         """Its exception handler has said so."""
-        self._beat(self.thread(thread), shutdown_application=True)
+        self._beat(self.member(thread), shutdown_application=True)
 
-    @phrase("THREAD commits partition INDEX of TOPIC")
+    @phrase("MEMBER commits partition INDEX of TOPIC")
     def commits(self, thread: str, index: str, topic: str) -> None:
         """OffsetCommit, with the epoch that the thread believes in."""
-        one = self.thread(thread)
+        one = self.member(thread)
         event = Commit(member_id=thread, instance_id=None, generation=one.epoch, partitions=[(topic, int(index))])
-        try:
-            streams_administration.authorize(self.driver.group, event)
-        except KafkaError as refused:
-            self.lines.append(f"answer {thread}: {refused.code.name}")
-        else:
-            self.lines.append(f"answer {thread}: may commit in epoch {one.epoch}")
-
-    @phrase("THREAD wakes up in epoch EPOCH and REST")
-    def wakes_up(self, thread: str, epoch: str, rest: str) -> None:
-        """The thread goes on with what it was about to do in an epoch that may be over."""
-        self.thread(thread).epoch = int(epoch)
-        self.perform(f"{thread} {rest}")
+        self.show_commit(thread, event)
 
     # --- what goes wrong -----------------------------------------------------------------------------------------
-
-    @phrase("REST, and the answer is lost")
-    def loses_answer(self, rest: str) -> None:
-        """It is done, but the thread does not hear of it."""
-        self.answers = False
-        self.perform(rest)
-        self.answers = True
-
-    @phrase("REST, and the journal refuses it")
-    def refuses(self, rest: str) -> None:
-        """The records cannot be stored: nothing has happened, and the thread is told to try again."""
-        self.stores = False
-        self.perform(rest)
-        self.stores = True
 
     @phrase("the coordinator dies and another one takes over")
     def fails_over(self) -> None:
@@ -215,11 +178,6 @@ class StreamsStage(Stage):
 
     # --- what can be asked ---------------------------------------------------------------------------------------
 
-    @phrase("group")
-    def asked_group(self) -> None:
-        """The state, and each member: its epoch, what it has, what it is to have."""
-        self.lines += [rendering.state(self.driver.group), *rendering.members(self.driver.group)]
-
     @phrase("threads")
     def asked_threads(self) -> None:
         """What each thread runs and copies now; a task that two of them run is said to be."""
@@ -233,13 +191,22 @@ class StreamsStage(Stage):
 
     # --- the machine and what is around it -----------------------------------------------------------------------
 
-    def thread(self, name: str) -> Thread:
+    def the_group(self) -> StreamsGroup:
+        return self.driver.group
+
+    def decide(self, one: Thread, request: StreamsGroupHeartbeatRequest) -> StreamsDecision:
+        return self.driver.decided(request)
+
+    def resolve(self, decision: StreamsDecision) -> None:
+        self.missing = decision.missing
+
+    def member(self, name: str) -> Thread:
         """A thread, which exists from when it is first named; of an instance of its own unless that is said."""
         return self.threads.setdefault(name, Thread(name, f"{name}s-instance"))
 
     def _beat(self, one: Thread, **more: Any) -> None:
         has = one.has
-        told = self._send(one, one.request(one.epoch, self.parts, **more))
+        told = self.send(one, one.request(one.epoch, self.parts, **more))
         if told is None:
             one.said = None
             return
@@ -248,26 +215,6 @@ class StreamsStage(Stage):
             one.told = told.assigned
             if within(one.has, one.told):
                 one.has = one.told
-
-    def _send(self, one: Thread, request: StreamsGroupHeartbeatRequest) -> Any:
-        """The answer, if there is one and it comes; shows the records that it took, and the answer."""
-        before = rendering.state(self.driver.group)
-        try:
-            decision = self.driver.decided(request)
-        except KafkaError as refused:
-            self.lines.append(f"answer {one.name}: {refused.code.name}")
-            one.forget()
-            return None
-        if decision.records and not self.stores:
-            self.lines.append(f"answer {one.name}: COORDINATOR_NOT_AVAILABLE")
-            return None
-        self._take(decision)
-        self.missing = decision.missing
-        told = decision.answer
-        self.lines.append(f"answer {one.name}: {rendering.answer(told)}" + ("" if self.answers else " (lost)"))
-        if rendering.state(self.driver.group) != before:
-            self.lines.append(f"group {rendering.state(self.driver.group)}")
-        return told if self.answers else None
 
     def _take(self, decision: StreamsDecision) -> None:
         self.lines += [f"write {rendering.record(record)}" for record in decision.records]
