@@ -41,7 +41,7 @@ def floors(below: dict[str, set[str]]) -> dict[str, int]:
 def test_there_are_at_most_twelve_floors_and_no_circle() -> None:
     found = floors(imports())
     assert max(found.values()) <= FLOORS_MAX, found
-    assert found["node"] > found["handlers"] - 2 and found["profiles"] == 1
+    assert found["node"] > found["handlers"] - 2 and found["tasks"] == 1
 
 
 def test_a_circle_is_noticed() -> None:
