@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anabranch.cli.control import with_control
+from anabranch.journal.exchange_line import exchange_line
 
 if TYPE_CHECKING:
     from anabranch.control.client import ControlClient
@@ -62,7 +63,7 @@ def command(
     if with_bytes:
         words["bytes"] = "true"
     for row in control.journal.follow(**words) if follow else control.journal.entries(**words):
-        click.echo(json.dumps(row) if as_json else line(row))
+        click.echo(json.dumps(row) if as_json else exchange_line(row))
 
 
 def _to_explain(where: tuple[str, ...]) -> int | None:
@@ -72,18 +73,3 @@ def _to_explain(where: tuple[str, ...]) -> int | None:
     if len(where) != 2 or not where[1].isdecimal():
         raise click.UsageError("explain takes the number of one exchange: anabranch journal explain 41")
     return int(where[1])
-
-
-def line(row: dict[str, Any]) -> str:
-    """One exchange for a person."""
-    took = "" if row["ms"] is None else f"{row['ms']:.1f} ms"
-    outcome = ",".join(row["errors"]) or ("" if row["outcome"] == "answered" else row["outcome"])
-    heard = [one for one in row["rules"] if one not in row["overruled"]]
-    rules = f"by {', '.join(heard)}" if heard else ""
-    if row["overruled"]:
-        rules += f", over {', '.join(row['overruled'])}"
-    api = f"{row['api']} v{row['version']}"
-    told = (
-        f"{row['number']:>6}  {row['at']:12.3f}  node {row['node']}  {row['client_id'] or '-':<20} {api:<24} {took:>10}"
-    )
-    return "  ".join(one for one in (told, outcome, rules) if one)

@@ -25,7 +25,8 @@ Rules fail, hold, delay or damage what its brokers answer, for a block or for a 
         with anabranch.faults(api="Fetch", delay_ms=500) as rule:
             ...
 
-When a test fails, the last rules, events and exchanges of its cluster stand in the report. Tests share
+When a test fails, its report has the rules of its cluster, the last exchanges of its clients and the last events, in
+less than 40 lines, and names a file with all of them as JSON lines. Tests share
 `anabranch_cluster`: give each its own topics, and leave it whole.
 
 In pytest.ini: `anabranch_brokers = 3`, `anabranch_journal = 1000`, `anabranch_kafka = 4.1` (which Kafka clients see;
@@ -39,12 +40,14 @@ import contextlib
 import importlib.util
 import subprocess
 import sys
+import tempfile
 from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
 from anabranch.protocol.suggestion import suggest
+from anabranch.testing.failure_report import FailureReport, ReportStart
 from anabranch.testing.running_cluster import RunningCluster as RunningCluster
 
 if TYPE_CHECKING:
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from anabranch.testing.clusters import Clusters
 
 STOP_TIMEOUT_S = 10
+BEGAN: pytest.StashKey[ReportStart] = pytest.StashKey()
 FIXTURES = ("anabranch", "anabranch_cluster")
 ARGUMENTS = ("rules", "brokers", "config", "listeners", "journal", "frames", "kafka")
 """What the marker may say."""
@@ -114,6 +118,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Have the cluster follow the rules of a test that has some; pytest calls it."""
     said = _marked(item)
     cluster = _cluster_of(item)
+    if cluster is not None:
+        item.stash[BEGAN] = cluster.report_start()
     if not said or cluster is None:
         return (yield)
     with contextlib.ExitStack() as stack:
@@ -132,8 +138,21 @@ def pytest_runtest_makereport(
     if report.failed and report.when == "call":
         cluster = _cluster_of(item)
         if cluster is not None:
-            report.sections += [(f"anabranch {title}", text) for title, text in cluster.report() if text]
+            found = cluster.report(item.stash.get(BEGAN, None))
+            report.sections += [(f"anabranch {title}", text) for title, text in found.sections()]
+            report.sections += [("anabranch: all of this cluster as JSON lines", path) for path in _kept(found)]
     return report
+
+
+def _kept(found: FailureReport) -> Iterator[str]:
+    """Write all rows of a report to a file, and return its path; nothing if there are none."""
+    lines = list(found.json_lines())
+    if lines:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="anabranch-", suffix=".jsonl", delete=False, encoding="utf-8"
+        ) as file:
+            file.write("\n".join(lines) + "\n")
+        yield file.name
 
 
 def _cluster_of(item: pytest.Item) -> RunningCluster | None:

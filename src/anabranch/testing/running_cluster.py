@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import uuid
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Unpack
+
+from anabranch.testing.failure_report import FailureReport, ReportStart
 
 if TYPE_CHECKING:
     from anabranch.clients.security import SecurityArguments
@@ -18,10 +19,9 @@ if TYPE_CHECKING:
     from anabranch.control.snapshots_client import SnapshotsClient
     from anabranch.control.telemetry_client import TelemetryClient
     from anabranch.control.wait_conditions import WaitCondition
+    from anabranch.journal.query import JournalFilter
     from anabranch.testing.blocking_admin import BlockingAdmin
 
-SHOWN: Final = 30
-"""How many lines of each kind a report has."""
 NO_JOURNAL: Final = 409
 
 
@@ -137,22 +137,36 @@ class RunningCluster:
         """Wait until a condition holds, such as topic="orders", partition=0, leader=2: see `ControlClient.wait_for`."""
         self.control.wait_for(timeout_s=timeout_s, **condition)
 
-    def report(self) -> Iterator[tuple[str, str]]:
-        """What to look at when a test has failed: titles, and the last rules, exchanges and events, one a line."""
+    def report_start(self) -> ReportStart:
+        """Return where a report on what happens from now on begins."""
         if self._control is None:
-            return
+            return ReportStart()
+        events, exchanges = self.control.events(), self._exchanges(limit=1)
+        return ReportStart(
+            event=events[-1]["number"] if events else 0, exchange=exchanges[-1]["number"] if exchanges else 0
+        )
+
+    def report(self, since: ReportStart | None = None) -> FailureReport:
+        """Return what to look at when a test has failed: rules, exchanges and events."""
+        since = since or ReportStart()
+        if self._control is None:
+            return FailureReport()
+        try:
+            return FailureReport(
+                rules=self.faults.rows(removed=True),
+                exchanges=self._exchanges(after=since.exchange),
+                events=self.control.events(since.event),
+            )
+        except ConnectionError as error:
+            return FailureReport(unreachable=str(error))
+
+    def _exchanges(self, **where: Unpack[JournalFilter]) -> list[dict[str, Any]]:
+        """Return exchanges of the journal; none if none is kept."""
         from anabranch.control.control_error import ControlError
 
         try:
-            yield "rules", _lines(self.faults.rows(removed=True))
-            yield "events", _lines(self.control.events())
-            yield "journal", _lines(self.journal.entries(limit=SHOWN))
+            return self.journal.entries(**where)
         except ControlError as error:
             if error.status != NO_JOURNAL:
                 raise
-        except ConnectionError as error:
-            yield "cluster", str(error)
-
-
-def _lines(rows: list[dict[str, Any]]) -> str:
-    return "\n".join(json.dumps(row) for row in rows[-SHOWN:])
+            return []

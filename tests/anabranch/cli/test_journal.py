@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from anabranch.cli.journal import line
 from tests.anabranch.cli.conftest import Command
 
 
@@ -47,16 +46,6 @@ def test_exchanges_are_shown(told: dict[str, str], anabranch: Command) -> None:
     refused = anabranch("journal", "topics=a", "--control", url)
     assert refused.exit_code == 1 and "the journal is not asked by topics" in refused.output
     assert anabranch("journal", "orders", "--control", url).exit_code == 2
-
-
-def test_a_line_tells_what_became_of_an_exchange() -> None:
-    row = {
-        "number": 7, "at": 1.5, "node": 2, "client_id": None, "api": "Fetch", "version": 12, "ms": None,
-        "errors": [], "outcome": "open", "rules": ["gate"], "overruled": [],
-    }  # fmt: skip
-    assert " ".join(line(row).split()) == "7 1.500 node 2 - Fetch v12 open by gate"
-    done = line({**row, "ms": 3.25, "outcome": "answered", "rules": [], "client_id": "app"})
-    assert " ".join(done.split()) == "7 1.500 node 2 app Fetch v12 3.2 ms"
 
 
 def test_a_journal_goes_with_a_control_plane(anabranch: Command) -> None:

@@ -1,0 +1,21 @@
+"""One exchange of the journal as a line for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def exchange_line(row: Mapping[str, Any]) -> str:
+    """Return number, time, node, client, API, duration, outcome and rules of an exchange's row."""
+    took = "" if row["ms"] is None else f"{row['ms']:.1f} ms"
+    outcome = ",".join(row["errors"]) or ("" if row["outcome"] == "answered" else row["outcome"])
+    heard = [one for one in row["rules"] if one not in row["overruled"]]
+    rules = f"by {', '.join(heard)}" if heard else ""
+    if row["overruled"]:
+        rules += f", over {', '.join(row['overruled'])}"
+    api = f"{row['api']} v{row['version']}"
+    told = (
+        f"{row['number']:>6}  {row['at']:12.3f}  node {row['node']}  {row['client_id'] or '-':<20} {api:<24} {took:>10}"
+    )
+    return "  ".join(one for one in (told, outcome, rules) if one)

@@ -1,0 +1,78 @@
+"""What a failing test shows of its cluster: rules with their hits, the last exchanges of its clients, the last events.
+
+Together they have less than 40 lines: a report that has more hides the assertion. Everything else goes to a file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from anabranch.journal.exchange_line import exchange_line
+
+Row = Mapping[str, Any]
+RULES_SHOWN: Final = 6
+EXCHANGES_SHOWN: Final = 20
+EVENTS_SHOWN: Final = 8
+OF_NO_INTEREST: Final = ("ApiVersions", "SaslHandshake", "SaslAuthenticate")
+ADMIN_CLIENT: Final = "anabranch-admin"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportStart:
+    """The numbers of the newest event and the newest exchange when a test began."""
+
+    event: int = 0
+    exchange: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FailureReport:
+    """The rows of a cluster since a test began, each kind in the order of time."""
+
+    rules: Sequence[Row] = ()
+    exchanges: Sequence[Row] = ()
+    events: Sequence[Row] = ()
+    unreachable: str = field(default="")
+    """Why there are no rows."""
+
+    def sections(self) -> Iterator[tuple[str, str]]:
+        """Return titles and texts, those without content left out."""
+        clients = [row for row in self.exchanges if is_of_test(row)]
+        for title, lines in (
+            ("cluster", [self.unreachable] if self.unreachable else []),
+            ("rules", _last(RULES_SHOWN, map(rule_line, self.rules))),
+            ("exchanges", _last(EXCHANGES_SHOWN, map(exchange_line, clients))),
+            ("events", _last(EVENTS_SHOWN, map(event_line, self.events))),
+        ):
+            if lines:
+                yield title, "\n".join(lines)
+
+    def json_lines(self) -> Iterator[str]:
+        """Return every row, with its kind."""
+        for kind, rows in (("rule", self.rules), ("exchange", self.exchanges), ("event", self.events)):
+            for row in rows:
+                yield json.dumps({"row": kind, **row})
+
+
+def is_of_test(exchange: Row) -> bool:
+    """Whether an exchange shows what the clients of a test did, and not how they connected or were set up."""
+    return exchange["api"] not in OF_NO_INTEREST and exchange["client_id"] != ADMIN_CLIENT
+
+
+def rule_line(row: Row) -> str:
+    """Return one rule: its hits, and what it says."""
+    said = {name: value for name, value in row["rule"].items() if name != "name"}
+    return f"{row['name']}: {row['hits']} hits in {row['met']} requests  {json.dumps(said)}"
+
+
+def event_line(row: Row) -> str:
+    """Return one event: when, what, and its details."""
+    details = (f"{name}={value}" for name, value in row.items() if name not in ("number", "at", "kind"))
+    return "  ".join([f"{row['at']:12.3f}", row["kind"], *details])
+
+
+def _last(count: int, lines: Iterable[str]) -> list[str]:
+    return list(lines)[-count:]

@@ -1,0 +1,15 @@
+"""Goal: a line says of an exchange what a person looks for."""
+
+from __future__ import annotations
+
+from anabranch.journal.exchange_line import exchange_line
+
+
+def test_a_line_tells_what_became_of_an_exchange() -> None:
+    row = {
+        "number": 7, "at": 1.5, "node": 2, "client_id": None, "api": "Fetch", "version": 12, "ms": None,
+        "errors": [], "outcome": "open", "rules": ["gate"], "overruled": [],
+    }  # fmt: skip
+    assert " ".join(exchange_line(row).split()) == "7 1.500 node 2 - Fetch v12 open by gate"
+    done = exchange_line({**row, "ms": 3.25, "outcome": "answered", "rules": [], "client_id": "app"})
+    assert " ".join(done.split()) == "7 1.500 node 2 app Fetch v12 3.2 ms"

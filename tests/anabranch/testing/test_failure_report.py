@@ -1,0 +1,51 @@
+"""Goal: a report fits on a screen with the assertion above it, shows the test's own clients, and loses nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from anabranch.testing.failure_report import FailureReport
+
+
+def exchange(number: int, api: str = "Produce", client_id: str | None = "app") -> dict[str, Any]:
+    return {
+        "number": number,
+        "at": 1.5,
+        "node": 1,
+        "client_id": client_id,
+        "api": api,
+        "version": 9,
+        "ms": 2.0,
+        "errors": [],
+        "outcome": "answered",
+        "rules": [],
+        "overruled": [],
+        "request": {"large": "x" * 1000},
+    }
+
+
+def test_report_of_a_long_test_has_less_than_forty_lines_and_the_last_of_each_kind() -> None:
+    rules = [{"name": f"r{one}", "hits": one, "met": 9, "rule": {"name": f"r{one}", "hold": True}} for one in range(50)]
+    events = [{"number": one, "at": 2.0, "kind": "leader", "topic": "t", "leader": one} for one in range(100)]
+    found = FailureReport(rules, [exchange(one) for one in range(100)], events)
+    told = dict(found.sections())
+    assert list(told) == ["rules", "exchanges", "events"]
+    assert sum(len(text.splitlines()) + 1 for text in told.values()) < 40
+    assert told["rules"].splitlines()[-1] == 'r49: 49 hits in 9 requests  {"hold": true}'
+    assert told["exchanges"].splitlines()[-1].split()[:5] == ["99", "1.500", "node", "1", "app"]
+    assert told["events"].splitlines()[-1].split() == ["2.000", "leader", "topic=t", "leader=99"]
+    assert "large" not in told["exchanges"]
+    rows = [json.loads(line) for line in found.json_lines()]
+    assert [sum(row["row"] == kind for row in rows) for kind in ("rule", "exchange", "event")] == [50, 100, 100]
+
+
+def test_connecting_and_administration_are_left_out_and_empty_kinds_too() -> None:
+    hidden = [exchange(1, "ApiVersions"), exchange(2, "CreateTopics", "anabranch-admin"), exchange(3, "SaslHandshake")]
+    assert dict(FailureReport((), hidden, ()).sections()) == {}
+    shown = dict(FailureReport((), [*hidden, exchange(4, "CreateTopics", None)], ()).sections())
+    assert shown["exchanges"].split()[0] == "4"
+
+
+def test_cluster_that_cannot_be_asked_is_named() -> None:
+    assert list(FailureReport(unreachable="nobody answers").sections()) == [("cluster", "nobody answers")]
