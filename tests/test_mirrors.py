@@ -80,11 +80,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "broker/handlers/test_fetch.py": (
         "how a Fetch is read is told by what it answers",
-        "broker/replication/: isr_change fetch_reader",
-    ),
-    "broker/replication/test_replica_manager.py": (
-        "replicas are copied between brokers, not within one module",
-        "broker/replication/: fetchers legacy_producers",
+        "broker/replication/: fetch_reader",
     ),
     "broker/handlers/test_alter_configs.py": (
         "settings are tried from the request to the log that obeys them",

@@ -112,8 +112,8 @@ RULES: Final = (
         "R16",
         "producers without generations by the topic's policy; they are kept out once somebody asked for order",
         (
-            "broker/handlers/test_legacy_producers.py::test_the_first_batch_with_a_generation_ends_that",
-            "broker/handlers/test_legacy_producers.py::test_keys_that_are_at_home_are_let_in",
+            "broker/replication/test_legacy_producers.py::test_the_first_batch_with_a_generation_ends_that",
+            "broker/replication/test_legacy_producers.py::test_keys_that_are_at_home_are_let_in",
             "broker/replication/test_stamped_topics.py::"
             "test_nothing_is_appended_before_it_is_written_and_nobody_is_asked_twice",
             "controller/test_stamped_topics.py::test_a_resize_that_is_planned_afterwards_takes_leaders_along_who_know_it",
