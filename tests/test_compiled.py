@@ -115,6 +115,7 @@ SUITES = (
         "tests/anabranch/cluster/test_in_process.py",
     ),
     *("tests/broker/handlers/test_produce.py", "tests/broker/handlers/test_fetch.py"),
+    "tests/broker/replication/test_fetch_reader.py",
     *(
         "tests/broker/network/test_eager_coroutine.py",
         "tests/broker/network/test_request_pipeline.py",

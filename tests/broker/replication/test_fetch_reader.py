@@ -1,0 +1,234 @@
+"""What one Fetch finds: limits, fences, unknown topics, replicas in the consumer's rack, histories that diverge."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from anabranch.broker.replication.replica_selector import RACK_AWARE, preferred_replica
+from anabranch.broker.storage.memory_files import MemoryFiles
+from anabranch.protocol.apis.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ReplicaState,
+)
+from anabranch.protocol.errors import ErrorCode
+from tests.broker.replication.replica_cluster import (
+    batch,
+    fetch_request,
+    replica_cluster,
+    topic_id_of,
+    until,
+    values,
+)
+from tests.broker.storage.faulty_files import FaultyFiles
+
+
+@pytest.mark.parametrize(
+    ("offset", "epoch", "code"),
+    [
+        (2, 1, ErrorCode.NONE),
+        (3, 1, ErrorCode.OFFSET_OUT_OF_RANGE),
+        (-1, 1, ErrorCode.OFFSET_OUT_OF_RANGE),
+        (0, 0, ErrorCode.FENCED_LEADER_EPOCH),
+        (0, 2, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ],
+)
+async def test_offsets_and_epochs_are_checked(offset: int, epoch: int, code: ErrorCode) -> None:
+    async with replica_cluster(1) as cluster:
+        await cluster.lead(1, replicas=(1,))
+        await cluster.produce(1, batch("a", "b"))
+        await cluster.lead(1, replicas=(1,))
+        row = await cluster.fetch(1, offset, epoch=epoch)
+        assert row.error_code == code
+        assert (row.high_watermark == -1) == (code is not ErrorCode.NONE)
+
+
+async def test_topics_that_are_not_known_by_id_or_name() -> None:
+    async with replica_cluster(2) as cluster:
+        await cluster.lead(1, replicas=(1,))
+        assert (await cluster.fetch(1, 0, topic="nowhere")).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        by_name = await cluster.fetch(1, 0, topic="nowhere", version=12)
+        assert by_name.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elsewhere = await cluster.fetch(2, 0)
+        assert elsewhere.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert elsewhere.current_leader.leader_id == 1
+
+
+async def test_the_first_batch_is_whole_however_large_and_the_rest_fits() -> None:
+    async with replica_cluster(1) as cluster:
+        await cluster.lead(1, replicas=(1,))
+        size = len(batch("x"))
+        for value in "abc":
+            await cluster.produce(1, batch(value))
+        assert values((await cluster.fetch(1, 0, max_bytes=1)).records) == ["a"]
+        assert values((await cluster.fetch(1, 0, max_bytes=2 * size)).records) == ["a", "b"]
+        assert values((await cluster.fetch(1, 0, max_bytes=3 * size - 1)).records) == ["a", "b"]
+
+
+async def test_the_budget_is_one_for_all_partitions() -> None:
+    async with replica_cluster(1) as cluster:
+        topics = ["t", "u", "v"]
+        for topic in topics:
+            await cluster.lead(1, replicas=(1,), topic=topic)
+            await cluster.produce(1, batch(topic), topic=topic)
+        size = len(batch("t"))
+
+        async def read(max_bytes: int) -> list[list[str]]:
+            asked = [
+                FetchTopic(
+                    topic_id=topic_id_of(topic),
+                    partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)],
+                )
+                for topic in topics
+            ]
+            request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=max_bytes, topics=asked)
+            response = await cluster.call(cluster[1], request)
+            return [values(topic.partitions[0].records) for topic in response.responses]
+
+        assert await read(1) == [["t"], [], []], "only the first one may exceed it"
+        assert await read(2 * size) == [["t"], ["u"], []]
+        assert await read(3 * size - 1) == [["t"], ["u"], []]
+        assert await read(3 * size) == [["t"], ["u"], ["v"]]
+
+
+RACKS = {1: "a", 2: "b", 3: "b"}
+
+
+@pytest.mark.parametrize(
+    ("selector", "rack", "version", "offset", "preferred"),
+    [
+        (RACK_AWARE, "b", 11, 0, 2),
+        (RACK_AWARE, "b", 17, 1, 2),
+        (RACK_AWARE, "a", 11, 0, -1),  # the leader's own
+        (RACK_AWARE, "c", 11, 0, -1),
+        (RACK_AWARE, "", 11, 0, -1),
+        (RACK_AWARE, "b", 10, 0, -1),  # has no field for it
+        ("", "b", 11, 0, -1),
+    ],
+)
+async def test_a_consumer_is_sent_to_a_replica_in_its_rack(
+    selector: str, rack: str, version: int, offset: int, preferred: int
+) -> None:
+    async with replica_cluster(2, replica_selector_class=selector, replica_fetch_wait_max_ms=20) as cluster:
+        cluster.racks.update(RACKS)
+        await cluster.lead(1, replicas=(1, 2))
+        await cluster.produce(1, batch("a"))
+        await cluster.produce(1, batch("b"))
+        request = fetch_request(offset, max_wait_ms=0 if preferred < 0 else 60_000)
+        request.rack_id = rack
+        response = await cluster.call(cluster[1], request, version=version)
+        row = response.responses[0].partitions[0]
+        assert (row.error_code, row.high_watermark, row.preferred_read_replica) == (0, 2, preferred)
+        assert bool(row.records) == (preferred < 0)
+        if preferred >= 0:
+            await until(lambda: cluster.partition(preferred).high_watermark == 2)
+            at_the_replica = (await cluster.call(cluster[preferred], request, version=version)).responses[0]
+            assert at_the_replica.partitions[0].preferred_read_replica == -1
+            assert values(at_the_replica.partitions[0].records) == ["a", "b"][offset:]
+
+
+async def test_only_a_replica_that_is_in_sync_and_has_the_offset_is_preferred() -> None:
+    async with replica_cluster(replica_fetch_wait_max_ms=60_000) as cluster:
+        cluster.racks.update(RACKS)
+        await cluster.lead(1)
+        await cluster.produce(1, batch("a", "b"))
+        partition = cluster.partition(1)
+        await until(lambda: all(one.log_end_offset == 2 for one in partition.followers.values()))
+
+        def preferred(offset: int = 1) -> int:
+            return preferred_replica(partition, offset, "b", cluster[1].services.metadata)
+
+        second, third = partition.followers[2], partition.followers[3]
+        second.log_end_offset = 3
+        assert preferred() == 2, "the one that is ahead"
+        second.log_end_offset, third.log_end_offset = 2, 3
+        assert preferred() == 3
+        partition.isr = (1, 2)
+        assert preferred() == 2
+        second.log_start_offset = 2
+        assert preferred() == -1
+        second.log_start_offset, second.log_end_offset = 0, 0
+        assert preferred() == -1
+        assert preferred(0) == 2
+        del cluster.racks[2]
+        await cluster.publish()
+        assert preferred(0) == -1
+
+
+@pytest.mark.parametrize(
+    ("offset", "last_epoch", "diverging", "code"),
+    [
+        (3, 2, (-1, -1), ErrorCode.NONE),
+        (2, 0, (-1, -1), ErrorCode.NONE),
+        (3, 0, (0, 2), ErrorCode.NONE),
+        (3, 1, (0, 2), ErrorCode.NONE),
+        (3, 5, (-1, -1), ErrorCode.OFFSET_OUT_OF_RANGE),
+    ],
+)
+async def test_a_history_that_is_not_ours_is_told_where_it_leaves(
+    offset: int, last_epoch: int, diverging: tuple[int, int], code: ErrorCode
+) -> None:
+    """The log: offsets 0 and 1 of epoch 0, offset 2 of epoch 2; epoch 1 was somebody else's."""
+    async with replica_cluster(1) as cluster:
+        await cluster.lead(1, replicas=(1,))
+        await cluster.produce(1, batch("a", "b"))
+        cluster.assigned["t", 0].leader_epoch = 1
+        await cluster.lead(1, replicas=(1,))
+        await cluster.produce(1, batch("c"))
+        row = await cluster.fetch(1, offset, last_epoch=last_epoch)
+        assert row.error_code == code
+        assert (row.diverging_epoch.epoch, row.diverging_epoch.end_offset) == diverging
+        if diverging != (-1, -1):
+            assert not row.records
+
+
+async def test_strangers_do_not_count_as_followers() -> None:
+    async with replica_cluster(2) as cluster:
+        await cluster.lead(1, replicas=(1, 2), only=(1,))
+
+        async def code_for(replica: int, epoch: int, broker_epoch: int = -1) -> int:
+            request = fetch_request(0, epoch=epoch)
+            request.replica_state = ReplicaState(replica_id=replica, replica_epoch=broker_epoch)
+            response = await cluster.call(cluster[1], request)
+            code: int = response.responses[0].partitions[0].error_code
+            return code
+
+        assert await code_for(7, -1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert await code_for(7, 0) == ErrorCode.UNKNOWN_LEADER_EPOCH
+        assert await code_for(2, 0) == ErrorCode.NONE
+        # KIP-903: a fetch of an earlier life must not count for the present one.
+        assert await code_for(2, 0, cluster[2].epoch - 1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_a_reader_that_cannot_be_served_does_not_refuse_the_record_that_woke_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It waits for more bytes than there are; when there are more its part of the disk cannot be read."""
+
+    def broken(*_: object) -> bytes:
+        raise OSError(5, "input/output error")
+
+    async with replica_cluster(0) as cluster:
+        broker = await cluster.start(1, FaultyFiles(MemoryFiles()))  # type: ignore[arg-type]
+        await cluster.lead(1, replicas=(1,))
+        assert (await cluster.produce(1, batch("a"))).error_code == 0
+        fetching = asyncio.create_task(cluster.fetch(1, 0, max_wait_ms=60_000, min_bytes=100_000))
+        await until(lambda: len(broker.replicas.fetches) == 1)
+        monkeypatch.setattr("tests.broker.storage.faulty_files.FaultyFile.read", broken)
+        assert (await cluster.produce(1, batch("b"))).error_code == 0
+        assert (await fetching).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        monkeypatch.undo()
+        assert values((await cluster.fetch(1, 0)).records) == ["a", "b"]
+
+
+@pytest.mark.parametrize("max_bytes", [0, -1, -(2**31)])
+async def test_a_reader_without_room_gets_one_batch_and_does_not_refuse_the_record_that_woke_it(max_bytes: int) -> None:
+    async with replica_cluster(1) as cluster:
+        await cluster.lead(1, replicas=(1,))
+        fetching = asyncio.create_task(cluster.fetch(1, 0, max_wait_ms=60_000, min_bytes=2, max_bytes=max_bytes))
+        await until(lambda: len(cluster[1].replicas.fetches) == 1)
+        assert (await cluster.produce(1, batch("a"))).error_code == 0
+        assert values((await fetching).records) == ["a"]
