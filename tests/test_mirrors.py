@@ -78,10 +78,6 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "what follows when leadership comes and goes needs brokers between which it does",
         "broker/coordinators/transactions/: marker_sender",
     ),
-    "broker/handlers/test_alter_configs.py": (
-        "settings are tried from the request to the log that obeys them",
-        "broker/administration/: config_entries",
-    ),
     "broker/node/test_assembly.py": (
         "the parts of a broker are handed to each other as parts of a node",
         "broker/node/: broker_assembly",

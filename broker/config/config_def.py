@@ -16,6 +16,10 @@ update    "": when a broker starts; "broker": of one broker while it runs; "clus
 A line in brackets begins a section, and names the resource whose properties follow, such as [topic]. Those of
 [broker: REASON] are known, checked and described, but have no effect, for this reason. A broker that is given another
 value than the default of one in [broker refused: REASON] does not start.
+
+To give a property an effect, move its line to a section without a reason, say what it does, and add the field of its
+name to `BrokerSettings` or `TopicConfig`. Where the fifth column of a topic's property names a broker's property, a
+topic inherits that property's value, and both lines have the same default.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.broker.config.broker_settings import field_name
 from anabranch.broker.config.config_def import ConfigError, Scope, UpdateMode, config_def, text_of
 from anabranch.broker.config.effective_config import with_properties
+from anabranch.broker.config.storage_properties import COARSE
 from anabranch.protocol.host_port import format_host_port
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ def static_text(static: BrokerSettings, name: str) -> str | None:
         return text
     if name in static.given:
         return static.given[name]
+    if any(fine == name and coarse in static.given for coarse, (fine, _) in COARSE.items()):
+        return None
     field = field_name(name)
     if not hasattr(static, field) or field == "log_dirs":
         return None

@@ -6,26 +6,9 @@ import dataclasses
 
 import pytest
 
-from anabranch.broker.administration.config_entries import broker_entries, topic_entries
 from anabranch.broker.config.broker_settings import BrokerSettings, TopicConfig, property_name
 from anabranch.broker.config.config_def import ConfigDef, ConfigError, ConfigKey, Kind, Scope, config_def
-from anabranch.broker.config.dynamic_config import DynamicConfig
-from anabranch.broker.config.effective_config import with_profile_defaults
 from anabranch.broker.profiles.profile import VERSIONS
-
-COUNTS = {"4.0": (289, 33), "4.1": (316, 33), "4.2": (320, 33)}
-"""How many properties Kafka 4.0.0, 4.1.1 and 4.2.0 described, of a broker and of a topic."""
-OURS = ("reshard.", "enable.ordered.delivery", "queued.max.response.bytes", "message.max.decompressed.")
-"""What the names of our own properties begin with: every version has them."""
-
-
-@pytest.mark.parametrize("version", COUNTS)
-def test_as_many_are_described_as_kafka_describes(version: str) -> None:
-    brokers = DynamicConfig(with_profile_defaults(BrokerSettings(kafka_version=version)))
-    for rows, count in zip((broker_entries(brokers), topic_entries(brokers, {})), COUNTS[version], strict=True):
-        names = [row.name for row in rows if not row.name.startswith(OURS)]
-        assert len(names) == len(set(names)) == count
-    assert not any(row.name.startswith("zookeeper.") for row in broker_entries(brokers))
 
 
 @pytest.mark.parametrize("version", ["2.8", "3.5", "3.9"])

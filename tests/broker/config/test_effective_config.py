@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from anabranch.broker.administration.config_entries import broker_entries, group_entries
+from anabranch.broker.administration.config_entries import broker_entries
 from anabranch.broker.config.broker_settings import BrokerSettings, TopicConfig
 from anabranch.broker.config.config_def import ConfigError, Scope, config_def
 from anabranch.broker.config.dynamic_config import DynamicConfig
@@ -93,14 +93,6 @@ def test_properties_of_kafka_without_effect_are_taken_and_checked() -> None:
 )
 def test_a_node_starts_with_properties_of_every_version(version: str, name: str, text: str) -> None:
     assert with_properties(BrokerSettings(kafka_version=version), {name: text}).given == {name: text}
-
-
-def test_what_was_given_of_another_version_is_not_described() -> None:
-    settings = with_properties(BrokerSettings(kafka_version="4.1"), {"group.streams.max.size": "7"})
-    (row,) = [row for row in broker_entries(DynamicConfig(settings)) if row.name == "group.streams.max.size"]
-    assert (row.value, row.source) == ("7", 4)
-    settings = with_properties(BrokerSettings(), {"group.streams.max.size": "7"})
-    assert not [row for row in broker_entries(DynamicConfig(settings)) if row.name == "group.streams.max.size"]
 
 
 def test_an_internal_property_is_taken_and_never_described() -> None:
@@ -246,14 +238,3 @@ def test_durations(text: str, expected: int) -> None:
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ConfigError):
         duration_ms(text)
-
-
-def test_a_version_shows_only_what_it_has() -> None:
-    def streams(version: str) -> list[str]:
-        rows = group_entries(BrokerSettings(kafka_version=version), {})
-        assert {row.name for row in rows} >= {"consumer.session.timeout.ms", "share.isolation.level"}
-        return [row.name for row in rows if row.name.startswith("streams.")]
-
-    later = "streams.initial.rebalance.delay.ms"
-    assert (later in streams("4.2"), later in streams("4.1")) == (True, False)
-    assert len(streams("4.2")) == len(streams("4.1")) + 1 == 4
