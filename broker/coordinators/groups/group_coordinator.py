@@ -106,6 +106,8 @@ class GroupCoordinator:
         self.clock_ms = clock_ms
         self.rng = rng
         self._metadata = metadata
+        self.listeners: dict[Callable[[str], None], None] = {}
+        """Called with the name of a group whenever its state, its members or its offsets may have changed."""
         self.background = CoordinatorTasks("the group coordinator")
         self.alarm: CoordinatorTimer[GroupEntry | None] = CoordinatorTimer(clock_ms, self._on_timer)
         self.journal = Journal(replicas, timeout_ms=settings.offsets_commit_timeout_ms, clock_ms=clock_ms)
@@ -313,6 +315,7 @@ class GroupCoordinator:
 
     def reschedule(self, slot: GroupEntry) -> None:
         """After something happened to a slot: watch its next deadline, or forget it if there is nothing to it."""
+        self._tell(slot)
         if not self.table.knows(slot):
             return
         if slot.vacant:
@@ -359,9 +362,14 @@ class GroupCoordinator:
 
     def committed(self, slot: GroupEntry, partitions: Collection[TopicPartition]) -> None:
         """Offsets of a group are stable: who waited for them may go on."""
+        self._tell(slot)
         for answer in slot.positions.committed(partitions, slot.offsets.offset_of):
             _answer(answer)
         self.gates.committed(slot, partitions)
+
+    def _tell(self, slot: GroupEntry) -> None:
+        for listener in self.listeners:
+            listener(slot.group_id)
 
     def _forget(self, slot: GroupEntry) -> None:
         self.gates.forget(slot)

@@ -112,6 +112,8 @@ class ShareCoordinator:
         self._replicas = replicas
         self._metadata = metadata
         self._clock_ms = clock_ms
+        self.listeners: dict[Callable[[str], None], None] = {}
+        """Called with the name of a group whenever it stands elsewhere in a partition."""
         self._background = CoordinatorTasks("the share coordinator")
         self._journal = Journal(
             replicas,
@@ -219,6 +221,7 @@ class ShareCoordinator:
                 del shard.states[key]
                 shard.snapshots.pop(key, None)
                 shard.latest.pop(key, None)
+                self._tell(key)
         shard.turns.pop(key, None)
         self._prune(shard)
 
@@ -269,6 +272,7 @@ class ShareCoordinator:
         self._check_current(shard)
         state.take(start_offset, batches, complete_count, leader_epoch)
         state.updates += 1
+        self._tell(key)
 
     async def _snapshot(self, shard: ShareShard, key: ShareKey, state: ShareState) -> None:
         record = encode_key(key, SNAPSHOT), encode_snapshot(state, self._clock_ms())
@@ -278,7 +282,12 @@ class ShareCoordinator:
         self._check_current(shard)
         shard.states[key] = state
         shard.snapshots[key] = offset
+        self._tell(key)
         self._prune(shard)
+
+    def _tell(self, key: ShareKey) -> None:
+        for listener in self.listeners:
+            listener(key.group)
 
     def _check_current(self, shard: ShareShard) -> None:
         if self._leadership.shards.get(shard.partition) is not shard:

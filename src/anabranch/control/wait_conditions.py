@@ -7,22 +7,24 @@ that a wait that is given up explains itself.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
-from weakref import WeakKeyDictionary
 
 from anabranch.control import state
+from anabranch.control.cluster_changes import Dependencies, PendingWait, changes_of
 
 if TYPE_CHECKING:
     from anabranch.cluster.in_process import Cluster
 
-Condition = Callable[["Cluster"], str]
-"""What is missing of a condition, in one line; empty when it holds."""
+Missing = Callable[["Cluster"], str]
+"""What is missing of a part of a condition, in one line; empty when it holds."""
 LOOK_S: Final = 0.005
+"""How long after a change a condition is judged again: changes come in bursts."""
 LOOK_SHARE: Final = 10
-_waits: Final[WeakKeyDictionary[Cluster, int]] = WeakKeyDictionary()
-"""How many waits are under way, by cluster."""
+"""In a cluster that always changes, all waits together take one part in so many of the processor."""
 
 
 class WaitCondition(TypedDict, total=False):
@@ -58,6 +60,18 @@ WORDS: Final[Mapping[str, str]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Judges a cluster."""
+
+    parts: tuple[Missing, ...]
+    depends_on: Dependencies
+
+    def missing(self, cluster: Cluster) -> str:
+        """What is missing, in one line; empty when the condition holds."""
+        return next(filter(None, (part(cluster) for part in self.parts)), "")
+
+
 def condition(words: Mapping[str, str]) -> Condition:
     """What a request asks for. ValueError says what is wrong with it."""
     if unknown := words.keys() - WORDS.keys():
@@ -69,7 +83,7 @@ def condition(words: Mapping[str, str]) -> Condition:
     ):
         if word in words and needed not in words:
             raise ValueError(f"{word} needs {needed}")
-    parts: list[Condition] = []
+    parts: list[Missing] = []
     if "topic" in words:
         parts.append(_topic(words))
     if "group" in words:
@@ -80,27 +94,30 @@ def condition(words: Mapping[str, str]) -> Condition:
         parts.append(_controller(words["controller"]))
     if not parts:
         raise ValueError(f"say what to wait for: {', '.join(WORDS)}")
-    return lambda cluster: next(filter(None, (part(cluster) for part in parts)), "")
+    depends_on = Dependencies(words.get("topic", ""), all_topics="node" in words, group=words.get("group", ""))
+    return Condition(tuple(parts), depends_on)
 
 
-async def wait(cluster: Cluster, missing: Condition, timeout_s: float) -> str:
+async def wait(cluster: Cluster, awaited: Condition, timeout_s: float) -> str:
     """Wait until a condition holds: empty; or until the time is up: what was missing then."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_s
-    _waits[cluster] = _waits.get(cluster, 0) + 1
+    changes = changes_of(cluster)
+    pending = PendingWait(changes, awaited.depends_on)
     try:
-        # A condition depends on a dozen places of a cluster, none of which knows of waits: so it is looked at again.
-        # All waits of a cluster together may take one part in LOOK_SHARE of the processor.
         while True:
+            pending.listen(cluster)
             began_s = time.perf_counter()
-            left = missing(cluster)
+            left = awaited.missing(cluster)
             took_s = time.perf_counter() - began_s
             if not left or loop.time() >= deadline_s:
                 return left
-            pause_s = max(LOOK_S, took_s * _waits[cluster] * LOOK_SHARE)
-            await asyncio.sleep(min(pause_s, max(deadline_s - loop.time(), 0)))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(deadline_s):
+                    await pending.changed()
+                    await asyncio.sleep(max(LOOK_S, took_s * len(changes.waits) * LOOK_SHARE))
     finally:
-        _waits[cluster] -= 1
+        pending.end(cluster)
 
 
 def _number(words: Mapping[str, str], word: str) -> int:
@@ -110,7 +127,7 @@ def _number(words: Mapping[str, str], word: str) -> int:
         raise ValueError(f"{word} is a number, not {words[word]!r}") from None
 
 
-def _topic(words: Mapping[str, str]) -> Condition:
+def _topic(words: Mapping[str, str]) -> Missing:
     name = words["topic"]
     numbers = {
         word: _number(words, word) for word in ("partitions", "partition", "leader", "high_watermark") if word in words
@@ -159,7 +176,7 @@ def _isr(text: str) -> Callable[[list[int]], bool]:
     return lambda isr: set(isr) == wanted
 
 
-def _group(words: Mapping[str, str]) -> Condition:
+def _group(words: Mapping[str, str]) -> Missing:
     name = words["group"]
     numbers = {word: _number(words, word) for word in ("members", "lag") if word in words}
 
@@ -178,7 +195,7 @@ def _group(words: Mapping[str, str]) -> Condition:
     return missing
 
 
-def _node(node_id: int) -> Condition:
+def _node(node_id: int) -> Missing:
     def missing(cluster: Cluster) -> str:
         if node_id not in cluster.nodes:
             return f"node {node_id} does not run"
@@ -191,7 +208,7 @@ def _node(node_id: int) -> Condition:
     return missing
 
 
-def _controller(text: str) -> Condition:
+def _controller(text: str) -> Missing:
     if text != "any" and not text.isdecimal():
         raise ValueError(f"controller is a node's id or any, not {text!r}")
 
