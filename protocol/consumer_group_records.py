@@ -79,6 +79,8 @@ class ConsumerGroupMemberMetadataValue:
     classic_member_metadata: ClassicMemberMetadata | None = tagged(0, since=0)
     holds_gates: Boolean = tagged(2547, since=0, absent=False)
     """Our own: nothing has to be withheld from the member."""
+    told_session_timeout_ms: Int32 = tagged(2554, since=0, absent=-1)
+    """Our own: the longest session timeout that the member was told, which the next coordinator grants it, too."""
 
 
 @message

@@ -38,10 +38,15 @@ def fence(
 
 
 def restart_session_timers(group: ConsumerGroup, limits: ConsumerGroupLimits, now_ms: int) -> None:
-    """Begin the timers of all members, as a coordinator does that has read the group from the journal."""
+    """Begin the timers of all members, as a coordinator does that has read the group from the journal.
+
+    A member goes by the session timeout that it was told, which the former coordinator may have had from other
+    settings. Its first session here is no shorter.
+    """
     for member in group.members.values():
         classic = member.classic
-        session_ms = limits.session_timeout_ms if classic is None else classic.session_timeout_ms
+        own_ms = limits.session_timeout_ms if classic is None else classic.session_timeout_ms
+        session_ms = max(own_ms, member.told_session_timeout_ms)
         group.timers.set(member.member_id, Timer.SESSION, now_ms + session_ms)
         if member.state is UNREVOKED and classic is None:
             group.timers.set(member.member_id, Timer.REBALANCE, now_ms + member.rebalance_timeout_ms)

@@ -127,7 +127,7 @@ def _update_member(decision: Decision, request: ConsumerGroupHeartbeatRequest, s
     else:
         before = known_instance(group, request.instance_id, member_id)
         check_epoch(before, request.member_epoch, owned)
-    after = _with_subscription(before, request, sender)
+    after = _with_subscription(before, request, sender, decision.limits)
     changed = group.epoch == 0
     if after is not before:
         decision.write_metadata(after)
@@ -151,10 +151,14 @@ def _update_member(decision: Decision, request: ConsumerGroupHeartbeatRequest, s
     )
 
 
-def _with_subscription(before: Member, request: ConsumerGroupHeartbeatRequest, sender: Sender) -> Member:
+def _with_subscription(
+    before: Member, request: ConsumerGroupHeartbeatRequest, sender: Sender, limits: ConsumerGroupLimits
+) -> Member:
     """The member with what is new of itself in the request; the same object if nothing is."""
     new: dict[str, object] = {"client_id": sender.client_id, "client_host": sender.client_host, "classic": None}
     new["holds_gates"] = request.holds_gates
+    if request.asks_session_timeout:
+        new["told_session_timeout_ms"] = max(before.told_session_timeout_ms, limits.session_timeout_ms)
     if request.instance_id is not None:
         new["instance_id"] = request.instance_id
     if request.rack_id is not None:

@@ -78,6 +78,9 @@ class Member:
     """None: the member speaks the consumer protocol."""
     holds_gates: bool = False
     """Whether it waits by itself for what comes before a segment (KIP-253)."""
+    told_session_timeout_ms: int = -1
+    """The longest session timeout that it was told; -1 for a member that never asked. It may go by this one even if
+    it was told a shorter one since, in an answer that was lost."""
 
     state: MemberState = STABLE
     epoch: int = JOIN_EPOCH
@@ -109,6 +112,7 @@ class Member:
                 supported_protocols=[ClassicProtocol(name=name, metadata=data) for name, data in classic.protocols],
             ),
             holds_gates=self.holds_gates,
+            told_session_timeout_ms=self.told_session_timeout_ms,
         )
 
     def with_metadata(self, said: ConsumerGroupMemberMetadataValue) -> Member:
@@ -131,6 +135,7 @@ class Member:
                 protocols=tuple((one.name, bytes(one.metadata)) for one in classic.supported_protocols),
             ),
             holds_gates=said.holds_gates,
+            told_session_timeout_ms=said.told_session_timeout_ms,
         )
 
     def current(self) -> ConsumerGroupCurrentMemberAssignmentValue:

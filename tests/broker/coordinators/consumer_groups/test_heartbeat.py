@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from anabranch.broker.coordinators.classic_groups.group_events import Commit, Delete, Observe
-from anabranch.broker.coordinators.consumer_groups import administration
+from anabranch.broker.coordinators.consumer_groups import administration, departure
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup, ConsumerGroupState
 from anabranch.broker.coordinators.consumer_groups.heartbeat import check_request
 from anabranch.broker.coordinators.consumer_groups.limits import ConsumerGroupLimits
@@ -377,6 +377,54 @@ def test_a_static_member_that_does_not_come_back_is_out() -> None:
     b.beat()
     drive.now_ms += 1
     assert drive.expire() == ["a"]
+
+
+def test_new_coordinator_with_a_shorter_session_grants_members_the_one_that_they_were_told() -> None:
+    """A member goes by what it was told until it hears otherwise; one that never asked asks early by itself."""
+    drive = driver(session_timeout_ms=45_000)
+    ours, stock = client(drive, "ours"), client(drive, "stock")
+    for one in (ours, stock):
+        one.join()
+    told = drive.send(dataclasses.replace(ours.request(), asks_session_timeout=True))
+    assert told.session_timeout_ms == 45_000
+    successor = after_failover(drive, session_timeout_ms=6_000)
+    successor.now_ms += 6_000
+    assert successor.expire() == ["stock"]
+    successor.now_ms += 38_999
+    assert successor.expire() == []
+    successor.now_ms += 1
+    assert successor.expire() == ["ours"]
+
+
+def test_lowered_session_is_not_granted_by_a_new_coordinator_before_the_longer_one_ends() -> None:
+    """The answer that tells the shorter session may be lost, and so may its coordinator."""
+    drive = driver(session_timeout_ms=45_000)
+    ours = client(drive, "ours")
+    ours.join()
+    drive.send(dataclasses.replace(ours.request(), asks_session_timeout=True))
+    drive.limits = dataclasses.replace(drive.limits, session_timeout_ms=6_000)
+    drive.send(dataclasses.replace(ours.request(), asks_session_timeout=True))
+    successor = after_failover(drive, session_timeout_ms=6_000)
+    successor.now_ms += 44_999
+    assert successor.expire() == []
+
+
+def test_heartbeats_that_ask_for_the_session_again_write_nothing() -> None:
+    drive = driver()
+    ours = client(drive, "ours")
+    ours.join()
+    asking = dataclasses.replace(ours.request(), asks_session_timeout=True)
+    drive.send(asking)
+    written = len(drive.journal)
+    drive.send(asking)
+    assert len(drive.journal) == written
+
+
+def after_failover(drive: GroupDriver, **limits: int) -> GroupDriver:
+    """The coordinator that reads the group from the journal, with limits of its own."""
+    successor = GroupDriver(drive.topics, ConsumerGroupLimits(**limits), drive.replayed(), drive.now_ms, drive.journal)
+    departure.restart_session_timers(successor.group, successor.limits, successor.now_ms)
+    return successor
 
 
 # --- offsets, and the end -------------------------------------------------------------------------------------------
