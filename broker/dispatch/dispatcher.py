@@ -23,6 +23,7 @@ from anabranch.broker.dispatch.request_context import CloseConnection, RequestCo
 from anabranch.broker.dispatch.version_ranges import PeerVersions
 from anabranch.broker.profiles.profile import profile_for
 from anabranch.broker.quotas.response_memory import LONG_RESPONSES
+from anabranch.broker.quotas.throttling import is_follower
 from anabranch.controller.zk.session import ConnectionLoss, SessionExpired
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.registry import BY_NAME
@@ -197,7 +198,7 @@ class Dispatcher:
         key = request.api.key
         self.requests[key] += 1
         if key in LONG_RESPONSES and self.response_memory.full:
-            await self.response_memory.wait_for_room()
+            await self.response_memory.wait_for_room(follower=is_follower(request))
         context = RequestContext(self._services, request.version, request.client_id or "", peer)
         try:
             return await self._handlers[key](context, request.body)

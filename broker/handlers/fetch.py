@@ -43,7 +43,7 @@ async def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
             replicas.fetches, reading.watched, request.max_wait_ms, reading.ready, reading.start_waiting
         )
         if memory.full:
-            await memory.wait_for_room()
+            await memory.wait_for_room(follower=reading.follower >= 0)
         reading.room_bytes = memory.share_bytes
         responses = reading.read(report=False)
     try:

@@ -2,7 +2,9 @@
 
 Counted is what a connection has made and its socket has not taken, on connections that hold more than 64 KiB. A Fetch
 gets half of what is left of `queued.max.response.bytes`, but always the first batch. At the bound, requests with long
-responses wait. Heartbeats, commits and produces are not delayed.
+responses wait. Heartbeats, commits and produces are not delayed. Fetches of followers wait only at twice the bound, so
+that replication does not wait for consumers that do not read, and a client that pretends to be a follower is bounded,
+too.
 
 A peer that takes no byte is disconnected, with a log line: after `connections.max.idle.ms`, or after `STALL_S` if
 other requests wait for the memory.
@@ -26,6 +28,8 @@ log: Final = logging.getLogger(__name__)
 STALL_S: Final = 10.0
 """How long a peer may take no byte while other requests wait for memory."""
 CHECK_S: Final = 1.0
+FOLLOWER_BOUNDS: Final = 2
+"""At how many times the bound Fetches of followers wait."""
 UNBOUNDED_BYTES: Final = 1 << 62
 LONG_RESPONSES: Final = frozenset({1, 3, 9, 15, 16, 29, 32, 35, 45, 46, 61, 65, 66, 69, 75, 77, 78, 89, 90, 2531})
 """The keys of the APIs that read: Fetch, Metadata, OffsetFetch, and those that describe or list."""
@@ -68,6 +72,7 @@ class ResponseMemory:
         self._max_idle_s = max_idle_s
         self._holders: dict[ResponseHolder, _Progress] = {}
         self._waiting: list[asyncio.Future[None]] = []
+        self._waiting_followers: list[asyncio.Future[None]] = []
         self._check: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -77,13 +82,18 @@ class ResponseMemory:
 
     @property
     def full(self) -> bool:
-        """Whether requests with long responses have to wait."""
+        """Whether requests with long responses have to wait, unless they are a follower's."""
         return 0 < self.bytes_max <= self.held_bytes
+
+    @property
+    def full_for_followers(self) -> bool:
+        """Whether Fetches of followers have to wait."""
+        return 0 < self.bytes_max * FOLLOWER_BOUNDS <= self.held_bytes
 
     @property
     def waiting(self) -> int:
         """How many requests wait."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._waiting_followers)
 
     @property
     def share_bytes(self) -> int:
@@ -105,19 +115,23 @@ class ResponseMemory:
             self._holders[connection] = _Progress(loop.time(), connection.unsent_bytes)
             if self._check is None:
                 self._check = loop.call_later(CHECK_S, self._close_stalled)
-        if size_bytes < before and not self.full:
-            self._wake()
+        if size_bytes < before:
+            if self._waiting_followers and not self.full_for_followers:
+                _wake(self._waiting_followers)
+            if self._waiting and not self.full:
+                _wake(self._waiting)
 
-    async def wait_for_room(self) -> None:
+    async def wait_for_room(self, *, follower: bool) -> None:
         """Wait until the bound is not reached. Requests that wait are resumed in their order."""
-        while self.full:
+        waiting = self._waiting_followers if follower else self._waiting
+        while self.full_for_followers if follower else self.full:
             waiter = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiter)
+            waiting.append(waiter)
             try:
                 await waiter
             finally:
-                if waiter in self._waiting:
-                    self._waiting.remove(waiter)
+                if waiter in waiting:
+                    waiting.remove(waiter)
 
     def close(self) -> None:
         """Stop: disconnect nobody any more."""
@@ -125,16 +139,10 @@ class ResponseMemory:
             self._check.cancel()
             self._check = None
 
-    def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for waiter in waiting:
-            if not waiter.done():
-                waiter.set_result(None)
-
     def _close_stalled(self) -> None:
         loop = asyncio.get_running_loop()
         now_s, self._check = loop.time(), None
-        limit_s = min(STALL_S, self._max_idle_s) if self._waiting else self._max_idle_s
+        limit_s = min(STALL_S, self._max_idle_s) if self.waiting else self._max_idle_s
         for connection, progress in list(self._holders.items()):
             unsent_bytes = connection.unsent_bytes
             if unsent_bytes != progress.unsent_bytes:
@@ -148,8 +156,16 @@ class ResponseMemory:
                     unsent_bytes,
                     self.held_bytes,
                     self.bytes_max,
-                    len(self._waiting),
+                    self.waiting,
                 )
                 connection.abort()
         if self._holders and self._check is None:
             self._check = loop.call_later(CHECK_S, self._close_stalled)
+
+
+def _wake(waiting: list[asyncio.Future[None]]) -> None:
+    woken = list(waiting)
+    waiting.clear()
+    for waiter in woken:
+        if not waiter.done():
+            waiter.set_result(None)

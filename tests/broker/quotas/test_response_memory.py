@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import socket
 import struct
@@ -46,8 +47,9 @@ REQUEST = FetchRequest(
 HEARTBEAT = request_frame(12, 0, struct.pack(">h", 1) + b"g" + struct.pack(">ih", 0, 0), correlation_id=7)
 
 
-def fetch_frame(correlation_id: int = 1) -> bytes:
-    return request_frame(1, VERSION, codec.encode(REQUEST, VERSION), correlation_id=correlation_id)
+def fetch_frame(correlation_id: int = 1, *, replica_id: int = -1) -> bytes:
+    request = dataclasses.replace(REQUEST, replica_id=replica_id)
+    return request_frame(1, VERSION, codec.encode(request, VERSION), correlation_id=correlation_id)
 
 
 async def fetch(ctx: RequestContext, request: Any) -> FetchResponse:
@@ -113,6 +115,34 @@ async def test_unread_responses_take_no_more_than_the_bound_and_one_response() -
             assert all(len(frame) > RECORDS_BYTES for frame in frames)
         await until(lambda: memory.held_bytes == 0)
         assert memory.waiting == 0
+
+
+async def test_fetches_of_followers_do_not_wait_for_consumers_that_do_not_read() -> None:
+    async with bounded() as server, crowd(server, 10, 3), peer(server.port) as other:
+        memory = server.response_memory
+        waiting = memory.waiting
+        other.send(fetch_frame(9, replica_id=2))
+        assert len(await other.frame()) > RECORDS_BYTES
+        assert memory.full and memory.waiting >= waiting
+
+
+async def test_fetches_of_followers_that_do_not_read_have_a_bound_too() -> None:
+    """A client may pretend to be a follower."""
+    async with bounded() as server, crowd(server, 10, 3) as consumers, contextlib.AsyncExitStack() as stack:
+        memory = server.response_memory
+        for _ in range(20):
+            one = await stack.enter_async_context(unread(server))
+            for correlation_id in range(3):
+                one.send(fetch_frame(correlation_id, replica_id=2))
+        await until(lambda: memory.full_for_followers)
+        assert memory.held_bytes <= 2 * BOUND + ONE_RESPONSE_BYTES
+        follower = await stack.enter_async_context(peer(server.port))
+        follower.send(fetch_frame(9, replica_id=2))
+        waiting = memory.waiting
+        await until(lambda: memory.waiting > waiting)
+        for consumer in consumers:
+            consumer.writer.transport.abort()
+        assert len(await follower.frame()) > RECORDS_BYTES
 
 
 async def test_requests_behind_an_unread_response_are_not_processed_before_it_is_sent() -> None:
