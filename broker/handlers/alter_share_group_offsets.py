@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from anabranch.broker.dispatch.auth_helper import authorize
 from anabranch.broker.dispatch.request_context import RequestContext, handles
+from anabranch.broker.handlers.find_coordinator import create_internal_topic
 from anabranch.protocol.acls import Operation, ResourceType
 from anabranch.protocol.apis.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -17,6 +18,7 @@ from anabranch.protocol.apis.alter_share_group_offsets import (
     AlterShareGroupOffsetsResponseTopic,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.internal_topics import SHARE_STATE_TOPIC
 from anabranch.protocol.wire import ZERO_UUID
 
 
@@ -31,6 +33,10 @@ async def alter_share_group_offsets(
         authorize(ctx, Operation.READ, ResourceType.GROUP, request.group_id)
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group has a name")
+        create = ctx.services.profile.alter_offsets_creates_share_groups
+        ctx.services.groups.sharers.check_empty(request.group_id, create=create)
+        if SHARE_STATE_TOPIC not in ctx.services.metadata.image.topics:
+            await create_internal_topic(ctx.services, SHARE_STATE_TOPIC)
         topics = [await move(ctx, request.group_id, topic) for topic in request.topics]
     except KafkaError as error:
         return AlterShareGroupOffsetsResponse(error_code=error.code, error_message=error.message or None, responses=[])

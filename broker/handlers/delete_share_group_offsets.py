@@ -28,6 +28,7 @@ async def delete_share_group_offsets(
         authorize(ctx, Operation.DELETE, ResourceType.GROUP, request.group_id)
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group has a name")
+        ctx.services.groups.sharers.check_empty(request.group_id)
         topics = [await forget(ctx, request.group_id, topic.topic_name) for topic in request.topics]
     except KafkaError as error:
         return DeleteShareGroupOffsetsResponse(error_code=error.code, error_message=error.message or None, responses=[])

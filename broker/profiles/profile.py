@@ -46,6 +46,8 @@ class CompatibilityProfile:
     """Whether LeaveGroup removes members that speak the consumer protocol, too."""
     alter_offsets_creates_share_groups: bool = False
     """Whether AlterShareGroupOffsets for a group that does not exist creates it."""
+    keeps_emptied_groups: bool = False
+    """Whether an Empty group that has lost its last offset stays until the next check of retention."""
     tests_pending_first: bool = False
     """Whether AddPartitionsToTxn and AddOffsetsToTxn test the pending transition before producer id and epoch."""
     groups_have_configs: bool = False

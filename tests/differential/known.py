@@ -187,8 +187,18 @@ KNOWN_OF_KAFKA_4: Final[tuple[Known, ...]] = (
         since="4.2",
     ),
     Known(
-        r"AlterShareGroupOffsets\.set_anew #7 .*",
-        "Kafka makes the group whose offsets are set; ours says that there is none",
+        r"DescribeGroups\.administered_share_living #\d+ .*(start_offset|lag)",
+        "ours writes down at once where a group begins, so that its next leader begins there too",
+        since="4.2",
+    ),
+    Known(
+        r"DescribeGroups\.administered_share_(left|joined_and_left) #\d+ .*lag",
+        "Kafka does not know what is left after a group was moved, until it has read on; ours does",
+        since="4.2",
+    ),
+    Known(
+        r"DescribeGroups\.administered_share_(left|joined_and_left) #\d+ .*group_epoch",
+        "a group whose offsets are set or forgotten begins a new epoch, so that what comes late of before is refused",
         since="4.2",
     ),
 )

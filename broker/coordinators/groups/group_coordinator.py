@@ -57,6 +57,7 @@ from anabranch.broker.coordinators.runtime.coordinator_tasks import CoordinatorT
 from anabranch.broker.coordinators.runtime.journal import GROUP_ERRORS, Journal
 from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
 from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup
+from anabranch.broker.profiles.profile import profile_for
 from anabranch.protocol.apis.consumer_group_position import ConsumerGroupPositionRequest, ConsumerGroupPositionResponse
 from anabranch.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from anabranch.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
@@ -105,6 +106,7 @@ class GroupCoordinator:
         self.group_configs = group_configs
         self.clock_ms = clock_ms
         self.rng = rng
+        self._keeps_emptied_groups = profile_for(settings.kafka_version).keeps_emptied_groups
         self._metadata = metadata
         self.listeners: dict[Callable[[str], None], None] = {}
         """Called with the name of a group whenever its state, its members or its offsets may have changed."""
@@ -162,7 +164,7 @@ class GroupCoordinator:
             if isinstance(slot.group, ShareGroup) and not ids.isdisjoint(slot.group.names):
                 self.background.spawn(self.sharers.topics_gone(slot, ids))
             if dead := [partition for partition in slot.offsets.partitions() if partition[0] in gone]:
-                self.background.spawn(self.offsets.forget(slot, dead))
+                self.background.spawn(self.offsets.remove_topics(slot, dead))
 
     def _partition_count(self) -> int:
         topic = self._metadata.topic(CONSUMER_OFFSETS_TOPIC)
@@ -354,6 +356,7 @@ class GroupCoordinator:
             self.apply(slot, Close(error))
 
     def _loaded(self, slot: GroupEntry) -> None:
+        slot.outlives_offsets = self._keeps_emptied_groups and bool(slot.offsets)
         self.consumers.loaded(slot)
         self.sharers.loaded(slot)
         self.streamers.loaded(slot)
@@ -362,6 +365,7 @@ class GroupCoordinator:
 
     def committed(self, slot: GroupEntry, partitions: Collection[TopicPartition]) -> None:
         """Offsets of a group are stable: who waited for them may go on."""
+        slot.outlives_offsets = self._keeps_emptied_groups
         self._tell(slot)
         for answer in slot.positions.committed(partitions, slot.offsets.offset_of):
             _answer(answer)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from codecs import utf_16_le_encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.coordinators.classic_groups.classic_group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
@@ -24,6 +24,7 @@ from anabranch.broker.coordinators.runtime.journal import COMMIT_ERRORS, GROUP_E
 from anabranch.broker.coordinators.share_groups.share_group import ShareGroup
 from anabranch.broker.coordinators.streams_groups import streams_administration
 from anabranch.broker.coordinators.streams_groups.streams_group import StreamsGroup
+from anabranch.broker.profiles.profile import profile_for
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import OffsetCommitKey, encode_key
 
@@ -42,6 +43,8 @@ class GroupOffsets:
         self._runtime = runtime
         self._retention_ms = runtime.settings.offsets_retention_minutes * 60_000
         self._metadata_max = runtime.settings.offset_metadata_max_bytes
+        self._forgets_emptied = not profile_for(runtime.settings.kafka_version).keeps_emptied_groups
+        """An Empty group is deleted with its last offset, not at the next check of retention."""
 
     def of(self, group_id: str) -> Offsets:
         """What a group has committed; nothing for a group that this coordinator does not know. Raises KafkaError."""
@@ -134,25 +137,44 @@ class GroupOffsets:
         if slot is None or slot.vacant:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
         group, consumed = slot.group, set[TopicPartition]()
+        if isinstance(group, ShareGroup):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id} has no offsets of consumers")
         asked = dict.fromkeys(partitions)
         if not isinstance(group, ClassicGroup) or group.state is not EMPTY:
             if group.protocol_type != CONSUMER_PROTOCOL_TYPE and not isinstance(group, StreamsGroup):
                 raise KafkaError(ErrorCode.NON_EMPTY_GROUP, group.describe())
             topics = group.subscribed_topics()
             consumed = {one for one in asked if topics is None or one[0] in topics}
-        await self.delete(slot, [one for one in asked if one not in consumed and one in slot.offsets.committed])
+        doomed = [one for one in asked if one not in consumed and one in slot.offsets.committed]
+        forgotten = self._forgets_emptied and self._is_left_empty_without(slot, doomed)
+        await self.delete(slot, doomed, group=forgotten)
+        if forgotten:
+            self._close_if_empty(slot)
         self._runtime.reschedule(slot)
         return consumed
+
+    async def remove_topics(self, slot: GroupEntry, partitions: Collection[TopicPartition]) -> None:
+        """Delete the offsets of partitions whose topics were deleted, and the group if that leaves nothing of it."""
+        group = self._forgets_emptied and self._is_left_empty_without(slot, partitions)
+        await self.forget(slot, partitions, group=group)
+
+    def _is_left_empty_without(self, slot: GroupEntry, partitions: Collection[TopicPartition]) -> bool:
+        """Whether nothing is left of a group without members when it loses these offsets. Share groups stay."""
+        if isinstance(slot.group, ShareGroup) or not slot.deserted or slot.writes_in_flight or slot.offsets.staged:
+            return False
+        return slot.offsets.committed.keys() <= set(partitions)
+
+    def _close_if_empty(self, slot: GroupEntry) -> None:
+        if slot.deserted and not slot.offsets and not slot.writes_in_flight:
+            self._runtime.close(slot, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     async def expire(self) -> None:
         """Delete expired offsets, and groups that nothing is left of."""
         now_ms = self._runtime.clock_ms()
         for slot in list(self._runtime.table.slots.values()):
-            offsets = slot.offsets
             expired = self._expired(slot, now_ms)
-            idle = slot.deserted and not slot.writes_in_flight and not isinstance(slot.group, ShareGroup)
-            leaves_nothing = idle and len(expired) == len(offsets.committed) and not offsets.staged
-            if expired or (leaves_nothing and not slot.untouched):
+            leaves_nothing = self._is_left_empty_without(slot, expired)
+            if expired or (leaves_nothing and (slot.outlives_offsets or not slot.untouched)):
                 await self.forget(slot, expired, group=leaves_nothing)
 
     def _expired(self, slot: GroupEntry, now_ms: int) -> list[TopicPartition]:
@@ -178,8 +200,9 @@ class GroupOffsets:
         except KafkaError as error:
             log.warning("offsets of %s stay for now: %s", slot.group.group_id, error)
             return
-        if group and slot.deserted and not slot.offsets and not slot.writes_in_flight:
-            self._runtime.close(slot, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if group:
+            self._close_if_empty(slot)
+        self._runtime.reschedule(slot)
 
 
 def utf16_length(text: str) -> int:

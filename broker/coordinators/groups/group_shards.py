@@ -81,6 +81,8 @@ class GroupEntry:
     positions: Positions = field(default_factory=Positions)
     gates: GroupGateState = field(default_factory=GroupGateState)
     writes_in_flight: int = 0
+    outlives_offsets: bool = False
+    """Whether the group stays Empty without offsets until the next check of retention, as in Kafka 4."""
     end_offset: int = 0
     """Behind the last record of a KIP-848 group: what follows from it is told when that is replicated."""
 
@@ -111,7 +113,8 @@ class GroupEntry:
     @property
     def vacant(self) -> bool:
         """Whether nothing would be lost by forgetting the group: it left no trace in the journal either."""
-        return self.untouched and not self.offsets and not self.positions.watches and not self.writes_in_flight
+        in_use = self.offsets or self.positions.watches or self.writes_in_flight or self.outlives_offsets
+        return self.untouched and not in_use
 
     @property
     def deserted(self) -> bool:

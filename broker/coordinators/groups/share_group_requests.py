@@ -161,6 +161,15 @@ class ShareGroupRequests:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id} is not empty.")
         return slot
 
+    def check_empty(self, group_id: str, *, create: bool = False) -> None:
+        """Raise GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP for a group whose offsets may not be changed.
+
+        With `create` a group that does not exist passes.
+        """
+        slot = self._runtime.table.find(group_id)
+        if not create or (slot is not None and not slot.vacant):
+            self._slot(group_id, empty=True)
+
     async def standing(self, group_id: str, topic_id: bytes, index: int) -> ShareState | None:
         """Where a group stands in a partition; None where it has no state, or is none. Raises KafkaError."""
         slot = self._runtime.table.find(group_id)

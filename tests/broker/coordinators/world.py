@@ -30,6 +30,11 @@ from anabranch.protocol.apis.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from anabranch.protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from anabranch.protocol.apis.update_metadata import (
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
 from tests.broker.coordinators.steady_clock import SteadyClock
@@ -71,6 +76,15 @@ class GroupWorld(ReplicaCluster):
         for index in range(partitions):
             self.assigned[topic, index] = Assigned(tuple(self.brokers), min(self.brokers), 0, tuple(self.brokers))
         await self.publish()
+
+    def delete_topic(self, topic: str, broker_id: int = 1) -> None:
+        """Tell a broker's metadata that a topic of one partition is gone."""
+        metadata = self.brokers[broker_id].services.metadata
+        row = UpdateMetadataPartitionState(
+            partition_index=0, controller_epoch=1, leader=-2, leader_epoch=1, isr=[], zk_version=1, replicas=[]
+        )
+        gone = UpdateMetadataTopicState(topic_name=topic, topic_id=metadata.topic_id(topic), partition_states=[row])
+        metadata.apply(UpdateMetadataRequest(controller_id=9, controller_epoch=1, topic_states=[gone], live_brokers=[]))
 
 
 @asynccontextmanager

@@ -107,12 +107,12 @@ async def earliest(run: Run, group: str) -> None:
 
 async def shared(run: Run, *values: bytes, member: str = "a") -> tuple[str, str, bytes, int]:
     """A group, one member and a topic with records, up to the assignment: group, topic, its id, the member's epoch."""
+    await earliest(run, run.name("g"))  # first, because brokers hear of it some time after the answer
     group = await made(run, (topic := run.name(), 1))
     key = FindCoordinatorRequest(key_type=SHARE, coordinator_keys=["g:AAAAAAAAAAAAAAAAAAAAAQ:0"])
     await run.settled(key, lambda answer: answer.coordinators[0].error_code == 0)
     for value in values:
         await run.append(topic, batch(value))
-    await earliest(run, group)
     asked = beat(group, member, 0, topic)
 
     def assigned(answer: Any) -> bool:

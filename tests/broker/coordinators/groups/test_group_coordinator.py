@@ -12,7 +12,6 @@ from anabranch.protocol.apis.delete_groups import DeleteGroupsRequest
 from anabranch.protocol.apis.describe_groups import DescribeGroupsRequest
 from anabranch.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from anabranch.protocol.apis.list_groups import ListGroupsRequest
-from anabranch.protocol.apis.update_metadata import UpdateMetadataPartitionState, UpdateMetadataTopicState
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
 from tests.broker.coordinators.world import (
@@ -386,20 +385,7 @@ async def test_offsets_in_a_deleted_topic_are_forgotten() -> None:
         await world.create_topic(1, "doomed")
         await connection.call(commit_request({0: 1}))
         await connection.call(commit_request({0: 5}, topic="doomed"))
-        gone = UpdateMetadataTopicState(
-            topic_name="doomed",
-            topic_id=world[1].services.metadata.topic_id("doomed"),
-            partition_states=[
-                UpdateMetadataPartitionState(
-                    partition_index=0, controller_epoch=1, leader=-2, leader_epoch=1, isr=[], zk_version=1, replicas=[]
-                )
-            ],
-        )
-        from anabranch.protocol.apis.update_metadata import UpdateMetadataRequest
-
-        world[1].services.metadata.apply(
-            UpdateMetadataRequest(controller_id=9, controller_epoch=1, topic_states=[gone], live_brokers=[])
-        )
+        world.delete_topic("doomed")
         await until(lambda: list(world.groups(1).offsets.of("g").committed) == [(TOPIC, 0)])
         await connection.close()
 

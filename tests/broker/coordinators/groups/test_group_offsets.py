@@ -73,6 +73,61 @@ async def test_offsets_of_an_empty_group_are_deleted() -> None:
         await connection.close()
 
 
+def listed(world: GroupWorld, broker_id: int = 1) -> set[str]:
+    return {group.group_id for group in world.groups(broker_id).groups()}
+
+
+async def leave_three_groups(world: GroupWorld, connection: Connection, topic: str) -> None:
+    """One of offsets alone, one whose member has left, and one that has a member; all have read one topic."""
+    await world.create_topic(1, topic)
+    member = await consume(connection, topic)
+    await connection.call(commit_request({0: 1}, topic=topic, member=member))
+    await connection.call(LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=member[0])]))
+    await connection.call(commit_request({0: 1}, topic=topic, group="alone"))
+    request = join_request(session_ms=1_800_000)
+    request.group_id = "living"
+    assert (await connection.call(request, version=3)).error_code == 0
+    assert listed(world) == {"g", "alone", "living"}
+
+
+async def test_group_that_is_empty_is_forgotten_with_its_last_topic() -> None:
+    async with group_world(brokers=2) as world:
+        connection = await world[1].connect()
+        await leave_three_groups(world, connection, "doomed")
+        await connection.call(commit_request({0: 1}, group="more"))
+        await connection.call(commit_request({0: 1}, topic="doomed", group="more"))
+        world.delete_topic("doomed")
+        await until(lambda: listed(world) == {"living", "more"})
+        await world.coordinate(2)
+        assert listed(world, 2) == {"more"}, "the tombstones were replicated; the member never got an assignment"
+        await connection.close()
+
+
+async def test_kafka_4_forgets_group_without_offsets_at_the_next_check_of_retention() -> None:
+    async with group_world(kafka_version="4.1") as world:
+        connection = await world[1].connect()
+        await leave_three_groups(world, connection, "doomed")
+        world.delete_topic("doomed")
+        await until(lambda: not committed(world) and not committed(world, "alone"))
+        assert listed(world) == {"g", "alone", "living"}
+        await world.groups(1).offsets.expire()
+        assert listed(world) == {"living"}
+        await connection.close()
+
+
+@pytest.mark.parametrize(("kafka_version", "stays"), [("3.9", False), ("4.1", True)])
+async def test_group_that_loses_its_last_offset_on_request_stays_in_kafka_4(kafka_version: str, stays: bool) -> None:
+    async with group_world(kafka_version=kafka_version) as world:
+        connection = await world[1].connect()
+        await leave_three_groups(world, connection, "left")
+        for group in ("g", "alone"):
+            assert (await connection.call(delete_request(0, topic="left", group=group))).error_code == 0
+        assert listed(world) == ({"g", "alone", "living"} if stays else {"living"})
+        again = await connection.call(delete_request(0, topic="left", group="alone"))
+        assert again.error_code == (ErrorCode.NONE if stays else ErrorCode.GROUP_ID_NOT_FOUND)
+        await connection.close()
+
+
 async def test_offsets_of_topics_in_use_are_kept() -> None:
     async with group_world() as world:
         connection = await world[1].connect()

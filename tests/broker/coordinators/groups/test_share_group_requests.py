@@ -25,6 +25,11 @@ from anabranch.protocol.apis.describe_share_group_offsets import (
 )
 from anabranch.protocol.apis.find_coordinator import FindCoordinatorRequest
 from anabranch.protocol.apis.list_groups import ListGroupsRequest
+from anabranch.protocol.apis.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from anabranch.protocol.apis.share_group_describe import ShareGroupDescribeRequest
 from anabranch.protocol.errors import ErrorCode
 from tests.broker.coordinators.share_partitions.sharing import (
@@ -123,6 +128,50 @@ async def test_alter_offsets_of_missing_group_creates_it() -> None:
         assert [one.error_code for one in moved.responses[0].partitions] == [ErrorCode.NONE]
         listed = {one.group_id: one.group_state for one in (await ask(admin, ListGroupsRequest())).groups}
         assert listed["g"] == "Empty" and await offsets(admin) == [(0, 2, 3)]
+
+
+async def test_alter_offsets_on_a_cluster_that_never_shared_creates_its_states() -> None:
+    async with sharing() as cluster, members(cluster, "admin") as (admin,):
+        await send(cluster, 3)
+        row = AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=1)
+        topic = AlterShareGroupOffsetsRequestTopic(topic_name=TOPIC, partitions=[row])
+        moved = await ask(admin, AlterShareGroupOffsetsRequest(group_id="g", topics=[topic]))
+        assert (moved.error_code, moved.responses[0].partitions[0].error_code) == (ErrorCode.NONE, ErrorCode.NONE)
+        assert await offsets(admin) == [(0, 1, 2)]
+
+
+async def test_group_of_another_type_is_refused_before_its_topics_are_looked_at() -> None:
+    async with sharing() as cluster, members(cluster, "admin") as (admin,):
+        beat = ConsumerGroupHeartbeatRequest(
+            group_id="other",
+            member_id="c",
+            member_epoch=0,
+            rebalance_timeout_ms=1000,
+            subscribed_topic_names=[TOPIC],
+            topic_partitions=[],
+        )
+        assert (await ask(admin, beat)).error_code == ErrorCode.NONE
+        row = AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=1)
+        unknown = AlterShareGroupOffsetsRequestTopic(topic_name="unknown", partitions=[row])
+        forgotten = DeleteShareGroupOffsetsRequestTopic(topic_name="unknown")
+        for request in (
+            AlterShareGroupOffsetsRequest(group_id="other", topics=[unknown]),
+            DeleteShareGroupOffsetsRequest(group_id="other", topics=[forgotten]),
+            DeleteShareGroupOffsetsRequest(group_id="missing", topics=[forgotten]),
+        ):
+            refused = await ask(admin, request)
+            assert (refused.error_code, refused.responses) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+        created = await ask(admin, AlterShareGroupOffsetsRequest(group_id="missing", topics=[unknown]))
+        assert created.error_code == ErrorCode.NONE
+        assert created.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_offset_delete_finds_no_offsets_in_a_share_group() -> None:
+    async with sharing() as cluster, members(cluster, "a") as (a,):
+        await a.join()
+        row = OffsetDeleteRequestTopic(name=TOPIC, partitions=[OffsetDeleteRequestPartition(partition_index=0)])
+        refused = await ask(a, OffsetDeleteRequest(group_id="g", topics=[row]))
+        assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 async def test_the_coordinator_of_a_shared_partition_is_found_by_a_whole_key() -> None:
