@@ -13,6 +13,13 @@ SKIPPED = frozenset({"CHANGELOG.md", "tests/documents/retired.py"})
 RETIRED_NAME = re.compile(r"\b(" + "|".join(RETIRED) + r")\b")
 ROW = re.compile(r"^\| (?:<a id=\"[a-z-]+\"></a>)?(\*{0,2}[A-Za-z][^|]*?) \| (.+) \|$", re.MULTILINE)
 CODE = ("src/anabranch", "broker", "clients", "controller", "protocol", "spark_jobs", "chaos")
+RIDDLE = re.compile(
+    r"\b(who asks|whoever asks|in the hands? of|takes? back|without a word|looks? again|hears? of it|"
+    r"nobody knows|stands? in the way|of which nobody|what there is|who does what)\b",
+    re.IGNORECASE,
+)
+"""Phrases that pages had in place of the field's words."""
+GENERATED = frozenset({"map.md", "reference.md", "checkers.md"})
 TOPS = (*CODE, "benchmarks", "tests", "docs", "examples")
 
 
@@ -27,6 +34,12 @@ def sources() -> list[Path]:
         and not any(part in ("vendor", "node_modules") for part in one.parts)
         and one.resolve() == one
     ]
+
+
+def written_pages() -> list[Path]:
+    """The pages of docs/ that people write, with the two that lead to them."""
+    pages = [one for one in (ROOT / "docs").rglob("*.md") if one.name not in GENERATED]
+    return [ROOT / "DESIGN.md", ROOT / "CONTRIBUTING.md", *sorted(pages)]
 
 
 def test_no_retired_name_stands_anywhere() -> None:
@@ -58,3 +71,15 @@ def test_the_glossary_has_one_sentence_for_each_term() -> None:
     assert len(terms) >= 60
     assert len(set(terms)) == len(terms)
     assert [term for term, meaning in rows if not meaning.endswith(".") or ". " in meaning] == []
+
+
+def test_pages_have_no_riddles() -> None:
+    """As CONTRIBUTING.md asks: an engineer who does not know the project reads each sentence once."""
+    found = [
+        f"{page.relative_to(ROOT).as_posix()}: {riddle}"
+        for page in written_pages()
+        for riddle in RIDDLE.findall(
+            re.sub(r"^```.*?^```|<!-- (\w+): begin.*?end -->|`[^`]*`", "", page.read_text(), flags=re.M | re.S)
+        )
+    ]
+    assert found == []
