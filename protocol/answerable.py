@@ -137,6 +137,8 @@ _LISTS: Final[Mapping[str, str]] = {
         "OPERATION_NOT_ATTEMPTED REQUEST_TIMED_OUT INVALID_REPLICATION_FACTOR@1"
     ),
     "ListPartitionReassignments": "NOT_CONTROLLER",
+    "AlterConfigs": _CONFIGS,
+    "IncrementalAlterConfigs": _CONFIGS,
     "LeaderAndIsr": f"{_STALE} KAFKA_STORAGE_ERROR INCONSISTENT_TOPIC_ID@5",
     "StopReplica": f"{_STALE} KAFKA_STORAGE_ERROR FENCED_LEADER_EPOCH@3",
     "UpdateMetadata": _STALE,
@@ -167,8 +169,6 @@ _SECURED_LISTS: Final[Mapping[str, str]] = {
     "CreateAcls": "SECURITY_DISABLED INVALID_REQUEST NOT_CONTROLLER",
     "DeleteAcls": "SECURITY_DISABLED INVALID_REQUEST NOT_CONTROLLER",
     "DescribeConfigs": "INVALID_REQUEST INVALID_TOPIC_EXCEPTION UNKNOWN_TOPIC_OR_PARTITION",
-    "AlterConfigs": _CONFIGS,
-    "IncrementalAlterConfigs": _CONFIGS,
     "AlterReplicaLogDirs": (
         "LOG_DIR_NOT_FOUND KAFKA_STORAGE_ERROR REPLICA_NOT_AVAILABLE UNKNOWN_TOPIC_OR_PARTITION INVALID_TOPIC_EXCEPTION"
     ),

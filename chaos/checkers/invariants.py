@@ -1,7 +1,7 @@
 """The invariants of resizes, I0 to I15: what each says, which checkers hold it, and how much a history has to show.
 
 A checker that had nothing to look at has shown nothing, so every invariant counts its evidence; the resize scenario of
-the simulation fails when one of them has none. I11 and I12 promise progress: the run itself waits for them (L1).
+the simulation fails when one of them has none. I11 and I12 promise progress: the run itself waits for them (L1, L2).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Final
 from anabranch.chaos.history import History
 
 PROGRESS: Final = "L1 no convergence"
+LIVENESS: Final = "L2 not handed out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,10 @@ INVARIANTS: Final = (
     ),
     Invariant("I11 convergence", "every plan is carried out", (PROGRESS,), lambda h: len(h.published)),
     Invariant(
-        "I12 gate liveness", "every record is delivered and committed in the end", (PROGRESS,), lambda h: len(h.stored)
+        "I12 gate liveness",
+        "every record is delivered and committed in the end",
+        (PROGRESS, LIVENESS),
+        lambda h: len(h.stored),
     ),
     Invariant(
         "I13 confinement",

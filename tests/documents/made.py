@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from anabranch.chaos.checkers import CHECKERS
-from anabranch.chaos.checkers.invariants import INVARIANTS, PROGRESS
+from anabranch.chaos.checkers.invariants import INVARIANTS, LIVENESS, PROGRESS
 from anabranch.faults.rule import FIELDS, HINTS
 from tests.contracts.rules import table
 from tests.documents import folder_map, reference
@@ -91,4 +91,11 @@ def checkers() -> Iterator[str]:
         f"{anchor(label)}**{PROGRESS}**: the run itself waits, when everything is mended, for every replica to be in "
         "sync, every change that was asked for to be carried out, and every record to be delivered and committed; this "
         "says what did not happen in time."
+    )
+    yield ""
+    yield (
+        f"{anchor(LIVENESS.partition(' ')[0])}**{LIVENESS}**: when everything is mended and writers have stopped, a "
+        "reader without a group reads the topic from the log starts. Every group, of the classic protocol and of "
+        "KIP-848, has to be handed each record that it finds; this says which were not in time, and what members wait "
+        "for. Left out are records that were deleted whether groups had read them or not."
     )

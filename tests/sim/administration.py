@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from anabranch import Admin
@@ -17,6 +18,10 @@ from anabranch.protocol.apis.init_producer_id import InitProducerIdRequest
 from anabranch.protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
+from tests.sim.clients import CLIENT_FAILURES
+from tests.sim.cluster import SimCluster
+from tests.sim.history import Place
+from tests.sim.loop import Process
 
 TIMEOUT_MS = 2000
 
@@ -55,6 +60,32 @@ async def delete_records(admin: Admin, topic: str, index: int, before: int) -> i
     row = response.topics[0].partitions[0]
     _raise_first([row])
     return int(row.low_watermark)
+
+
+async def delete_unread(cluster: SimCluster, place: Place, before: int, *, within_s: float) -> bool:
+    """Delete records whoever has read them; return whether every live replica has deleted them in time."""
+    cluster.history.note_deletion(place, before, only_read=False)
+    cluster.tell(f"delete records of {place[0]}-{place[1]} before {before}")
+    return await as_administrator(cluster, lambda admin: delete_records(admin, *place, before), within_s=within_s)
+
+
+async def as_administrator(cluster: SimCluster, work: Callable[[Admin], Awaitable[object]], *, within_s: float) -> bool:
+    """Run `work` in a process of its own, again while it fails; return whether it was done in time."""
+    deadline = cluster.now() + within_s
+
+    async def once() -> bool:
+        try:
+            chance = cluster.rng(f"administrator-{cluster.now()}")
+            async with Admin(cluster.bootstrap, request_timeout_ms=1500, rng=chance) as admin:
+                await work(admin)
+            return True
+        except CLIENT_FAILURES as error:
+            cluster.tell(f"the administrator meets {error!r}")
+            return False
+
+    while not (done := await cluster.loop.spawn(Process("administrator"), once())) and cluster.now() < deadline:
+        await asyncio.sleep(0.1)
+    return done
 
 
 async def update_feature(admin: Admin, name: str, level: int) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-from anabranch import Admin
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
 from tests.sim import administration
 from tests.sim.aims import aim, calm
 from tests.sim.aims_of_disks import within
-from tests.sim.clients import CLIENT_FAILURES, TOPIC
+from tests.sim.clients import TOPIC
 from tests.sim.loop import Process
 
 
@@ -63,7 +61,7 @@ async def _delete_and_elect(schedule: Any) -> bool:
     cluster, leader = schedule.cluster, schedule.cluster.leader(TOPIC, 0)
     row = row_of(owners(schedule)[0], 0)
     before = schedule.rng.randint(row.position + 1, row.fetch_offset)
-    if leader <= 0 or not await delete_records(schedule, 0, before, within_s=2):
+    if leader <= 0 or not await administration.delete_unread(cluster, (TOPIC, 0), before, within_s=2):
         return False
     cluster.tell(f"kill node {leader}, which leads {TOPIC}-0")
     cluster.crash(leader)
@@ -117,38 +115,3 @@ def waits_behind(schedule: Any, index: int, other: Any) -> bool:
     row = row_of(reader, index)
     closed = reader.consumer._core.deliveries._is_closed(row)
     return bool(closed and row.position < row.fetch_offset and row.committed == row.position)
-
-
-async def delete_records(schedule: Any, index: int, before: int, *, within_s: float, only_read: bool = False) -> bool:
-    """Have a client delete records of a partition; whether every live replica has deleted them."""
-    cluster = schedule.cluster
-    cluster.history.note_deletion((TOPIC, index), before, only_read=only_read)
-    cluster.tell(f"delete records of {TOPIC}-{index} before {before}")
-
-    async def ask(admin: Admin) -> None:
-        await administration.delete_records(admin, TOPIC, index, before)
-
-    return await as_administrator(schedule, ask, within_s=within_s)
-
-
-async def as_administrator(schedule: Any, work: Callable[[Admin], Awaitable[Any]], *, within_s: float) -> bool:
-    """Ask brokers as a client of its own, again while that fails; whether it was done in time."""
-    cluster = schedule.cluster
-    deadline = cluster.now() + within_s
-
-    async def once() -> bool:
-        try:
-            chance = cluster.rng(f"administrator-{cluster.now()}")
-            async with Admin(cluster.bootstrap, request_timeout_ms=1500, rng=chance) as admin:
-                await work(admin)
-            return True
-        except CLIENT_FAILURES as error:
-            cluster.tell(f"the administrator meets {error!r}")
-            return False
-
-    while cluster.now() < deadline:
-        process = Process(f"administrator-{cluster.now():.3f}", "administrator")
-        if await cluster.loop.spawn(process, once()):
-            return True
-        await asyncio.sleep(0.1)
-    return False

@@ -7,12 +7,17 @@ changes its kind while they run (KIP-848).
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, Final
 
 from tests.sim import resizing
 from tests.sim.clients import COOPERATIVE, Reader
 from tests.sim.resizing import ResizeSchedule
 
+SETTINGS: Final = {
+    "kafka_version": "4.1",
+    "group_consumer_session_timeout_ms": 2000,
+    "group_consumer_heartbeat_interval_ms": 300,
+}
 EVENTS = ("a group whose broker assigns", "a classic member in a group whose broker assigns")
 
 
@@ -20,12 +25,7 @@ class AssigningSchedule(ResizeSchedule):
     """One schedule."""
 
     def _changes(self) -> dict[str, Any]:
-        return {
-            **super()._changes(),
-            "kafka_version": "4.1",
-            "group_consumer_session_timeout_ms": 2000,
-            "group_consumer_heartbeat_interval_ms": 300,
-        }
+        return {**super()._changes(), **SETTINGS}
 
     def _readers(self) -> list[Reader]:
         rng = self.cluster.rng("protocols")

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from anabranch import Consumer
+from anabranch.chaos.checkers.invariants import LIVENESS
 from tests.sim.clients import CLIENT_FAILURES, TOPIC, Application
 from tests.sim.cluster import SimCluster
 from tests.sim.history import History, Place
-
-RULE: Final = "L2 not handed out"
 
 
 class LogReader(Application):
@@ -75,7 +74,7 @@ async def all_handed_out(
     def has_read_all() -> bool:
         return all(reader.position(place) >= end for place, end in ends().items())
 
-    if not await cluster.until(has_read_all, limit_s, "a reader without a group reads the whole log", rule=RULE):
+    if not await cluster.until(has_read_all, limit_s, "a reader without a group reads the whole log", rule=LIVENESS):
         return False
     reader.stopping = True
     return await found_is_handed_out(cluster, groups, reader.found, limit_s=limit_s)
@@ -95,7 +94,7 @@ async def found_is_handed_out(
             del missing[group]
         return not missing
 
-    happened = await cluster.until(nothing_is_missing, limit_s, "every record is handed to every group", rule=RULE)
+    happened = await cluster.until(nothing_is_missing, limit_s, "every record is handed to every group", rule=LIVENESS)
     if not happened:
         cluster.history.failures[-1] += "; " + "; ".join(f"{group}: {text}" for group, text in missing.items())
         cluster.history.failures[-1] += "".join(f"; {line}" for line in where_members_stand(cluster))

@@ -240,13 +240,13 @@ class ResizeSchedule(Schedule):
         probe = SimCluster.__new__(SimCluster)
         probe.seed = self.seed
         self.rng = probe.rng("schedule")
-        shape = shape_of(self.rng)
+        shape = self._shape_of(self.rng)
         shape = self.shape = shape if aim is None else aim.reshape(shape)
         self.cluster = SimCluster(self.seed, brokers=shape.brokers, spares=shape.spares, changes=self._changes())
         length = self.rng.choice((3, 4, 5, 6))
         pause_s = shape.fault_s / (length + 2)
         first, steps = walk(self.rng, length)
-        groups = {COPIERS} if shape.copiers else set()
+        groups = {*self.further_groups, *([COPIERS] if shape.copiers else ())}
         self.operators = [
             Resizer(self.cluster, first, steps, pause_s=pause_s),
             Drainer(self.cluster, groups, pause_s=self.rng.choice((0.3, 0.6, 1.2))),
@@ -263,6 +263,9 @@ class ResizeSchedule(Schedule):
         self.auditors = [Auditor(self.cluster, "auditor")] if self.copiers else []
         self.busy: dict[str, int] = {}
         self.fragile = False
+
+    def _shape_of(self, rng: Any) -> Shape:
+        return shape_of(rng)
 
     def _take_on_stock(self, rng: Any) -> None:
         """Perhaps there are producers without generations, with a topic of their own."""

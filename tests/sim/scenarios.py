@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from tests.sim import assigning, effects, resizing
+from tests.sim import assigning, deleting, effects, resizing
 from tests.sim.aims import AIMS
 from tests.sim.assigning import AssigningSchedule
+from tests.sim.deleting import DeletingSchedule
 from tests.sim.resizing import ResizeSchedule
 from tests.sim.schedule import Schedule
 
@@ -30,6 +31,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "everything": Scenario(Schedule, effects.silent),
     "resize": Scenario(ResizeSchedule, resizing.silent),
     "assigning": Scenario(AssigningSchedule, assigning.silent),
+    "deleting": Scenario(DeletingSchedule, deleting.silent),
 }
 
 

@@ -223,6 +223,11 @@ class Schedule:
         )
 
     @property
+    def further_groups(self) -> Mapping[str, History]:
+        """What groups beside the one that all checkers judge have seen."""
+        return {}
+
+    @property
     def clients(self) -> list[Application]:
         """Everybody who may die or freeze."""
         return [*self.readers, *self.writers, *self.copiers, *self.auditors]
@@ -239,7 +244,8 @@ class Schedule:
         await asyncio.sleep(0.5)
         await self._faults()
         await self._heal()
-        ending = Ending(cluster, self.writers, self.readers, (*self.operators, self.caretaker), self.copiers)
+        administrators = (*self.operators, self.caretaker)
+        ending = Ending(cluster, self.writers, self.readers, administrators, self.copiers, self.further_groups)
         cluster.history.complete = await ending.converge()
         if cluster.history.complete:
             ending.collect()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from anabranch.chaos.checkers import brokers, data_plane, order, resizes
-from anabranch.chaos.checkers.invariants import INVARIANTS, PROGRESS, Invariant
+from anabranch.chaos.checkers.invariants import INVARIANTS, LIVENESS, PROGRESS, Invariant
 from anabranch.chaos.history import Delivery, History, Send, StateWritten, Stored
 from tests.chaos.checkers.story import P
 
-CHECKERS = {PROGRESS} | {name for module in (brokers, data_plane, order, resizes) for name in module.CHECKERS}
+CHECKERS = {PROGRESS, LIVENESS} | {name for module in (brokers, data_plane, order, resizes) for name in module.CHECKERS}
 
 
 @pytest.mark.parametrize("invariant", INVARIANTS, ids=lambda one: one.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anabranch.chaos.checkers import CHECKERS as ALL
-from anabranch.chaos.checkers.invariants import INVARIANTS, PROGRESS
+from anabranch.chaos.checkers.invariants import INVARIANTS, LIVENESS, PROGRESS
 from anabranch.chaos.checkers.resizes import CHECKERS
 from anabranch.chaos.resize_events import BoundaryTold, Gated, LetIn, Refused, Retired, Shown, TopicWritten
 from anabranch.protocol.lineage import Segment
@@ -354,7 +354,7 @@ def test_every_invariant_of_resizes_has_a_checker_and_every_checker_of_resizes_a
         "I0", "I1", "I2", "I3", "I4", "I4'", *(f"I{n}" for n in range(5, 16)),
     ]  # fmt: skip
     named = {checker for one in INVARIANTS for checker in one.checkers}
-    assert named <= {*ALL, PROGRESS}
+    assert named <= {*ALL, PROGRESS, LIVENESS}
     assert named >= CHECKERS.keys()
 
 

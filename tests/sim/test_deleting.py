@@ -1,0 +1,38 @@
+"""Schedules in which records are deleted at any step of a resize; L2 notices a group that stands still."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from tests.sim.command import run_many
+from tests.sim.deleting import DELETION_FAULTS, OTHERS, DeletingSchedule
+
+SEEDS = (1, 2, 12)
+"""Every fault comes up in these; `make sim SCENARIO=deleting` runs hundreds."""
+
+
+def test_schedules_of_deletions_are_without_violation() -> None:
+    """Goal: each group is handed what is left, and nothing is gone that nobody asked to delete."""
+    fired: Counter[str] = Counter()
+    for result in run_many(SEEDS, processes=2, scenario="deleting"):
+        assert result.violations == (), f"repeat with: make sim SCENARIO=deleting SEED={result.seed}"
+        fired += result.fired
+    assert {name: fired[f"fault: {name}"] > 0 for name in DELETION_FAULTS} == dict.fromkeys(DELETION_FAULTS, True)
+    assert fired["segment expired"] > 0
+
+
+class Forgetful(list[Any]):
+    """Loses what one partition delivers."""
+
+    def append(self, row: Any) -> None:
+        if row.place[1]:
+            super().append(row)
+
+
+def test_a_second_group_that_is_not_handed_a_partition_fails_the_schedule() -> None:
+    schedule = DeletingSchedule(1)
+    schedule.others.deliveries = Forgetful()
+    violations = schedule.run().violations
+    [liveness] = [one for one in violations if one.startswith("run: L2 not handed out")]
+    assert f"; {OTHERS}: " in liveness and "; g: " not in liveness
