@@ -10,7 +10,7 @@ known keeps a gate closed. Pure. Which segments are open is `protocol.order_gate
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from anabranch.broker.metadata.metadata_cache import TopicImage
@@ -125,6 +125,11 @@ class GatedTopic:
     def _end(self, segment: Segment) -> int:
         told = self._of(segment.partition)
         return UNKNOWN if told is None else told.ends.get(segment, UNKNOWN)
+
+    def deleted_ahead(self, partitions: Iterable[int], committed: OffsetOf) -> dict[int, int]:
+        """Return where the logs of these partitions begin, for those that begin behind the group's commit."""
+        starts = {index: self._start(index) for index in partitions}
+        return {index: start for index, start in starts.items() if start > max(committed(index), 0)}
 
     # -- where children begin (R20)
 

@@ -40,6 +40,16 @@ def stock_members_reading(
     return []
 
 
+def any_holds_gates(group: ClassicGroup | ConsumerGroup | ShareGroup | StreamsGroup) -> bool:
+    """Whether some member of a group holds gates itself."""
+    match group:
+        case ClassicGroup():
+            return any(one.holds_gates for one in group.members)
+        case ConsumerGroup():
+            return any(one.holds_gates for one in group.members.values())
+    return False
+
+
 def member_name(one: members.Member | member.Member) -> str:
     """A member, as people know it."""
     return f"{one.client_id}{one.client_host}"

@@ -11,7 +11,9 @@ that our own consumer's gates are (`protocol.order_gates`). `reshard.legacy.cons
     ignore    none
 
 Before a child is assigned, its start is committed for a group that was there before it, or that has a commit on its
-parent (R20): else a reset policy would lose what it holds. When something opens, the group divides its work anew; what
+parent (R20): else a reset policy would lose what it holds. Where records of a withheld partition are deleted, its log
+start is committed for a group some of whose members hold gates: these wait until the group has passed what is gone, and
+nobody reads the partition who would commit that (R10). When something opens, the group divides its work anew; what
 opens within `OPENING_DELAY_MS` opens together.
 
 Invariant: no partition of such a topic is assigned that this broker's metadata does not know, with its lineage; and
@@ -30,6 +32,7 @@ from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGr
 from anabranch.broker.coordinators.classic_groups.group_events import GatedPartitions
 from anabranch.broker.coordinators.classic_groups.group_state import PREPARING, STABLE
 from anabranch.broker.coordinators.gates.gated_topic import ANY_OFFSET, GatedTopic, OffsetOf
+from anabranch.broker.coordinators.gates.stock_members import any_holds_gates
 from anabranch.broker.coordinators.offsets.committed_offsets import CommittedOffset, TopicPartition
 from anabranch.controller.zk.session import ConnectionLoss, SessionExpired
 from anabranch.protocol.consumer_protocol import decode_assignment
@@ -153,6 +156,27 @@ class GroupGates:
                 return
             log.info("%s begins children of %s: %s", slot.group_id, name, begins)
         slot.gates.noted[name] = generation
+
+    async def _commit_log_starts(self, slot: GroupEntry, topic: GatedTopic) -> None:
+        """Commit the log starts of withheld partitions whose records behind the group's commit are deleted (R10)."""
+        name, now_ms = topic.image.name, self._clock_ms()
+        unread = [
+            index
+            for known, index in slot.withheld
+            if known == name and slot.is_unread(topic.image.topic_id, known, index)
+        ]
+        starts = topic.deleted_ahead(unread, lambda index: slot.offsets.offset_of((name, index)))
+        if not starts or not any_holds_gates(slot.group):
+            return
+        values = {
+            (name, index): CommittedOffset(offset=start, commit_timestamp_ms=now_ms) for index, start in starts.items()
+        }
+        try:
+            await self._begin(slot, values)
+        except KafkaError as error:
+            log.warning("%s cannot pass deleted records of %s now: %s", slot.group_id, name, error)
+        else:
+            log.info("%s passes deleted records of %s, which nobody is assigned: %s", slot.group_id, name, starts)
 
     # --- what may be assigned ------------------------------------------------------------------------------------
 
@@ -333,6 +357,7 @@ class GroupGates:
                 await self._ends.ask(topic, topic.unknown_segments() or topic.affected_partitions())
                 for slot in self._waiting_for(name):
                     await self._take_note(slot, topic)
+                    await self._commit_log_starts(slot, topic)
                 for slot in self._waiting_for(name):
                     self.refresh(slot)
                 with contextlib.suppress(TimeoutError):

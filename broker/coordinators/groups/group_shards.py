@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from anabranch.broker.coordinators.classic_groups.classic_group import ClassicGroup
 from anabranch.broker.coordinators.classic_groups.group_events import Commit, Delete, Observe, Verdict
 from anabranch.broker.coordinators.classic_groups.group_machine import apply, restored
-from anabranch.broker.coordinators.classic_groups.group_state import EMPTY, GroupLimits
+from anabranch.broker.coordinators.classic_groups.group_state import EMPTY, STABLE, GroupLimits
 from anabranch.broker.coordinators.consumer_groups import administration
 from anabranch.broker.coordinators.consumer_groups.consumer_group import ConsumerGroup
 from anabranch.broker.coordinators.gates.group_gate_state import GroupGateState
@@ -101,6 +101,14 @@ class GroupEntry:
     def withheld(self) -> frozenset[tuple[str, int]]:
         """What members without gates are not given of the topics that they want."""
         return self.group.withheld if isinstance(self.group, ClassicGroup) else self.gates.withheld
+
+    def is_unread(self, topic_id: bytes, topic: str, index: int) -> bool:
+        """Whether no member has a withheld partition any more, and no transaction may commit an offset of it."""
+        if self.offsets.unstable((topic, index)):
+            return False
+        if isinstance(self.group, ClassicGroup):
+            return self.group.state is STABLE
+        return isinstance(self.group, ConsumerGroup) and self.group.is_free(topic_id, index)
 
     @property
     def untouched(self) -> bool:

@@ -94,3 +94,12 @@ def test_a_commit_of_an_earlier_life_of_an_index_is_mended() -> None:
     assert children == {Segment(1, 2): 0}
     committed = {0: 9, 1: 12}
     assert topic.starts(children, lambda index: committed[index], was_there=True) == {1: 30}
+
+
+def test_partitions_whose_records_behind_the_commit_are_deleted_are_told_with_their_log_starts() -> None:
+    topic = GatedTopic(image(1, 4))
+    for index, start in ((0, 7), (1, 5), (2, 0)):
+        topic.record_answer(index, told({}, start=start))
+    committed = {0: 6, 1: 5, 2: UNKNOWN, 3: UNKNOWN}
+    assert topic.deleted_ahead(range(4), committed.__getitem__) == {0: 7}, "3 has not been asked about"
+    assert topic.deleted_ahead([0], lambda _: UNKNOWN) == {0: 7}

@@ -9,9 +9,9 @@ from functools import partial
 
 import pytest
 
-from anabranch import Admin, Cluster, NewTopic, Producer
+from anabranch import Admin, Cluster, NewTopic, Producer, TopicPartition
 from anabranch.broker.coordinators.groups import group_gates
-from anabranch.clients.group_admin import describe_group
+from anabranch.clients.group_admin import commit_offsets, describe_group
 from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from anabranch.protocol.apis.offset_commit import (
     OffsetCommitRequest,
@@ -48,6 +48,14 @@ async def fill(producer: Producer, partitions: int) -> None:
         for number in range(EACH):
             await producer.send(TOPIC, b"%d" % number, partition=index)
     await producer.flush()
+
+
+async def split_and_merge(cluster: Cluster, admin: Admin) -> None:
+    """1 -> 2 -> 1, with records in each segment; 1 still drains."""
+    for count in (2, 1):
+        await admin.create_partitions(TOPIC, count, allow_shrink=True)
+        async with Producer(cluster.bootstrap_servers) as producer:
+            await fill(producer, count)
 
 
 async def created(admin: Admin) -> bool:
@@ -186,6 +194,42 @@ async def test_what_a_member_with_gates_has_is_its_own_business() -> None:
         assert stock == {0} - all_of_own
 
 
+async def test_a_withheld_merge_target_is_committed_to_its_log_start_for_members_with_gates() -> None:
+    """Nobody reads 0, whose records are deleted, and the member with gates waits until the group has passed them."""
+    async with (
+        orders() as (cluster, admin, _),
+        Admin(cluster.bootstrap_servers, client_id="a-stock") as first,
+        Admin(cluster.bootstrap_servers, client_id="b-gates") as second,
+    ):
+        await split_and_merge(cluster, admin)
+        merged, gone = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
+        await commit_offsets(admin.network, GROUP, {merged: 2 * EACH, gone: 0})
+        start = 2 * EACH + 3
+        await admin.delete_records({merged: start})
+        stock, gated = StockMember(first), StockMember(second, holds_gates=True)
+        await stock.take_part()
+        await asyncio.gather(gated.take_part(), stock.told_to_rejoin())
+        assert (stock.assigned, gated.assigned) == (set(), {1})
+        await asked_until(lambda: committed(admin), lambda offsets: offsets[0] == start)
+        assert await withheld(admin) == {0: f"1@1 to reach offset {EACH} (committed: 0)"}
+        await gated.commit({1: EACH})
+        halves = await asyncio.gather(stock.told_to_rejoin(), gated.told_to_rejoin())
+        assert halves[0] == {0}
+
+
+async def test_the_start_of_a_withheld_merge_target_is_not_committed_for_stock_members_alone() -> None:
+    """Their gates are the coordinator's, which knows log starts; where they begin stays their reset policy's."""
+    async with orders() as (cluster, admin, _):
+        await split_and_merge(cluster, admin)
+        await admin.delete_records({TopicPartition(TOPIC, 0): 2 * EACH})
+        await commit_offsets(admin.network, GROUP, {TopicPartition(TOPIC, 1): 0})
+        member = StockMember(admin)
+        assert await member.take_part() == {1}
+        await member.commit({1: EACH})
+        assert await member.told_to_rejoin() == {0, 1}
+        assert 0 not in await committed(admin)
+
+
 async def test_a_gate_that_closed_again_is_closed_for_a_static_member_that_returns() -> None:
     async with orders() as (_, admin, _):
         await admin.create_partitions(TOPIC, 2)
@@ -282,8 +326,8 @@ async def test_a_topic_of_the_same_name_is_another_one() -> None:
 class Assigned:
     """A member of a KIP-848 group."""
 
-    def __init__(self, admin: Admin, name: str = "till-1") -> None:
-        self.admin, self.name, self.epoch = admin, name, 0
+    def __init__(self, admin: Admin, name: str = "till-1", *, holds_gates: bool = False) -> None:
+        self.admin, self.name, self.epoch, self.holds_gates = admin, name, 0, holds_gates
         self.owned: set[int] = set()
 
     async def beat(self) -> set[int]:
@@ -296,6 +340,7 @@ class Assigned:
         )
         if self.epoch == 0:
             request.rebalance_timeout_ms, request.subscribed_topic_names = 60_000, [TOPIC]
+        request.holds_gates = self.holds_gates
         answer = await self.admin.network.call_coordinator(GROUP, request, lambda one: one.error_code)
         assert answer.error_code == ErrorCode.NONE, answer
         self.epoch = answer.member_epoch
@@ -339,6 +384,22 @@ async def test_a_broker_that_assigns_leaves_out_what_is_closed_and_bumps_the_gro
         assert await asked_until(member.beat, lambda owned: owned != {0}) == {0, 1, 2, 3}
         assert member.epoch == epoch + 1
         assert node.services.groups.withheld(GROUP) == {}
+
+
+async def test_a_merge_target_in_nobodys_target_is_committed_to_its_log_start_for_members_with_gates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(group_gates, "AGAIN_S", 0.1)
+    async with orders(kafka="4.1") as (cluster, admin, _):
+        admin.network.follow(TOPIC)
+        await split_and_merge(cluster, admin)
+        merged, gone = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
+        await commit_offsets(admin.network, GROUP, {merged: 2 * EACH, gone: 0})
+        stock, gated = Assigned(admin, "a-stock"), Assigned(admin, "b-gates", holds_gates=True)
+        assert await stock.beat() | await gated.beat() == {1}
+        assert (await committed(admin))[0] == 2 * EACH, "nothing is deleted"
+        await admin.delete_records({merged: 2 * EACH + 3})
+        await asked_until(lambda: committed(admin), lambda offsets: offsets[0] == 2 * EACH + 3)
 
 
 async def test_the_next_coordinator_of_a_group_whose_broker_assigns_knows_what_may_be_assigned() -> None:
