@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from anabranch.chaos.checkers.shared import Checker, at, stored_offsets
+from anabranch.chaos.checkers.shared import Checker, at, stored_offsets, was_removed_unread
 from anabranch.chaos.history import Begun, Commit, Delivery, History, OffsetsReset, Place, Stored
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.lineage import Lineage, Segment
@@ -18,13 +18,16 @@ from anabranch.protocol.linear_hashing import address
 
 
 def b1_key_order(history: History) -> Iterator[str]:
-    """First deliveries of one key's records are not in the order in which they were sent (I4)."""
+    """First deliveries of one key's records are not in the order in which they were sent (I4).
+
+    Left out are records that were deleted unread with their partition, and are handed out where they had been fetched.
+    """
     sent = {send.value: send for send in history.sends}
     last: dict[tuple[str, str], tuple[int, str]] = {}
     delivered: set[str] = set()
     for delivery in history.deliveries:
         send = sent.get(delivery.value)
-        if send is None or delivery.value in delivered:
+        if send is None or delivery.value in delivered or was_removed_unread(history, delivery):
             continue
         delivered.add(delivery.value)
         of_key = (send.producer, send.key)

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from anabranch.chaos.checkers.shared import Checker, at
+from anabranch.chaos.checkers.shared import Checker, at, was_removed_unread
 from anabranch.chaos.history import Begun, Delivery, History, OffsetsReset, Place
 from anabranch.chaos.resize_events import Retired, TopicWritten
 from anabranch.protocol import linear_hashing
@@ -36,7 +36,8 @@ def b15_replay_order(history: History) -> Iterator[str]:
     Repetitions count, unlike in B1: after a crash the younger record must be repeated too. What a member reads after
     its partition has begun for another member is Kafka's at-least-once, and not judged. A reset of offsets takes the
     group back wherever it says so: with the lineage of what it goes back in, the order is that of the first time. Only
-    what stood in a partition that had been removed by then is out of its reach.
+    what stood in a partition that had been removed by then is out of its reach. Left out are
+    records that were deleted unread with their partition, and are handed out where they had been fetched.
     """
     sent = {send.value: send for send in history.sends}
     reader: dict[Place, tuple[str, int]] = {}
@@ -68,7 +69,7 @@ def b15_replay_order(history: History) -> Iterator[str]:
             continue
         position[event.place] = event.offset + 1
         send = sent.get(event.value)
-        if send is None:
+        if send is None or was_removed_unread(history, event):
             continue
         places = held[send.producer, send.key]
         for place, rows in places.items():

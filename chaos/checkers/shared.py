@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from anabranch.chaos.history import History, Place
+from anabranch.chaos.history import Delivery, History, Place
 
 Checker = Callable[[History], Iterator[str]]
 """A function of the history: one line per violation, with what is needed to find the place. At most O(n log n)."""
@@ -43,3 +43,15 @@ def first_deliveries(history: History) -> dict[tuple[Place, int], int]:
     for delivery in history.deliveries:
         first.setdefault((delivery.place, delivery.offset), delivery.order)
     return first
+
+
+def was_removed_unread(history: History, delivery: Delivery) -> bool:
+    """Whether a record was deleted unread, and its partition was removed, before a member handed out what it fetched.
+
+    A partition that is gone closes no gate: records that are deleted before groups have read them lose their order
+    (K705).
+    """
+    if delivery.offset >= history.deleted_unread.get(delivery.place, 0):
+        return False
+    gone = [one for one in history.resizes.retired if one.place == delivery.place and one.order < delivery.order]
+    return any(delivery.offset < one.end_offset for one in gone)

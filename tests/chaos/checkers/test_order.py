@@ -8,6 +8,7 @@ import pytest
 
 from anabranch.chaos.checkers.order import CHECKERS
 from anabranch.chaos.history import Died, Seen
+from anabranch.chaos.resize_events import Retired
 from tests.chaos.checkers.story import MOVED, Build, Cases, P, Q, Story, split, twice
 
 case = Cases(CHECKERS)
@@ -22,6 +23,19 @@ def _() -> tuple[Build, Build]:
         s.deliver("a", P, 0, key="x")
 
     return lambda s: split(s, first="b"), other_keys
+
+
+@case("B1 key-order")
+def _() -> tuple[Build, Build]:
+    def removed(*, only_read: bool) -> Build:
+        def build(s: Story) -> None:
+            s.history.resizes.retired.append(Retired(s.history.tick(), P, 1, 1, 1, True, {}))
+            s.delete(1, only_read=only_read)
+            split(s, first="b")
+
+        return build
+
+    return removed(only_read=True), removed(only_read=False)
 
 
 @case("B2 early-open")

@@ -69,6 +69,21 @@ def _() -> tuple[Build, Build]:
 
 @case("B15 replay-order")
 def _() -> tuple[Build, Build]:
+    def removed(*, only_read: bool) -> Build:
+        def build(s: Story) -> None:
+            split(s)
+            s.history.resizes.retired.append(Retired(s.history.tick(), P, 1, 1, 1, True, {}))
+            s.delete(1, only_read=only_read)
+            s.begin(P)
+            s.deliver("a", P, 0, key=MOVED)
+
+        return build
+
+    return removed(only_read=True), removed(only_read=False)
+
+
+@case("B15 replay-order")
+def _() -> tuple[Build, Build]:
     def by(consumer: str) -> Build:
         def build(s: Story) -> None:  # who lost the partition without knowing may repeat what it had read
             split(s)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from anabranch.chaos.checkers.shared import at, first_deliveries, stored_offsets
+from anabranch.chaos.checkers.shared import at, first_deliveries, stored_offsets, was_removed_unread
 from anabranch.chaos.history import Delivery, History, Send, Stored
+from anabranch.chaos.resize_events import Retired
 from tests.chaos.checkers.story import P, Q
 
 
@@ -32,3 +33,16 @@ def test_offsets_are_those_of_what_is_stored_in_order_and_once() -> None:
 def test_the_first_delivery_of_each_record() -> None:
     history = History(deliveries=[delivery(3, 0), delivery(5, 1), delivery(8, 0)])
     assert first_deliveries(history) == {(P, 0): 3, (P, 1): 5}
+
+
+def test_a_record_was_removed_unread_if_its_partition_went_after_a_deletion_that_nobody_waited_for() -> None:
+    history = History()
+    history.resizes.retired.append(Retired(4, P, 1, 10, 1, True, {}))
+    history.note_deletion(P, 10)
+    assert not was_removed_unread(history, delivery(5, 9)), "groups had read it"
+    history.note_deletion(P, 9, only_read=False)
+    assert not was_removed_unread(history, delivery(5, 9))
+    assert was_removed_unread(history, delivery(5, 8))
+    assert not was_removed_unread(history, delivery(3, 8)), "the partition was there"
+    history.note_deletion(P, 12, only_read=False)
+    assert not was_removed_unread(history, delivery(5, 11)), "it is one of the next life of the index"
