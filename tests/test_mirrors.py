@@ -122,6 +122,10 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "a hand-over that is due is part of what the machine decides to commit",
         "clients/streams/: departures",
     ),
+    "clients/streams/test_tasks.py": (
+        "a store is what its task makes of it",
+        "clients/streams/: state_store",
+    ),
     "clients/streams/test_streams.py": (
         "an application is put together of them, and seen from outside",
         "clients/streams/: changelog_reader committer task_inputs task_manager task_runner",

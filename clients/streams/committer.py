@@ -248,7 +248,8 @@ class Committer:
             receipts: dict[str, list[asyncio.Future[RecordMetadata]]] = {}
             for name, store in task.stores.items():
                 topic, rows = changelog_topic(self._application_id, name), []
-                marks = store.marks.items() - task.disk.marks(name).items()
+                logged_marks = {} if store.log_marks else task.disk.marks(name)
+                marks = store.marks.items() - logged_marks.items()
                 if store.changes or marks:
                     # Another instance may have made the topic wider, which handed over what this task began with.
                     await producer.wait_for_partitions(topic, 1 + task.id.partition)

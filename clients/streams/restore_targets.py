@@ -82,8 +82,10 @@ class RestoreTargets:
             self._start_over(task, name, reason, bounds[changelogs[name]])
         again = {name for name, store in task.stores.items() if name in reasons or store.doubted}
         for name, one in changelogs.items():
-            if task.stores[name].checkpoint.offset < bounds[one].start:  # all that is gone is a marker
-                task.stores[name].checkpoint.read_to(bounds[one].start)
+            store = task.stores[name]
+            store.cut_off = store.log_marks = bounds[one].start > 0
+            if store.checkpoint.offset < bounds[one].start:  # all that is gone is a marker
+                store.checkpoint.read_to(bounds[one].start)
                 again.add(name)
         task.check({name: bounds[one].topic_id for name, one in changelogs.items()})
         if task.state is State.CATCHING_UP:

@@ -77,6 +77,7 @@ class Restorer:
             except (ConnectionError, TimeoutError, KafkaError) as error:
                 log.warning("changelogs cannot be read: %s", error)
                 await asyncio.sleep(IMPATIENT_S)
+            self._runner.carry_out(self._machine.find_lost_arrivals(self._consumer))
             self._runner.carry_out(self._machine.release(self._consumer))
             self._runner.carry_out(self._machine.note_lags(self._lags()))
 

@@ -74,8 +74,17 @@ def leaving(
 
 def missing(lineage: Lineage, segment: Segment, marks: Marks) -> list[Segment]:
     """The segments whose keys have to arrive before this one is processed, and have not."""
+    return [source for source, _ in _missing(lineage, segment, marks)]
+
+
+def awaited(lineage: Lineage, segment: Segment, marks: Marks) -> list[tuple[int, int]]:
+    """The partitions and generations from which keys have to arrive before this segment is processed, oldest first."""
+    return [(source.partition, generation) for source, generation in _missing(lineage, segment, marks)]
+
+
+def _missing(lineage: Lineage, segment: Segment, marks: Marks) -> list[tuple[Segment, int]]:
     return [
-        source
+        (source, opened.generation)
         for opened in lineage.segments(segment.partition)
         if opened.generation <= segment.generation
         for source in lineage.predecessors(opened)

@@ -27,6 +27,7 @@ from anabranch.clients.streams.assignment_info import AssignorError
 from anabranch.clients.streams.changelog_bounds import ChangelogBounds
 from anabranch.clients.streams.config import StreamsConfig
 from anabranch.clients.streams.departures import Departures
+from anabranch.clients.streams.lost_arrivals import LostArrivals
 from anabranch.clients.streams.removed_tasks import RemovedTasks
 from anabranch.clients.streams.restore_targets import RestoreTargets
 from anabranch.clients.streams.streams_errors import StreamsError
@@ -56,6 +57,7 @@ class TaskMachine:
         self._inputs = TaskInputs(built)
         self.removed = RemovedTasks(built)
         self._departures = Departures(self._inputs, self.removed)
+        self._lost_arrivals = LostArrivals(self._inputs, self.removed)
         self.tasks: dict[TaskId, Task] = {}
         self._assigned = AssignedTasks()
         self._suspended: set[TaskId] = set()
@@ -118,6 +120,9 @@ class TaskMachine:
         """The stores of a task are open."""
         self._parked.pop(task.id, None)
         self.tasks[task.id] = task
+        if task.id in self._lost_arrivals.copies and task.state is State.STANDBY:
+            self._lost_arrivals.copies.discard(task.id)
+            task.warming = False  # the leader does not wait for it
 
     def give_back(self, partitions: Collection[TopicPartition], *, lost: bool) -> list[Effect]:
         """The tasks of these partitions run here no more; their stores are kept warm until the next assignment."""
@@ -339,6 +344,10 @@ class TaskMachine:
             effects.append(Resume(self._assigned_here(view, task.id)))
             log.info("%s runs, with %d keys", task.id, task.entries)
         return [*effects, Follow()] if ready else []
+
+    def find_lost_arrivals(self, view: ConsumerView) -> list[Effect]:
+        """Let no task wait for state whose mark is gone from its changelog."""
+        return [] if self.committing else self._lost_arrivals.look(view, self.tasks)
 
     def note_lags(self, lags: Mapping[TopicPartition, int]) -> list[Effect]:
         """How much of each changelog is still to be read, where that is known. When every copy that was being built has

@@ -14,15 +14,16 @@ Decides nothing about time, and asks no other part: `TaskMachine` says what it d
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from anabranch.clients.consumer.consumer_record import ConsumerRecord
-from anabranch.clients.streams.changelog import MISPLACED, Checkpoint, Marks, is_mark
+from anabranch.clients.streams.changelog import MISPLACED, Checkpoint, Marks, arrived_mark, is_mark
 from anabranch.clients.streams.failures import Failures, place_of
 from anabranch.clients.streams.misplaced_keys import KeyPlaces, MisplacedKey
 from anabranch.clients.streams.serdes import Undecodable
+from anabranch.clients.streams.state_store import StateStore
 from anabranch.clients.streams.task_disk import TaskDisk, Write
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.topology_graph import INTERNAL, Subtopology, internal_name
@@ -47,73 +48,6 @@ class Output(NamedTuple):
     value: bytes | None
     timestamp_ms: int
     headers: Headers = ()
-
-
-class _Unchanged(enum.Enum):
-    """Stands for the value of a key that was not changed since the last commit."""
-
-    UNCHANGED = 0
-
-
-_UNCHANGED: Final = _Unchanged.UNCHANGED
-_Before = bytes | _Unchanged | None
-
-
-class StateStore:
-    """One store of one task: what was changed since the last commit, over what is on disk."""
-
-    __slots__ = ("_disk", "_undo", "changes", "checkpoint", "doubted", "marks", "name", "topic_id")
-
-    def __init__(self, name: str, disk: TaskDisk) -> None:
-        self.name = name
-        self._disk = disk
-        self.changes: dict[bytes, bytes | None] = {}
-        self.checkpoint = Checkpoint(disk.checkpoint(name))
-        self.marks = disk.marks(name)
-        self.topic_id = disk.topic_id(name)
-        """The topic id of the changelog that it was restored from; empty while that is not known."""
-        self.doubted = False
-        """Whether its changelog has nothing at the checkpoint, or seems to be another topic."""
-        self._undo: dict[bytes, _Before] | None = None
-        """What the record that is being processed has changed, if that may have to be undone."""
-
-    def get(self, key: bytes) -> bytes | None:
-        """The value of a key, None if there is none."""
-        if key in self.changes:
-            return self.changes[key]
-        return self._disk.get(self.name, key)
-
-    def put(self, key: bytes, value: bytes | None) -> None:
-        """Set or delete a key."""
-        if self._undo is not None and key not in self._undo:
-            self._undo[key] = self.changes.get(key, _UNCHANGED)
-        self.changes[key] = value
-
-    def begin(self) -> None:
-        """Note from now on what is changed, so that `undo` can take it back."""
-        self._undo = {}
-
-    def undo(self) -> None:
-        """Take back what was changed since `begin`."""
-        for key, before in (self._undo or {}).items():
-            if isinstance(before, _Unchanged):
-                del self.changes[key]
-            else:
-                self.changes[key] = before
-
-    def keep(self) -> None:
-        """Keep what was changed since `begin`."""
-        self._undo = None
-
-    def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """Everything in it, in no order; what is put meanwhile may be missing."""
-        changes = dict(self.changes)
-        for key, value in self._disk.items(self.name):
-            if key not in changes:
-                yield key, value
-        for key, changed in changes.items():
-            if changed is not None:
-                yield key, changed
 
 
 @dataclass(slots=True)
@@ -246,6 +180,11 @@ class Task:
             self.outputs.append(Output(topic, record.key, record.value, record.timestamp, headers))
 
     @property
+    def cut_off(self) -> bool:
+        """Whether the changelog of one of its stores has lost its first records."""
+        return any(store.cut_off for store in self.stores.values())
+
+    @property
     def changed(self) -> bool:
         """Whether there is anything to commit besides offsets."""
         return any(store.changes for store in self.stores.values())
@@ -262,7 +201,7 @@ class Task:
             )
         )
         for store in self.stores.values():
-            store.changes = {}
+            store.changes, store.log_marks = {}, False
 
     def aborted(self) -> None:
         """Forget what is in memory: it was not committed. The changelogs are read again, as what stands in them is not
@@ -356,6 +295,10 @@ class Task:
         self.disk.write(Write(checkpoints={store: offset}))
         kept = self.stores[store]
         kept.checkpoint, kept.marks, kept.topic_id = Checkpoint(offset), {}, b""
+
+    def assume_arrived(self, store: str, source: int, generation: int) -> None:
+        """Wait no longer for the keys that left a partition at a generation: their mark is gone from the changelog."""
+        self.stores[store].marks.update([arrived_mark(source, generation)])
 
     def check(self, topic_ids: Mapping[str, bytes]) -> None:
         """Note that each store belongs to its changelog, which has this topic id."""

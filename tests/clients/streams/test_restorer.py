@@ -17,7 +17,9 @@ from anabranch.clients.streams.changelog import CONFIGS
 from anabranch.clients.streams.config import RESET_NONE
 from anabranch.clients.streams.streams import Streams
 from anabranch.clients.streams.streams_errors import StreamsError
+from anabranch.protocol import linear_hashing
 from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.hashing import murmur2
 from tests.clients.streams.world import PARTITIONS, World, counts, streams_world, until
 
 CHANGELOG = "app-counts-changelog"
@@ -148,3 +150,41 @@ async def test_state_that_was_resized_is_begun_anew_when_its_changelog_was_made_
         await (make_again(world, partitions=partitions) if partitions else world.admin.delete_topics([CHANGELOG]))
         await count_anew(world, "one")
         await count_records(world, "one", "elsewhere")
+
+
+async def count_records_and_resize(world: World) -> None:
+    """Have an instance count records before and after a resize, so that partitions 4 to 7 get state of 0 to 3."""
+    await world.feed(200, keys=KEYS)
+    async with world.instance(counts()) as one:
+        await world.counted(one)
+        await world.admin.create_partitions("in", 8)
+        await world.feed(200, keys=KEYS)
+        await world.counted(one)
+        await until(lambda: idle(one), "all is committed")
+
+
+async def test_task_whose_arrived_state_retention_deleted_runs_without_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The partitions that gave it state have noted that; nothing more will come."""
+    async with streams_world(tmp_path) as world:
+        await count_records_and_resize(world)
+        await empty(world, 4, 5, 6, 7)
+        for key in world.expected:
+            if linear_hashing.address(murmur2(key), 4, 8) >= 4:
+                world.expected[key] = 0
+        with caplog.at_level(logging.WARNING):
+            await count_records(world, "elsewhere", "elsewhere")
+        assert "0_4: the state that came from partition 0 at generation 1 is gone" in caplog.text
+
+
+async def test_marks_that_retention_deleted_are_in_the_changelog_again_once_their_task_has_run(tmp_path: Path) -> None:
+    async with streams_world(tmp_path) as world:
+        await count_records_and_resize(world)
+        await empty(world, *range(8))
+        await count_records(world, "one")
+        world.expected.clear()
+        await world.feed(400, keys=KEYS)
+        async with world.instance(counts(), "elsewhere") as other:
+            await until(lambda: other.processed >= 400, "everything runs")
+            assert other.moves.deliveries == 0, "it did not see what was handed over"

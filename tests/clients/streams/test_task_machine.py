@@ -431,3 +431,17 @@ def test_the_group_is_asked_to_assign_anew_when_the_last_copy_is_complete(one: I
     assert one.machine.note_lags({counted(1): 10_001}) == []
     assert one.machine.note_lags({counted(1): 10_000}) == [Rejoin()]
     assert one.machine.note_lags({counted(1): 0}) == [], "once"
+
+
+def test_marks_are_written_again_on_a_changelog_that_was_cut_off(one: Instance) -> None:
+    """Other instances look there for what was handed over."""
+    one.assign(0)
+    one.reads(0, 0)
+    one.answer(0, 0)
+    assert not one[0].stores["counts"].log_marks
+    one[0].doubt("counts")
+    one.answer(3, 3)
+    assert one[0].stores["counts"].log_marks
+    one.release()
+    one[0].committed({}, transactional=True)
+    assert not one[0].stores["counts"].log_marks

@@ -1,0 +1,89 @@
+"""State that came to a task in a resize, and whose mark retention has deleted from the task's changelog.
+
+A task waits for the mark of each partition that gives it state. Where its changelog no longer begins at offset 0, that
+mark may be gone, and nothing would ever end the wait. The giver knows: it noted in its own changelog that it has handed
+over, in the transaction that wrote the mark. So the task of the giver is copied to this instance, unless it is here
+already. When the copy shows that the giver has handed over, the task is restored once more, up to where its changelog
+ends then. If the mark is not there, it is gone, and the task goes on without that state.
+
+The giver's note may be gone, too. A task writes its marks again when it begins to run on a changelog that was cut off,
+so the wait ends when the giver is next restarted or moved. Pure.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from anabranch.clients.streams import state_handover
+from anabranch.clients.streams.changelog import Marks
+from anabranch.clients.streams.removed_tasks import RemovedTasks
+from anabranch.clients.streams.task_effects import Effect, Follow, Open
+from anabranch.clients.streams.task_id import TaskId
+from anabranch.clients.streams.task_inputs import ConsumerView, TaskInputs
+from anabranch.clients.streams.tasks import State, Task
+
+log = logging.getLogger(__name__)
+
+
+class Arrival(NamedTuple):
+    """What a store waits for: the state of the keys that leave a partition at a generation."""
+
+    task: TaskId
+    store: str
+    source: int
+    generation: int
+
+
+class LostArrivals:
+    """Finds the arrivals that tasks of one instance wait for in vain."""
+
+    def __init__(self, inputs: TaskInputs, removed: RemovedTasks) -> None:
+        self._inputs = inputs
+        self._removed = removed
+        self._handed_over: set[Arrival] = set()
+        """Arrivals whose giver has handed over; the task is restored again since that is known."""
+        self.copies: set[TaskId] = set()
+        """Tasks that were opened for what their stores say."""
+
+    def look(self, view: ConsumerView, tasks: Mapping[TaskId, Task]) -> list[Effect]:
+        """Have tasks go on without state that is gone, or restored again, or givers copied to find out."""
+        givers: set[TaskId] = set()
+        for task in tasks.values():
+            if not (task.restored and task.state is State.CATCHING_UP and task.cut_off):
+                continue
+            for arrival in list(self._awaited(view, task)):
+                giver = TaskId(task.id.subtopology, arrival.source)
+                if giver not in tasks:
+                    givers.add(giver)
+                elif Marks.read(tasks[giver].stores[arrival.store].marks).departed >= arrival.generation:
+                    self._conclude(task, arrival)
+        if not givers:
+            return []
+        self.copies |= givers
+        return [*(Open(giver, State.STANDBY) for giver in sorted(givers)), Follow()]
+
+    def _awaited(self, view: ConsumerView, task: Task) -> Iterator[Arrival]:
+        """The arrivals that a task waits for and whose marks may be gone."""
+        known = self._removed.read_to(view, task.id) if task.id in self._removed else self._inputs.read_to(view, task)
+        if known is None:
+            return
+        for name, store in task.stores.items():
+            if store.cut_off:
+                for source, generation in state_handover.awaited(*known, Marks.read(store.marks)):
+                    yield Arrival(task.id, name, source, generation)
+
+    def _conclude(self, task: Task, arrival: Arrival) -> None:
+        if arrival not in self._handed_over:
+            self._handed_over.add(arrival)
+            task.catch_up()
+        elif task.restored:
+            log.warning(
+                "%s: the state that came from partition %d at generation %d is gone from the changelog of store %s",
+                task.id,
+                arrival.source,
+                arrival.generation,
+                arrival.store,
+            )
+            task.assume_arrived(arrival.store, arrival.source, arrival.generation)
