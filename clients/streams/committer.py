@@ -18,6 +18,7 @@ from typing import Final
 
 from anabranch.clients.consumer.consumer import Consumer
 from anabranch.clients.group_metadata import ConsumerGroupMetadata
+from anabranch.clients.metadata import ClusterMetadata
 from anabranch.clients.producer.producer import Producer
 from anabranch.clients.producer.queues import RecordMetadata
 from anabranch.clients.producer.transaction_errors import AbortableError, FatalError
@@ -30,6 +31,7 @@ from anabranch.clients.streams.tasks import Output, Task
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.hashing import murmur2
 from anabranch.protocol.topic_partition import TopicPartition
+from anabranch.protocol.wire import ZERO_UUID
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +107,8 @@ class Committer:
         self._begun = False
         self._sent: list[asyncio.Future[RecordMetadata]] = []
         """Output whose fate no transaction tells."""
+        self._topic_ids: dict[str, bytes] = {}
+        """The id of each changelog when it was last written to."""
         self.moves = Moves()
         self.commits = 0
 
@@ -253,6 +257,7 @@ class Committer:
                 if store.changes or marks:
                     # Another instance may have made the topic wider, which handed over what this task began with.
                     await producer.wait_for_partitions(topic, 1 + task.id.partition)
+                    self._check_topic_id(topic, producer.metadata)
                 for key, value in store.changes.items():
                     rows.append(await producer.send(topic, value, key, partition=task.id.partition))
                 for key, mark in marks:
@@ -263,6 +268,15 @@ class Committer:
                     receipts[name] = rows
             logged.append(receipts)
         return logged
+
+    def _check_topic_id(self, topic: str, metadata: ClusterMetadata) -> None:
+        """Have the tasks compare their stores with the changelog if that has been made again since the last commit."""
+        known = metadata.topics.get(topic)
+        if known is None or known.topic_id == ZERO_UUID:
+            return
+        before, self._topic_ids[topic] = self._topic_ids.get(topic), known.topic_id
+        if before not in (None, known.topic_id):
+            raise AbortableError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{topic} was deleted and made again")
 
     async def _hand_over(self, producer: Producer, departures: Sequence[Departure]) -> list[Delivery]:
         """Write what leaves to where it goes, and delete it here: both become true with the transaction.

@@ -108,7 +108,7 @@ class Restorer:
         self._topics.forget({partition.topic for partition in missing})
         if obstacles and now >= self._log_missing_at:
             self._log_missing_at = now + MISSING_LOG_S
-            log.warning("waiting for changelogs: %s", "; ".join(obstacles))
+            log.warning("waiting for changelogs: %s", "; ".join(dict.fromkeys(obstacles)))
 
     async def _read(self) -> None:
         for partition in self._reader.waiting():

@@ -238,10 +238,15 @@ class TaskMachine:
     # resizes
 
     def expect_arrivals(self, view: ConsumerView) -> list[Effect]:
-        """Stop tasks to which keys are about to come. The consumer announces no segment that has no records."""
+        """Stop tasks to which keys are about to come, and those whose changelog was made again.
+
+        The consumer announces no segment that has no records.
+        """
         effects: list[Effect] = []
         for task in self.tasks.values():
-            if task.state is State.RUNNING and task.stores and not self._inputs.arrived(view, task):
+            if task.state is not State.RUNNING or not task.stores:
+                continue
+            if task.unchecked or not self._inputs.arrived(view, task):
                 self._expected.add(task.id)
                 effects.append(Pause(self._assigned_here(view, task.id)))
         return effects

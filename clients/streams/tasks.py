@@ -192,7 +192,10 @@ class Task:
     def committed(self, written: Mapping[str, Sequence[int]], *, transactional: bool) -> None:
         """What is in memory was committed to the changelogs, at these offsets: write it to the disk."""
         for name, store in self.stores.items():
-            store.checkpoint.wrote(written.get(name, ()), transactional=transactional)
+            offsets = written.get(name, ())
+            if offsets and min(offsets) < store.checkpoint.offset:
+                self.doubt(name)  # they are offsets of another changelog of that name
+            store.checkpoint.wrote(offsets, transactional=transactional)
         self.disk.write(
             Write(
                 changes={name: store.changes for name, store in self.stores.items() if store.changes},

@@ -6,6 +6,7 @@ out follow from what the changelogs have left.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import shutil
 from pathlib import Path
@@ -14,9 +15,10 @@ import pytest
 
 from anabranch import NewTopic, Producer, TopicPartition
 from anabranch.clients.streams.changelog import CONFIGS
-from anabranch.clients.streams.config import RESET_NONE
+from anabranch.clients.streams.config import GUARANTEES, RESET_NONE
 from anabranch.clients.streams.streams import Streams
 from anabranch.clients.streams.streams_errors import StreamsError
+from anabranch.clients.streams.tasks import State
 from anabranch.protocol import linear_hashing
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.hashing import murmur2
@@ -38,6 +40,14 @@ async def count_records(world: World, *names: str) -> None:
 
 def idle(one: Streams) -> bool:
     return not any(task.changed for task in one.tasks.values())
+
+
+def running(one: Streams) -> int:
+    return sum(task.state is State.RUNNING for task in one.tasks.values())
+
+
+def read(one: Streams) -> int:
+    return sum(one._consumer.position(TopicPartition("in", partition)) for partition in range(PARTITIONS))
 
 
 async def empty(world: World, *partitions: int) -> None:
@@ -132,6 +142,33 @@ async def test_state_of_a_changelog_that_was_made_again_ends_the_instance_or_is_
         with caplog.at_level(logging.WARNING):
             await count_anew(world, "one")
         assert caplog.text.count("deleted and made again; store counts begins anew") == PARTITIONS
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("records", [0, 300])
+async def test_running_instance_has_the_state_that_its_changelog_has_after_that_was_made_again(
+    records: int, guarantee: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Offsets that go back tell it, or the topic id where the new changelog has more records than the old one had."""
+    async with streams_world(tmp_path) as world:
+        await world.feed(200, keys=KEYS)
+        async with world.instance(counts(), processing_guarantee=guarantee) as one:
+            await world.counted(one)
+            await make_again(world, partitions=PARTITIONS, records=records)
+            refreshed = one._committer._producer._network  # type: ignore[union-attr]
+            if records:
+                await refreshed.refresh()
+            while caplog.text.count("store counts begins anew") < PARTITIONS:
+                await world.feed(10, keys=KEYS // 2)
+                await asyncio.sleep(0.02)
+            await until(
+                lambda: read(one) == world.expected.total() and idle(one) and running(one) == PARTITIONS,
+                "all is counted",
+            )
+            held = {task.id: dict(task.stores["counts"].items()) for task in one.tasks.values()}
+        async with world.instance(counts(), "elsewhere", processing_guarantee=guarantee) as other:
+            await until(lambda: running(other) == PARTITIONS, "all is restored")
+            assert {task.id: dict(task.stores["counts"].items()) for task in other.tasks.values()} == held
 
 
 @pytest.mark.parametrize("partitions", [0, 2, 12])
