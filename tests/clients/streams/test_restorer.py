@@ -171,6 +171,28 @@ async def test_running_instance_has_the_state_that_its_changelog_has_after_that_
             assert {task.id: dict(task.stores["counts"].items()) for task in other.tasks.values()} == held
 
 
+async def test_changelog_that_was_deleted_is_named_and_made_again_when_its_stores_are_restored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with streams_world(tmp_path) as world:
+        await world.feed(200, keys=KEYS)
+        async with world.instance(counts()) as one:
+            await world.counted(one)
+            await until(lambda: idle(one), "all is committed")
+            await world.admin.delete_topics([CHANGELOG])
+            for task in one.tasks.values():
+                task.doubt("counts")
+            await until(lambda: caplog.text.count("store counts begins anew") == PARTITIONS, "it is made again")
+            await until(lambda: running(one) == PARTITIONS, "all is restored")
+            assert (
+                f"waiting for changelogs: the cluster answers UNKNOWN_TOPIC_OR_PARTITION for {CHANGELOG}\n"
+                in caplog.text
+            )
+            world.expected.clear()
+            await world.feed(400, keys=KEYS)
+            await world.counted(one)
+
+
 @pytest.mark.parametrize("partitions", [0, 2, 12])
 async def test_state_that_was_resized_is_begun_anew_when_its_changelog_was_made_again(
     partitions: int, tmp_path: Path
