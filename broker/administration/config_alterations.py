@@ -22,6 +22,7 @@ from anabranch.broker.metadata import group_configs
 from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.broker.telemetry import client_metrics_configs, subscriptions
 from anabranch.protocol import acls
+from anabranch.protocol.apis.alter_configs import AlterConfigsResourceResponse
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.values import value
 
@@ -59,20 +60,29 @@ class Operation:
     value: str | None
 
 
-async def alter_each(resources: Sequence[Any], alter: Callable[[Any], Awaitable[None]]) -> list[tuple[Any, KafkaError]]:
-    """Alter each resource. Returns it with its outcome; resources that a request names twice are all refused."""
+async def alter_each(
+    resources: Sequence[Any], alter: Callable[[Any], Awaitable[None]]
+) -> list[AlterConfigsResourceResponse]:
+    """Alter each resource. Returns the outcomes; resources that a request names twice are all refused."""
     times = Counter((one.resource_type, one.resource_name) for one in resources)
     outcomes, turns = [], YieldBudget()
     for one in resources:
         await turns.spend()
+        code, message = ErrorCode.NONE, ""
         try:
             if times[one.resource_type, one.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             await alter(one)
         except KafkaError as error:
-            outcomes.append((one, error.with_traceback(None)))  # whose frames are a hundred times as large
-        else:
-            outcomes.append((one, KafkaError(ErrorCode.NONE)))
+            code, message = error.code, error.message
+        outcomes.append(
+            AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message or None,
+                resource_type=one.resource_type,
+                resource_name=one.resource_name,
+            )
+        )
     return outcomes
 
 

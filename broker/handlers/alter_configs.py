@@ -12,7 +12,6 @@ from anabranch.broker.dispatch.request_context import RequestContext, handles
 from anabranch.protocol.apis.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
-    AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
 
@@ -33,14 +32,4 @@ async def alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> Al
             validate_only=request.validate_only,
         )
 
-    return AlterConfigsResponse(
-        responses=[
-            AlterConfigsResourceResponse(
-                error_code=error.code,
-                error_message=error.message or None,
-                resource_type=asked.resource_type,
-                resource_name=asked.resource_name,
-            )
-            for asked, error in await requests.alter_each(request.resources, alter)
-        ]
-    )
+    return AlterConfigsResponse(responses=await requests.alter_each(request.resources, alter))

@@ -10,7 +10,6 @@ from anabranch.broker.administration import config_alterations as requests
 from anabranch.broker.administration import loggers
 from anabranch.broker.administration.config_alterations import Operation
 from anabranch.broker.dispatch.request_context import RequestContext, handles
-from anabranch.protocol.apis.alter_configs import AlterConfigsResourceResponse
 from anabranch.protocol.apis.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
@@ -40,17 +39,7 @@ async def incremental_alter_configs(
             validate_only=request.validate_only,
         )
 
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            AlterConfigsResourceResponse(
-                error_code=error.code,
-                error_message=error.message or None,
-                resource_type=asked.resource_type,
-                resource_name=asked.resource_name,
-            )
-            for asked, error in await requests.alter_each(request.resources, alter)
-        ]
-    )
+    return IncrementalAlterConfigsResponse(responses=await requests.alter_each(request.resources, alter))
 
 
 def alter_loggers(ctx: RequestContext, name: str, operations: list[Operation], *, validate_only: bool) -> None:

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from anabranch.broker.coordinators.share_partitions.share_state import ShareKey
 from anabranch.broker.dispatch.request_context import RequestContext, handles
-from anabranch.broker.handlers.share_state_rows import answered
+from anabranch.broker.handlers.share_state_rows import answer_rows
 from anabranch.protocol.apis.initialize_share_group_state import (
     InitializeShareGroupStateRequest,
     InitializeShareGroupStateResponse,
-    InitializeStateResult,
     PartitionData,
 )
-from anabranch.protocol.apis.write_share_group_state import PartitionResult
-from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.apis.write_share_group_state import PartitionResult, StateResult
+from anabranch.protocol.errors import ErrorCode
 
 
 @handles(InitializeShareGroupStateRequest, versions="0")
@@ -29,10 +28,5 @@ async def initialize_share_group_state(
         await coordinator.initialize(key, asked.state_epoch, asked.start_offset)
         return PartitionResult(partition=asked.partition, error_code=ErrorCode.NONE)
 
-    def refuse(partition: int, error: KafkaError) -> PartitionResult:
-        return PartitionResult(partition=partition, error_code=error.code, error_message=error.message or None)
-
-    rows = await answered(ctx, request, initialize, refuse)
-    return InitializeShareGroupStateResponse(
-        results=[InitializeStateResult(topic_id=topic_id, partitions=partitions) for topic_id, partitions in rows]
-    )
+    results = await answer_rows(ctx, request, StateResult, PartitionResult, initialize)
+    return InitializeShareGroupStateResponse(results=results)

@@ -7,6 +7,7 @@ everything else concerns the group and is told for each partition, because the r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from anabranch.broker.config.broker_settings import INT64_MAX
@@ -37,14 +38,14 @@ async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Of
     request.topics, unknown = name_them(ctx.services.metadata.image, request.topics)
     response = await commit(ctx, request)
     identify(response.topics, request.topics)
-    response.topics += refused_all(unknown, ErrorCode.UNKNOWN_TOPIC_ID).topics
+    response.topics += answered(unknown, lambda *_: ErrorCode.UNKNOWN_TOPIC_ID).topics
     return response
 
 
 async def commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Commit what can be committed; answered when it is replicated."""
     if not is_authorized(ctx, Operation.READ, ResourceType.GROUP, request.group_id):
-        return refused_all(request.topics, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return answered(request.topics, lambda *_: ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if ctx.version == 0:
         return await zookeeper_offsets.commit(ctx, request)
     now_ms = ctx.services.now_ms()
@@ -65,32 +66,20 @@ async def commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCom
             refused |= dict.fromkeys(too_long, ErrorCode.OFFSET_METADATA_TOO_LARGE)
         except KafkaError as error:
             outcome = error.code
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetCommitResponsePartition(
-                        partition_index=one.partition_index,
-                        error_code=refused.get((topic.name, one.partition_index), outcome),
-                    )
-                    for one in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    return answered(request.topics, lambda topic, index: refused.get((topic, index), outcome))
 
 
-def refused_all(topics: list[OffsetCommitRequestTopic], code: ErrorCode) -> OffsetCommitResponse:
-    """The answer to a request none of which is carried out."""
+def answered(topics: list[OffsetCommitRequestTopic], code_of: Callable[[str, int], ErrorCode]) -> OffsetCommitResponse:
+    """The answer to a request, given the code of each partition."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partitions=[
-                    OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
+                    OffsetCommitResponsePartition(
+                        partition_index=one.partition_index, error_code=code_of(topic.name, one.partition_index)
+                    )
                     for one in topic.partitions
                 ],
             )

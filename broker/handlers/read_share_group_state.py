@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from anabranch.broker.coordinators.share_partitions.share_state import ShareKey
 from anabranch.broker.dispatch.request_context import RequestContext, handles
-from anabranch.broker.handlers.share_state_rows import answered
+from anabranch.broker.handlers.share_state_rows import answer_rows
 from anabranch.protocol.apis.read_share_group_state import (
     PartitionData,
     PartitionResult,
@@ -16,7 +16,7 @@ from anabranch.protocol.apis.read_share_group_state import (
     ReadStateResult,
 )
 from anabranch.protocol.apis.write_share_group_state import StateBatch
-from anabranch.protocol.errors import ErrorCode, KafkaError
+from anabranch.protocol.errors import ErrorCode
 
 
 @handles(ReadShareGroupStateRequest, versions="0")
@@ -44,17 +44,5 @@ async def read_share_group_state(
             ],
         )
 
-    def refuse(partition: int, error: KafkaError) -> PartitionResult:
-        return PartitionResult(
-            partition=partition,
-            error_code=error.code,
-            error_message=error.message or None,
-            state_epoch=0,
-            start_offset=0,
-            state_batches=[],
-        )
-
-    rows = await answered(ctx, request, read, refuse)
-    return ReadShareGroupStateResponse(
-        results=[ReadStateResult(topic_id=topic_id, partitions=partitions) for topic_id, partitions in rows]
-    )
+    results = await answer_rows(ctx, request, ReadStateResult, PartitionResult, read)
+    return ReadShareGroupStateResponse(results=results)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from anabranch.broker.coordinators.share_partitions.share_state import ShareKey
 from anabranch.broker.dispatch.request_context import RequestContext, handles
-from anabranch.broker.handlers.share_state_rows import answered
+from anabranch.broker.handlers.share_state_rows import answer_rows
 from anabranch.protocol.apis.read_share_group_state_summary import (
     PartitionData,
     PartitionResult,
@@ -38,17 +38,5 @@ async def read_share_group_state_summary(
             delivery_complete_count=state.delivery_complete_count,
         )
 
-    def refuse(partition: int, error: KafkaError) -> PartitionResult:
-        return PartitionResult(
-            partition=partition,
-            error_code=error.code,
-            error_message=error.message or None,
-            state_epoch=0,
-            leader_epoch=0,
-            start_offset=0,
-        )
-
-    rows = await answered(ctx, request, read, refuse)
-    return ReadShareGroupStateSummaryResponse(
-        results=[ReadStateSummaryResult(topic_id=topic_id, partitions=partitions) for topic_id, partitions in rows]
-    )
+    results = await answer_rows(ctx, request, ReadStateSummaryResult, PartitionResult, read)
+    return ReadShareGroupStateSummaryResponse(results=results)

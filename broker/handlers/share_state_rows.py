@@ -1,12 +1,12 @@
-"""The silhouette of the APIs of share coordinators: ask for each partition of each topic, and answer in rows.
+"""Answers the requests that share coordinators serve, partition by partition.
 
-Only nodes may ask. What one partition refuses does not spoil its neighbours.
+Only nodes may send them. What one partition refuses does not spoil its neighbours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from anabranch.broker.coordinators.share_partitions.share_state import ShareKey
 from anabranch.broker.dispatch.auth_helper import authorize_broker
@@ -14,19 +14,24 @@ from anabranch.broker.dispatch.request_context import RequestContext
 from anabranch.broker.tasks.yield_budget import YieldBudget
 from anabranch.protocol.errors import KafkaError
 
-Answer = Callable[[ShareKey, Any], Awaitable[Any]]
-"""The row of one partition. Raises KafkaError."""
-Refuse = Callable[[int, KafkaError], Any]
-"""The row of a partition for which that was raised."""
+Result = TypeVar("Result")
+Row = TypeVar("Row")
 
 
-async def answered(
-    ctx: RequestContext, request: Any, answer: Answer, refuse: Refuse
-) -> Iterable[tuple[bytes, list[Any]]]:
-    """The rows of a request, topic by topic. Other requests are served after every few rows: each stands alone."""
-    topics, turns = [], YieldBudget()
+async def answer_rows(
+    ctx: RequestContext,
+    request: Any,
+    result: Callable[..., Result],
+    row: Callable[..., Row],
+    answer: Callable[[ShareKey, Any], Awaitable[Row]],
+) -> list[Result]:
+    """Make a `result` for each topic of a request; `row` makes the row of a partition for which `answer` raises.
+
+    Other requests are served after every few rows.
+    """
+    results, turns = [], YieldBudget()
     for topic in request.topics:
-        rows = []
+        rows: list[Row] = []
         await turns.spend()
         for asked in topic.partitions:
             await turns.spend()
@@ -34,6 +39,7 @@ async def answered(
                 authorize_broker(ctx)
                 rows.append(await answer(ShareKey(request.group_id, topic.topic_id, asked.partition), asked))
             except KafkaError as error:
-                rows.append(refuse(asked.partition, error))
-        topics.append((topic.topic_id, rows))
-    return topics
+                message = error.message or None
+                rows.append(row(partition=asked.partition, error_code=error.code, error_message=message))
+        results.append(result(topic_id=topic.topic_id, partitions=rows))
+    return results

@@ -8,13 +8,13 @@ from __future__ import annotations
 from anabranch.broker.coordinators.share_partitions.in_flight import RecordState, StateBatch
 from anabranch.broker.coordinators.share_partitions.share_state import ShareKey
 from anabranch.broker.dispatch.request_context import RequestContext, handles
-from anabranch.broker.handlers.share_state_rows import answered
+from anabranch.broker.handlers.share_state_rows import answer_rows
 from anabranch.protocol.apis.write_share_group_state import (
     PartitionData,
     PartitionResult,
+    StateResult,
     WriteShareGroupStateRequest,
     WriteShareGroupStateResponse,
-    WriteStateResult,
 )
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
@@ -38,13 +38,8 @@ async def write_share_group_state(
         )
         return PartitionResult(partition=asked.partition, error_code=ErrorCode.NONE)
 
-    def refuse(partition: int, error: KafkaError) -> PartitionResult:
-        return PartitionResult(partition=partition, error_code=error.code, error_message=error.message or None)
-
-    rows = await answered(ctx, request, write, refuse)
-    return WriteShareGroupStateResponse(
-        results=[WriteStateResult(topic_id=topic_id, partitions=partitions) for topic_id, partitions in rows]
-    )
+    results = await answer_rows(ctx, request, StateResult, PartitionResult, write)
+    return WriteShareGroupStateResponse(results=results)
 
 
 def batches_of(asked: PartitionData) -> list[StateBatch]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.protocol.apis.write_share_group_state import PartitionResult
+from anabranch.protocol.apis.write_share_group_state import StateResult
 from anabranch.protocol.wire import Int32, Text, Uuid, message
 
 
@@ -24,11 +24,5 @@ class DeleteShareGroupStateRequest:
 
 
 @message
-class DeleteStateResult:
-    topic_id: Uuid
-    partitions: list[PartitionResult]
-
-
-@message
 class DeleteShareGroupStateResponse:
-    results: list[DeleteStateResult]
+    results: list[StateResult]

@@ -5,7 +5,7 @@ The group coordinator asks the share coordinator of the partitions, which keeps 
 
 from __future__ import annotations
 
-from anabranch.protocol.apis.write_share_group_state import PartitionResult
+from anabranch.protocol.apis.write_share_group_state import StateResult
 from anabranch.protocol.wire import Int32, Int64, Text, Uuid, message
 
 
@@ -31,11 +31,5 @@ class InitializeShareGroupStateRequest:
 
 
 @message
-class InitializeStateResult:
-    topic_id: Uuid
-    partitions: list[PartitionResult]
-
-
-@message
 class InitializeShareGroupStateResponse:
-    results: list[InitializeStateResult]
+    results: list[StateResult]

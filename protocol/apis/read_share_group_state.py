@@ -35,9 +35,9 @@ class PartitionResult:
     partition: Int32
     error_code: Int16
     error_message: Text | None = always(absent=None)
-    state_epoch: Int32
-    start_offset: Int64
-    state_batches: list[StateBatch]
+    state_epoch: Int32 = always(absent=0)
+    start_offset: Int64 = always(absent=0)
+    state_batches: list[StateBatch] = always(absent=list)
 
 
 @message

@@ -31,9 +31,9 @@ class PartitionResult:
     partition: Int32
     error_code: Int16
     error_message: Text | None = always(absent=None)
-    state_epoch: Int32
-    leader_epoch: Int32
-    start_offset: Int64
+    state_epoch: Int32 = always(absent=0)
+    leader_epoch: Int32 = always(absent=0)
+    start_offset: Int64 = always(absent=0)
     delivery_complete_count: Int32 = since(1, absent=-1)
 
 

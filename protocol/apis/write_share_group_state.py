@@ -52,11 +52,11 @@ class PartitionResult:
 
 
 @message
-class WriteStateResult:
+class StateResult:
     topic_id: Uuid
     partitions: list[PartitionResult]
 
 
 @message
 class WriteShareGroupStateResponse:
-    results: list[WriteStateResult]
+    results: list[StateResult]
