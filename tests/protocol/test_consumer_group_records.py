@@ -11,6 +11,7 @@ from anabranch.protocol import group_records
 from anabranch.protocol.consumer_group_records import ClassicMemberMetadata, ClassicProtocol, TopicPartitions
 from anabranch.protocol.errors import DecodeError
 from anabranch.protocol.internal_topics import decode_key
+from tests.protocol.record_bytes import check_bytes
 
 ROWS = [TopicPartitions(topic_id=bytes(range(16)), partitions=[0, 300])]
 CASES: dict[str, tuple[Any, Any, str, str]] = {
@@ -63,13 +64,7 @@ CASES: dict[str, tuple[Any, Any, str, str]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_bytes(name: str) -> None:
-    key, content, key_hex, value_hex = CASES[name]
-    encoded_key, encoded_value = group_records.encode((key, content))
-    assert (encoded_key.hex(), (encoded_value or b"").hex()) == (key_hex, value_hex)
-    found = decode_key(encoded_key)
-    assert found == key and group_records.is_ours(found)
-    assert group_records.decode_value(found, encoded_value or b"") == content
-    assert group_records.encode((key, None)) == (encoded_key, None)
+    check_bytes(*CASES[name])
 
 
 def test_what_kafka_4_0_wrote_of_topics_is_passed_over() -> None:

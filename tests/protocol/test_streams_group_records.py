@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from anabranch.protocol import group_records
 from anabranch.protocol import streams_group_records as records
 from anabranch.protocol.apis.streams_group_heartbeat import (
     CopartitionGroup,
@@ -15,7 +14,7 @@ from anabranch.protocol.apis.streams_group_heartbeat import (
     Subtopology,
     TopicInfo,
 )
-from anabranch.protocol.internal_topics import decode_key
+from tests.protocol.record_bytes import check_bytes
 
 TOPOLOGY = Subtopology(
     subtopology_id="0",
@@ -100,9 +99,4 @@ CASES: dict[str, tuple[Any, Any, str, str]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_bytes(name: str) -> None:
-    key, content, key_hex, value_hex = CASES[name]
-    encoded_key, encoded_value = group_records.encode((key, content))
-    assert (encoded_key.hex(), (encoded_value or b"").hex()) == (key_hex, value_hex)
-    found = decode_key(encoded_key)
-    assert found == key and group_records.is_ours(found)
-    assert group_records.decode_value(found, encoded_value or b"") == content
+    check_bytes(*CASES[name])

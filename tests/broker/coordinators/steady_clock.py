@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from functools import cached_property
 from typing import Final
 
-from tests.broker.replication.replica_cluster import NOW_MS
+from tests.broker.replication.replica_cluster import NOW_MS, ReplicaCluster
 
 STEP_MS_MAX: Final = 20
 
@@ -22,3 +23,17 @@ class SteadyClock:
         self._now_ms += min(loop_ms - self._seen_ms, STEP_MS_MAX)
         self._seen_ms = loop_ms
         return self._now_ms
+
+
+class SteadyCluster(ReplicaCluster):
+    """A replica cluster whose wall clock can be moved forward."""
+
+    late_ms: int = 0
+    """Moves the wall clock forward."""
+
+    @cached_property
+    def steady_ms(self) -> SteadyClock:
+        return SteadyClock()
+
+    def clock_ms(self) -> int:
+        return self.steady_ms() + self.late_ms

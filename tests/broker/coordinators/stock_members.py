@@ -131,21 +131,23 @@ class StockMember:
         return await self.take_part()
 
     async def commit(self, offsets: dict[int, int]) -> None:
-        rows = [
-            OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
-            for index, offset in offsets.items()
-        ]
-        request = OffsetCommitRequest(
-            group_id=GROUP,
-            generation_id_or_member_epoch=self.generation,
-            member_id=self.member_id,
-            group_instance_id=self.instance,
-            topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=rows)],
-        )
-        answer: OffsetCommitResponse = await self.admin.network.call_coordinator(
-            GROUP, request, lambda one: one.topics[0].partitions[0].error_code
-        )
-        assert [row.error_code for row in answer.topics[0].partitions] == [0] * len(rows)
+        sender = {"member_id": self.member_id, "group_instance_id": self.instance}
+        await commit(self.admin, offsets, generation_id_or_member_epoch=self.generation, **sender)
+
+
+async def commit(admin: Admin, offsets: dict[int, int], **sender: Any) -> None:
+    """Commit offsets of the topic in the name of a member."""
+    rows = [
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
+        for index, offset in offsets.items()
+    ]
+    request = OffsetCommitRequest(
+        group_id=GROUP, topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=rows)], **sender
+    )
+    answer: OffsetCommitResponse = await admin.network.call_coordinator(
+        GROUP, request, lambda one: one.topics[0].partitions[0].error_code
+    )
+    assert [row.error_code for row in answer.topics[0].partitions] == [0] * len(rows)
 
 
 async def committed(admin: Admin) -> dict[int, int]:

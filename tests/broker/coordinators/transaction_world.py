@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from functools import cached_property
 from typing import Any
 
 from anabranch.broker.coordinators.transactions.transaction_coordinator import TransactionCoordinator
@@ -27,25 +26,15 @@ from anabranch.protocol.internal_topics import TRANSACTION_STATE_TOPIC, decode_t
 from anabranch.protocol.records.batch import iter_batches
 from anabranch.protocol.records.control import ControlType, read_control
 from anabranch.protocol.records.record import iter_records
-from tests.broker.coordinators.steady_clock import SteadyClock
-from tests.broker.replication.replica_cluster import Assigned, ReplicaCluster, topic_id_of, until
+from tests.broker.coordinators.steady_clock import SteadyCluster
+from tests.broker.replication.replica_cluster import Assigned, topic_id_of, until
 
 TOPIC = "t"
 Identity = tuple[int, int]
 
 
-class TransactionWorld(ReplicaCluster):
+class TransactionWorld(SteadyCluster):
     """`__transaction_state` has one partition; topic `t` has some, led by the brokers in turn."""
-
-    late_ms: int = 0
-    """Moves the wall clock forward."""
-
-    @cached_property
-    def steady_ms(self) -> SteadyClock:
-        return SteadyClock()
-
-    def clock_ms(self) -> int:
-        return self.steady_ms() + self.late_ms
 
     def coordinator(self, broker_id: int = 1) -> TransactionCoordinator:
         return self.brokers[broker_id].services.transactions

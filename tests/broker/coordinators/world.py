@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import cached_property
 from typing import Any
 
 from anabranch.broker.coordinators.groups.group_coordinator import GroupCoordinator
@@ -37,26 +36,16 @@ from anabranch.protocol.apis.update_metadata import (
 )
 from anabranch.protocol.errors import ErrorCode
 from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
-from tests.broker.coordinators.steady_clock import SteadyClock
-from tests.broker.replication.replica_cluster import Assigned, ReplicaCluster, until
+from tests.broker.coordinators.steady_clock import SteadyCluster
+from tests.broker.replication.replica_cluster import Assigned, until
 
 TOPIC = "t"
 FOR_EVER_MS = 600_000
 """Longer than any test: who waits so long is woken by something else."""
 
 
-class GroupWorld(ReplicaCluster):
+class GroupWorld(SteadyCluster):
     """A replica cluster whose brokers coordinate groups; `__consumer_offsets` has one partition."""
-
-    late_ms: int = 0
-    """Moves the wall clock forward."""
-
-    @cached_property
-    def steady_ms(self) -> SteadyClock:
-        return SteadyClock()
-
-    def clock_ms(self) -> int:
-        return self.steady_ms() + self.late_ms
 
     def groups(self, broker_id: int) -> GroupCoordinator:
         return self.brokers[broker_id].services.groups

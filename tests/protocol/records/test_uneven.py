@@ -13,7 +13,7 @@ from anabranch.protocol.records.record import RecordReader
 from anabranch.protocol.records.stretch import RECORDS_MIN, read_stretch, size_of
 from anabranch.protocol.records.uneven import read_uneven
 from anabranch.protocol.varint import decode_varint
-from tests.protocol.records.test_stretch import AT_ONCE, BASE_MS, built, compare, one_by_one, read
+from tests.protocol.records.test_stretch import AT_ONCE, BASE_MS, built, compare, damage, one_by_one, read
 
 
 def lengths(batch: bytes, count: int) -> list[int]:
@@ -105,14 +105,7 @@ def test_whatever_is_odd_is_found_as_the_loop_finds_it(seed: int) -> None:
     count = rng.choice([40, 64, 100, 200])
     key, size = rng.choice([b"k" * 3, b"", None]), rng.choice([0, 3, 70])
     batch = bytearray(built(count, lambda n: key, lambda n: size + n % 5, rng.choice([0.7, 50])))
-    at = rng.randrange(HEADER_BYTES, len(batch))
-    match rng.randrange(3):
-        case 0:
-            batch[at] = rng.randrange(256)
-        case 1:
-            batch.insert(at, batch[at])
-        case _:
-            del batch[at]
+    damage(batch, rng)
     compare(batch, count)
 
 

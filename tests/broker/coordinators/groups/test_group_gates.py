@@ -13,13 +13,8 @@ from anabranch import Admin, Cluster, NewTopic, Producer, TopicPartition
 from anabranch.broker.coordinators.groups import group_gates
 from anabranch.clients.group_admin import commit_offsets, describe_group
 from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from anabranch.protocol.apis.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from anabranch.protocol.errors import ErrorCode, KafkaError
-from tests.broker.coordinators.stock_members import GROUP, TOPIC, StockMember, asked_until, committed
+from tests.broker.coordinators.stock_members import GROUP, TOPIC, StockMember, asked_until, commit, committed
 
 EACH = 10
 """Records in each partition before it is split."""
@@ -349,20 +344,7 @@ class Assigned:
         return self.owned
 
     async def commit(self, offsets: dict[int, int]) -> None:
-        rows = [
-            OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
-            for index, offset in offsets.items()
-        ]
-        request = OffsetCommitRequest(
-            group_id=GROUP,
-            generation_id_or_member_epoch=self.epoch,
-            member_id=self.name,
-            topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=rows)],
-        )
-        answer = await self.admin.network.call_coordinator(
-            GROUP, request, lambda one: one.topics[0].partitions[0].error_code
-        )
-        assert [row.error_code for row in answer.topics[0].partitions] == [0] * len(rows)
+        await commit(self.admin, offsets, generation_id_or_member_epoch=self.epoch, member_id=self.name)
 
 
 async def test_a_broker_that_assigns_leaves_out_what_is_closed_and_bumps_the_group_once_it_opens() -> None:
