@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from anabranch.cli.remote import as_json, bootstrap, run, tell
+from anabranch.cli.remote import as_json, bootstrap, run, tell, with_admin
 
 if TYPE_CHECKING:
     from anabranch.clients.admin import Admin
@@ -106,16 +106,12 @@ Examples:
 @subjects
 @resources
 @as_json
-@bootstrap
-def list_acls(as_json: bool, bootstrap: str, **said: Any) -> None:
+@with_admin()
+async def list_acls(admin: Admin, as_json: bool, **said: Any) -> None:
     """List entries, all or those that are named."""
-
-    async def act(admin: Admin) -> None:
-        for wanted in _filters(said, matching=not said["prefixed"]):
-            for pattern, acl in await admin.describe_acls(wanted):
-                tell(as_json, _row(pattern, acl), [_line(pattern, acl)])
-
-    run(bootstrap, act)
+    for wanted in _filters(said, matching=not said["prefixed"]):
+        for pattern, acl in await admin.describe_acls(wanted):
+            tell(as_json, _row(pattern, acl), [_line(pattern, acl)])
 
 
 @command.command(

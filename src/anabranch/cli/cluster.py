@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from anabranch.cli.examples import examples
-from anabranch.cli.remote import as_json, bootstrap, run, tell, timeout
+from anabranch.cli.remote import as_json, bootstrap, run, tell, timeout, with_admin
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -40,53 +40,49 @@ def command() -> None:
     ),
 )
 @as_json
-@bootstrap
-def describe(as_json: bool, bootstrap: str) -> None:
+@with_admin()
+async def describe(admin: Admin, as_json: bool) -> None:
     """Show brokers and what they hold and lead.
 
     A replica that is not in sync is one that its leader has to wait for no more, and that may not lead.
     """
-
-    async def act(admin: Admin) -> None:
-        cluster = await admin.describe_cluster()
-        topics = await admin.describe_topics(await admin.list_topics(include_internal=True))
-        partitions = [one for topic in topics.values() for one in topic.partitions.values()]
-        leads = Counter(one.leader for one in partitions)
-        holds = Counter(broker for one in partitions for broker in one.replicas)
-        late = Counter(broker for one in partitions for broker in set(one.replicas) - set(one.isr))
-        brokers = [
-            {
-                "broker": one.node_id,
-                "host": one.host,
-                "port": one.port,
-                "rack": one.rack,
-                "leads": leads[one.node_id],
-                "replicas": holds[one.node_id],
-                "out_of_sync": late[one.node_id],
-            }
-            for one in cluster.brokers
-        ]
-        dead = sorted(holds.keys() - {one.node_id for one in cluster.brokers})
-        row = {
-            "cluster": cluster.cluster_id,
-            "controller": cluster.controller_id,
-            "partitions": len(partitions),
-            "without_leader": leads[NO_LEADER],
-            "brokers": brokers,
-            "dead": dead,
+    cluster = await admin.describe_cluster()
+    topics = await admin.describe_topics(await admin.list_topics(include_internal=True))
+    partitions = [one for topic in topics.values() for one in topic.partitions.values()]
+    leads = Counter(one.leader for one in partitions)
+    holds = Counter(broker for one in partitions for broker in one.replicas)
+    late = Counter(broker for one in partitions for broker in set(one.replicas) - set(one.isr))
+    brokers = [
+        {
+            "broker": one.node_id,
+            "host": one.host,
+            "port": one.port,
+            "rack": one.rack,
+            "leads": leads[one.node_id],
+            "replicas": holds[one.node_id],
+            "out_of_sync": late[one.node_id],
         }
-        lines = [f"cluster {cluster.cluster_id}, controller {cluster.controller_id}: {len(partitions):,} partitions"]
-        for one in brokers:
-            rack = f"  rack {one['rack']}" if one["rack"] else ""
-            behind = f", {one['out_of_sync']:,} out of sync" if one["out_of_sync"] else ""
-            place = f"  broker {one['broker']} at {one['host']}:{one['port']}{rack}"
-            lines.append(f"{place}: leads {one['leads']:,} of {one['replicas']:,}{behind}")
-        lines += [f"  broker {one} is down: it holds {holds[one]:,}, {late[one]:,} out of sync" for one in dead]
-        if leads[NO_LEADER]:
-            lines.append(f"  {leads[NO_LEADER]:,} partitions have no leader")
-        tell(as_json, row, lines)
-
-    run(bootstrap, act)
+        for one in cluster.brokers
+    ]
+    dead = sorted(holds.keys() - {one.node_id for one in cluster.brokers})
+    row = {
+        "cluster": cluster.cluster_id,
+        "controller": cluster.controller_id,
+        "partitions": len(partitions),
+        "without_leader": leads[NO_LEADER],
+        "brokers": brokers,
+        "dead": dead,
+    }
+    lines = [f"cluster {cluster.cluster_id}, controller {cluster.controller_id}: {len(partitions):,} partitions"]
+    for one in brokers:
+        rack = f"  rack {one['rack']}" if one["rack"] else ""
+        behind = f", {one['out_of_sync']:,} out of sync" if one["out_of_sync"] else ""
+        place = f"  broker {one['broker']} at {one['host']}:{one['port']}{rack}"
+        lines.append(f"{place}: leads {one['leads']:,} of {one['replicas']:,}{behind}")
+    lines += [f"  broker {one} is down: it holds {holds[one]:,}, {late[one]:,} out of sync" for one in dead]
+    if leads[NO_LEADER]:
+        lines.append(f"  {leads[NO_LEADER]:,} partitions have no leader")
+    tell(as_json, row, lines)
 
 
 @command.command(
@@ -162,34 +158,28 @@ def move(topic: str, partition: int, to: str | None, cancel: bool, bootstrap: st
 )
 @click.option("--watch", is_flag=True, help="Show them again every second, until there is none.")
 @as_json
-@bootstrap
-def moves(watch: bool, as_json: bool, bootstrap: str) -> None:
+@with_admin()
+async def moves(admin: Admin, watch: bool, as_json: bool) -> None:
     """List partitions that are on their way."""
+    import asyncio
 
-    async def act(admin: Admin) -> None:
-        import asyncio
-
-        while True:
-            under_way = await admin.list_partition_reassignments()
-            for partition, one in sorted(under_way.items()):
-                row = {
-                    "topic": partition.topic,
-                    "partition": partition.partition,
-                    "replicas": list(one.replicas),
-                    "adding": list(one.adding),
-                    "removing": list(one.removing),
-                }
-                line = (
-                    f"{partition}: to {_ids(one.adding)}, away from {_ids(one.removing)}, now on {_ids(one.replicas)}"
-                )
-                tell(as_json, row, [line])
-            if not (under_way or as_json):
-                click.echo("nothing is on its way")
-            if not (under_way and watch):
-                return
-            await asyncio.sleep(1)
-
-    run(bootstrap, act)
+    while True:
+        under_way = await admin.list_partition_reassignments()
+        for partition, one in sorted(under_way.items()):
+            row = {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "replicas": list(one.replicas),
+                "adding": list(one.adding),
+                "removing": list(one.removing),
+            }
+            line = f"{partition}: to {_ids(one.adding)}, away from {_ids(one.removing)}, now on {_ids(one.replicas)}"
+            tell(as_json, row, [line])
+        if not (under_way or as_json):
+            click.echo("nothing is on its way")
+        if not (under_way and watch):
+            return
+        await asyncio.sleep(1)
 
 
 def _ids(brokers: tuple[int, ...]) -> str:

@@ -14,6 +14,7 @@ from anabranch.faults.rule import FIELDS, HINTS, rule_text
 
 if TYPE_CHECKING:
     from anabranch.control.client import ControlClient
+    from anabranch.faults.faults import Faults
 
 EDIT = "edit"
 
@@ -146,3 +147,15 @@ def remove(control: ControlClient, name: str | None, everything: bool) -> None:
     else:
         row = RuleClient(control.ask, name).remove()
         click.echo(f"{name} has hit {row['hits']} of {row['met']} requests")
+
+
+def follow_rules(faults: Faults, path: str) -> None:
+    """Follow the rules of a file. UsageError if one of them can hit nothing."""
+    from anabranch.faults.rule_file import read_rules
+    from anabranch.faults.rule_json import InvalidRule
+
+    try:
+        for rule in read_rules(path):
+            faults.add(rule)
+    except (InvalidRule, OSError) as error:
+        raise click.UsageError(f"--rules {path}: {error}") from None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from anabranch.cli.examples import examples
-from anabranch.cli.remote import as_json, bootstrap, run, tell
+from anabranch.cli.remote import as_json, bootstrap, run, tell, with_admin
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -33,26 +33,22 @@ def command() -> None:
     epilog=examples("anabranch features describe"),
 )
 @as_json
-@bootstrap
-def describe(as_json: bool, bootstrap: str) -> None:
+@with_admin()
+async def describe(admin: Admin, as_json: bool) -> None:
     """Show what is supported and what finalized.
 
     Supported by the broker that answers, finalized for the cluster.
     """
+    from anabranch.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
-    async def act(admin: Admin) -> None:
-        from anabranch.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
-
-        request = ApiVersionsRequest(client_software_name="anabranch", client_software_version="1")
-        answer: ApiVersionsResponse = await admin.network.retry(lambda: admin.network.call_any(request))
-        finalized = {one.name: one.max_version_level for one in answer.finalized_features}
-        for one in answer.supported_features:
-            level = finalized.get(one.name, 0)
-            row = {"name": one.name, "min": one.min_version, "max": one.max_version, "finalized": level or None}
-            state = f"finalized at {level}" if level else "not finalized"
-            tell(as_json, row, [f"{one.name:<20} supported {one.min_version} to {one.max_version}, {state}"])
-
-    run(bootstrap, act)
+    request = ApiVersionsRequest(client_software_name="anabranch", client_software_version="1")
+    answer: ApiVersionsResponse = await admin.network.retry(lambda: admin.network.call_any(request))
+    finalized = {one.name: one.max_version_level for one in answer.finalized_features}
+    for one in answer.supported_features:
+        level = finalized.get(one.name, 0)
+        row = {"name": one.name, "min": one.min_version, "max": one.max_version, "finalized": level or None}
+        state = f"finalized at {level}" if level else "not finalized"
+        tell(as_json, row, [f"{one.name:<20} supported {one.min_version} to {one.max_version}, {state}"])
 
 
 @command.command(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from anabranch.cli.examples import examples
-from anabranch.cli.remote import as_json, bootstrap, run, tell
+from anabranch.cli.remote import as_json, bootstrap, run, tell, with_admin
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.topic_partition import TopicPartition
 
@@ -50,23 +50,19 @@ def command() -> None:
 )
 @click.option("--type", "kind", type=click.Choice(KINDS), help="Only groups of this type. Default: all.")
 @as_json
-@bootstrap
-def list_all(kind: str | None, as_json: bool, bootstrap: str) -> None:
+@with_admin()
+async def list_all(admin: Admin, kind: str | None, as_json: bool) -> None:
     """List all groups with their types and states.
 
     classic: its members assign. consumer: its broker does (KIP-848). share: its members share partitions (KIP-932).
     streams: its broker deals the tasks of an application of Kafka Streams (KIP-1071).
     """
+    from anabranch.clients.group_admin import list_all_groups
 
-    async def act(admin: Admin) -> None:
-        from anabranch.clients.group_admin import list_all_groups
-
-        for one in await list_all_groups(admin.network):
-            if kind in (None, one.kind):
-                row = {"group": one.group_id, "type": one.kind, "protocol": one.protocol_type, "state": one.state}
-                tell(as_json, row, [f"{one.group_id:<32} {one.kind:<9} {one.state}"])
-
-    run(bootstrap, act)
+    for one in await list_all_groups(admin.network):
+        if kind in (None, one.kind):
+            row = {"group": one.group_id, "type": one.kind, "protocol": one.protocol_type, "state": one.state}
+            tell(as_json, row, [f"{one.group_id:<32} {one.kind:<9} {one.state}"])
 
 
 @command.command(
@@ -78,30 +74,26 @@ def list_all(kind: str | None, as_json: bool, bootstrap: str) -> None:
 @click.argument("group")
 @click.option("--watch", is_flag=True, help="Show it again every second.")
 @as_json
-@bootstrap
-def describe(group: str, watch: bool, as_json: bool, bootstrap: str) -> None:
+@with_admin(hints={ErrorCode.GROUP_ID_NOT_FOUND: "`anabranch groups list` shows what there is"})
+async def describe(admin: Admin, group: str, watch: bool, as_json: bool) -> None:
     """Show members, partitions, committed offsets and lag.
 
     The lag of a partition is how many offsets lie between what the group has committed and the end of the log. Where it
     has committed nothing, all that is there counts. A share group commits nothing: it has a start, before which all is
     done, and its lag is what is not done from there on.
     """
+    import asyncio
 
-    async def act(admin: Admin) -> None:
-        import asyncio
+    from anabranch.inspect.group_lag import standing
 
-        from anabranch.inspect.group_lag import standing
-
-        while True:
-            known = await standing(admin, group)
-            tell(as_json, known.row(), known.lines())
-            if not watch:
-                return
-            if not as_json:
-                click.echo("")
-            await asyncio.sleep(1)
-
-    run(bootstrap, act, hints={ErrorCode.GROUP_ID_NOT_FOUND: "`anabranch groups list` shows what there is"})
+    while True:
+        known = await standing(admin, group)
+        tell(as_json, known.row(), known.lines())
+        if not watch:
+            return
+        if not as_json:
+            click.echo("")
+        await asyncio.sleep(1)
 
 
 @command.command(
@@ -114,45 +106,41 @@ def describe(group: str, watch: bool, as_json: bool, bootstrap: str) -> None:
 @click.option("--topic", "only", multiple=True, help="Only this topic; may be repeated. Default: all that it reads.")
 @click.option("--watch", is_flag=True, help="Show them again every second, until no gate is closed.")
 @as_json
-@bootstrap
-def gates(group: str, only: tuple[str, ...], watch: bool, as_json: bool, bootstrap: str) -> None:
+@with_admin(hints={ErrorCode.GROUP_ID_NOT_FOUND: "`anabranch groups list` shows what there is"})
+async def gates(admin: Admin, group: str, only: tuple[str, ...], watch: bool, as_json: bool) -> None:
     """Show closed gates and what would open them.
 
     A gate keeps a split or merged partition back until the group has committed what came before its records. Shown is
     what waits, for which partition and owner, and since when. For members of other makes, which hold no gates, the
     coordinator does: it assigns such a partition to none of them, and says why.
     """
+    import asyncio
 
-    async def act(admin: Admin) -> None:
-        import asyncio
+    from anabranch.clients.clock import follow_loop_ms
+    from anabranch.clients.group_admin import SHARE, STREAMS
+    from anabranch.clients.group_kinds import describe_any_group
+    from anabranch.inspect.closed_gates import closed_gates_of
+    from anabranch.inspect.group_lag import withheld_lines, withheld_rows
 
-        from anabranch.clients.clock import follow_loop_ms
-        from anabranch.clients.group_admin import SHARE, STREAMS
-        from anabranch.clients.group_kinds import describe_any_group
-        from anabranch.inspect.closed_gates import closed_gates_of
-        from anabranch.inspect.group_lag import withheld_lines, withheld_rows
-
-        clock_ms = follow_loop_ms()
-        while True:
-            known = await describe_any_group(admin.network, group)
-            if known.kind in (SHARE, STREAMS):
-                tell(as_json, {"group": group, "type": known.kind}, [f"{group}: a {known.kind} group has no gates"])
-                return
-            closed = await closed_gates_of(admin, group, only)
-            now_ms = clock_ms()
-            for gate in closed:
-                tell(as_json, gate_row(gate), gate_lines(gate, now_ms=now_ms))
-            if known.withheld:
-                tell(as_json, {"group": group, "withheld": withheld_rows(known)}, withheld_lines(known))
-            if not (closed or known.withheld or as_json):
-                click.echo(f"{group}: every gate is open")
-            if not ((closed or known.withheld) and watch):
-                return
-            if not as_json:
-                click.echo("")
-            await asyncio.sleep(1)
-
-    run(bootstrap, act, hints={ErrorCode.GROUP_ID_NOT_FOUND: "`anabranch groups list` shows what there is"})
+    clock_ms = follow_loop_ms()
+    while True:
+        known = await describe_any_group(admin.network, group)
+        if known.kind in (SHARE, STREAMS):
+            tell(as_json, {"group": group, "type": known.kind}, [f"{group}: a {known.kind} group has no gates"])
+            return
+        closed = await closed_gates_of(admin, group, only)
+        now_ms = clock_ms()
+        for gate in closed:
+            tell(as_json, gate_row(gate), gate_lines(gate, now_ms=now_ms))
+        if known.withheld:
+            tell(as_json, {"group": group, "withheld": withheld_rows(known)}, withheld_lines(known))
+        if not (closed or known.withheld or as_json):
+            click.echo(f"{group}: every gate is open")
+        if not ((closed or known.withheld) and watch):
+            return
+        if not as_json:
+            click.echo("")
+        await asyncio.sleep(1)
 
 
 def gate_lines(gate: ClosedGate, *, now_ms: int) -> list[str]:
@@ -299,15 +287,11 @@ def refuse_to_leave(later: Sequence[TopicPartition]) -> None:
     epilog=examples("anabranch groups delete audit        with its offsets"),
 )
 @click.argument("groups", nargs=-1, required=True)
-@bootstrap
-def delete(groups: tuple[str, ...], bootstrap: str) -> None:
+@with_admin()
+async def delete(admin: Admin, groups: tuple[str, ...]) -> None:
     """Delete groups and their committed offsets. They must have no members."""
+    from anabranch.clients.group_admin import delete_group
 
-    async def act(admin: Admin) -> None:
-        from anabranch.clients.group_admin import delete_group
-
-        for group in groups:
-            await delete_group(admin.network, group)
-            click.echo(f"deleted {group}")
-
-    run(bootstrap, act)
+    for group in groups:
+        await delete_group(admin.network, group)
+        click.echo(f"deleted {group}")

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from anabranch.broker.authentication.tls_handshakes import ReportingContext
     from anabranch.control.endpoint import ControlEndpoint
-    from anabranch.proxy.proxy import Proxy
     from anabranch.proxy.settings import ProxySettings
 
 
@@ -163,21 +162,11 @@ async def serve(settings: ProxySettings, door: ControlEndpoint | None, rules: st
     stop = StopSignal()
     async with Proxy(settings) as proxy:
         if rules:
-            _follow(proxy, rules)
+            from anabranch.cli.faults import follow_rules
+
+            follow_rules(proxy.faults, rules)
         controlled = "" if door is None else f" control={door.url}"
         sys.stdout.write(f"ready bootstrap={proxy.bootstrap_servers}{controlled}\n")
         sys.stdout.flush()
         async with contextlib.nullcontext() if door is None else door.opened(ControlledProxy(proxy), PROXY_ROUTES):
             await stop.wait()
-
-
-def _follow(proxy: Proxy, path: str) -> None:
-    """Follow the rules of a file. UsageError if one of them can hit nothing."""
-    from anabranch.faults.rule_file import read_rules
-    from anabranch.faults.rule_json import InvalidRule
-
-    try:
-        for rule in read_rules(path):
-            proxy.faults.add(rule)
-    except (InvalidRule, OSError) as error:
-        raise click.UsageError(f"--rules {path}: {error}") from None

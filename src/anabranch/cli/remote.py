@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -118,6 +119,22 @@ def run(
 
     with refusals(bootstrap_servers, hints=hints):
         asyncio.run(main())
+
+
+def with_admin(
+    *, hints: Mapping[ErrorCode, str] | None = None
+) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
+    """Give a command an `Admin`, found by the options of `bootstrap`; for `hints` see `run`."""
+
+    def decorate(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+        @bootstrap
+        @functools.wraps(command)
+        def connect(*, bootstrap: str, **options: Any) -> None:
+            run(bootstrap, lambda admin: command(admin, **options), hints=hints)
+
+        return connect
+
+    return decorate
 
 
 @contextlib.contextmanager

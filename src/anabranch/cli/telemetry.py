@@ -9,7 +9,7 @@ import click
 
 from anabranch.cli.control import with_control
 from anabranch.cli.examples import examples
-from anabranch.cli.remote import as_json, bootstrap, run, tell
+from anabranch.cli.remote import as_json, bootstrap, run, tell, with_admin
 from anabranch.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -161,30 +161,22 @@ def subscribe(name: str, metrics: str, interval_ms: int, match: tuple[str, ...],
 
 @command.command(epilog=examples("anabranch telemetry unsubscribe all"))
 @click.argument("name")
-@bootstrap
-def unsubscribe(name: str, bootstrap: str) -> None:
+@with_admin(hints=HINTS)
+async def unsubscribe(admin: Admin, name: str) -> None:
     """Take a subscription away."""
-
-    async def act(admin: Admin) -> None:
-        await admin.alter_configs(client_metrics=name, unset=SETTINGS)
-        click.echo(f"{name} asks clients for nothing any more")
-
-    run(bootstrap, act, hints=HINTS)
+    await admin.alter_configs(client_metrics=name, unset=SETTINGS)
+    click.echo(f"{name} asks clients for nothing any more")
 
 
 @command.command(epilog=examples("anabranch telemetry subscriptions"))
 @as_json
-@bootstrap
-def subscriptions(as_json: bool, bootstrap: str) -> None:
+@with_admin(hints=HINTS)
+async def subscriptions(admin: Admin, as_json: bool) -> None:
     """List what is wanted of which clients, and how often."""
-
-    async def act(admin: Admin) -> None:
-        for name in await admin.list_client_metrics():
-            entries = await admin.describe_configs(client_metrics=name)
-            settings = {one: entries[one].value or "" for one in SETTINGS if one in entries}
-            tell(as_json, {"name": name, **settings}, [subscription_line(name, settings)])
-
-    run(bootstrap, act, hints=HINTS)
+    for name in await admin.list_client_metrics():
+        entries = await admin.describe_configs(client_metrics=name)
+        settings = {one: entries[one].value or "" for one in SETTINGS if one in entries}
+        tell(as_json, {"name": name, **settings}, [subscription_line(name, settings)])
 
 
 def subscription_line(name: str, settings: dict[str, str]) -> str:

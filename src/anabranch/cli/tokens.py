@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from anabranch.cli.examples import examples
-from anabranch.cli.remote import as_json, bootstrap, client_properties, run, tell
+from anabranch.cli.remote import as_json, bootstrap, client_properties, run, tell, with_admin
 
 if TYPE_CHECKING:
     from anabranch.clients.admin import Admin
@@ -99,24 +99,20 @@ def create(
 )
 @click.option("--owner", "owners", multiple=True, metavar="User:NAME", help="Only theirs.")
 @as_json
-@bootstrap
-def list_tokens(owners: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
+@with_admin()
+async def list_tokens(admin: Admin, owners: tuple[str, ...], as_json: bool) -> None:
     """List the tokens that you may see, without their secrets."""
-
-    async def act(admin: Admin) -> None:
-        for token in await admin.describe_tokens(owners or None):
-            row = {
-                "token": token.token_id,
-                "owner": token.owner,
-                "requester": token.requester,
-                "renewers": list(token.renewers),
-                "expires": _time(token.expires_ms),
-                "may_be_renewed_until": _time(token.max_ms),
-            }
-            until = f"good until {row['expires']}, or {row['may_be_renewed_until']} if it is renewed"
-            tell(as_json, row, [f"{token.token_id} of {token.owner}, {until}"])
-
-    run(bootstrap, act)
+    for token in await admin.describe_tokens(owners or None):
+        row = {
+            "token": token.token_id,
+            "owner": token.owner,
+            "requester": token.requester,
+            "renewers": list(token.renewers),
+            "expires": _time(token.expires_ms),
+            "may_be_renewed_until": _time(token.max_ms),
+        }
+        until = f"good until {row['expires']}, or {row['may_be_renewed_until']} if it is renewed"
+        tell(as_json, row, [f"{token.token_id} of {token.owner}, {until}"])
 
 
 @command.command(
@@ -127,16 +123,12 @@ def list_tokens(owners: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
 )
 @click.argument("token_id")
 @click.option("--hours", type=click.FloatRange(min=0), help="How long from now on. Default: the brokers'.")
-@bootstrap
-def renew(token_id: str, hours: float | None, bootstrap: str) -> None:
+@with_admin()
+async def renew(admin: Admin, token_id: str, hours: float | None) -> None:
     """Let the token TOKEN_ID live longer."""
-
-    async def act(admin: Admin) -> None:
-        token = await _found(admin, token_id)
-        ends_ms = await admin.renew_token(token.secret, -1 if hours is None else round(hours * HOUR_MS))
-        click.echo(f"token {token_id} is good until {_time(ends_ms)}")
-
-    run(bootstrap, act)
+    token = await _found(admin, token_id)
+    ends_ms = await admin.renew_token(token.secret, -1 if hours is None else round(hours * HOUR_MS))
+    click.echo(f"token {token_id} is good until {_time(ends_ms)}")
 
 
 @command.command(
@@ -147,16 +139,12 @@ def renew(token_id: str, hours: float | None, bootstrap: str) -> None:
 )
 @click.argument("token_id")
 @click.option("--hours", type=click.FloatRange(min=0), help="How long from now on. Default: it ends at once.")
-@bootstrap
-def expire(token_id: str, hours: float | None, bootstrap: str) -> None:
+@with_admin()
+async def expire(admin: Admin, token_id: str, hours: float | None) -> None:
     """Let the token TOKEN_ID end, soon or at once."""
-
-    async def act(admin: Admin) -> None:
-        token = await _found(admin, token_id)
-        ends_ms = await admin.expire_token(token.secret, -1 if hours is None else round(hours * HOUR_MS))
-        click.echo(f"token {token_id} has ended" if hours is None else f"token {token_id} ends at {_time(ends_ms)}")
-
-    run(bootstrap, act)
+    token = await _found(admin, token_id)
+    ends_ms = await admin.expire_token(token.secret, -1 if hours is None else round(hours * HOUR_MS))
+    click.echo(f"token {token_id} has ended" if hours is None else f"token {token_id} ends at {_time(ends_ms)}")
 
 
 async def _found(admin: Admin, token_id: str) -> DelegationToken:

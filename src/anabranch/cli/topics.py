@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anabranch.cli.examples import examples
-from anabranch.cli.remote import as_json, bootstrap, run, tell, timeout
+from anabranch.cli.remote import as_json, bootstrap, run, tell, timeout, with_admin
 from anabranch.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -91,15 +91,11 @@ def create(
 )
 @click.option("--internal", is_flag=True, help="List internal topics too.")
 @as_json
-@bootstrap
-def list_topics(internal: bool, as_json: bool, bootstrap: str) -> None:
+@with_admin()
+async def list_topics(admin: Admin, internal: bool, as_json: bool) -> None:
     """List the names of all topics."""
-
-    async def act(admin: Admin) -> None:
-        for name in await admin.list_topics(include_internal=internal):
-            tell(as_json, {"name": name}, [name])
-
-    run(bootstrap, act)
+    for name in await admin.list_topics(include_internal=internal):
+        tell(as_json, {"name": name}, [name])
 
 
 @command.command(
@@ -112,19 +108,15 @@ Examples:
 )
 @click.argument("names", nargs=-1)
 @as_json
-@bootstrap
-def describe(names: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
+@with_admin()
+async def describe(admin: Admin, names: tuple[str, ...], as_json: bool) -> None:
     """Show partitions, leaders, ISRs and cuts.
 
     A cut is where a resize ended the part of a log that one generation of keys wrote. All topics if none is named.
     """
-
-    async def act(admin: Admin) -> None:
-        chosen = names or await admin.list_topics()
-        for topic in (await admin.describe_topics(chosen)).values():
-            tell(as_json, described(topic), describe_lines(topic))
-
-    run(bootstrap, act)
+    chosen = names or await admin.list_topics()
+    for topic in (await admin.describe_topics(chosen)).values():
+        tell(as_json, described(topic), describe_lines(topic))
 
 
 @command.command(
@@ -230,29 +222,25 @@ Examples:
 @click.argument("name")
 @click.option("--partition", type=click.IntRange(0), help="Draw only partitions that ever shared keys with this one.")
 @as_json
-@bootstrap
-def lineage(name: str, partition: int | None, as_json: bool, bootstrap: str) -> None:
+@with_admin()
+async def lineage(admin: Admin, name: str, partition: int | None, as_json: bool) -> None:
     """Draw how a topic was split and merged.
 
     Below the drawing, the offset of each cut is listed.
     """
+    from anabranch.clients.group_gates import segment_ends
+    from anabranch.resize.plan import lineage_lines, lineage_rows
 
-    async def act(admin: Admin) -> None:
-        from anabranch.clients.group_gates import segment_ends
-        from anabranch.resize.plan import lineage_lines, lineage_rows
-
-        topic = await admin.describe_topic(name)
-        admin.network.follow(name)
-        await admin.network.refresh()
-        ends = await segment_ends(admin.network, topic)
-        if as_json:
-            for row in lineage_rows(topic, ends, partition):
-                tell(as_json, row, [])
-            return
-        for line in lineage_lines(topic, ends, partition):
-            click.echo(line)
-
-    run(bootstrap, act)
+    topic = await admin.describe_topic(name)
+    admin.network.follow(name)
+    await admin.network.refresh()
+    ends = await segment_ends(admin.network, topic)
+    if as_json:
+        for row in lineage_rows(topic, ends, partition):
+            tell(as_json, row, [])
+        return
+    for line in lineage_lines(topic, ends, partition):
+        click.echo(line)
 
 
 @command.command(

@@ -206,7 +206,9 @@ def command(
             brokers, advertised_host=advertise or "", racks=(racks or "").split(","), snapshot=held, **wishes
         )
         if rules:
-            follow(cluster, rules)
+            from anabranch.cli.faults import follow_rules
+
+            follow_rules(cluster.faults, rules)
         door = control_door(
             control,
             control_token,
@@ -273,18 +275,6 @@ def read_snapshot(path: str, data_dir: str | None) -> Snapshot:
         return Snapshot.from_bytes(Path(path).read_bytes())
     except (InvalidSnapshot, OSError) as error:
         raise click.UsageError(f"--from {path}: {error}") from None
-
-
-def follow(cluster: Cluster, path: str) -> None:
-    """Have a cluster follow the rules of a file. UsageError if one of them can hit nothing."""
-    from anabranch.faults.rule_file import read_rules
-    from anabranch.faults.rule_json import InvalidRule
-
-    try:
-        for rule in read_rules(path):
-            cluster.faults.add(rule)
-    except (InvalidRule, OSError) as error:
-        raise click.UsageError(f"--rules {path}: {error}") from None
 
 
 def control_door(

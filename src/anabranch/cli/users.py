@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from anabranch.cli.examples import examples
-from anabranch.cli.remote import as_json, bootstrap, run, tell
+from anabranch.cli.remote import as_json, bootstrap, run, tell, with_admin
 
 if TYPE_CHECKING:
     from anabranch.clients.admin import Admin
@@ -85,16 +85,12 @@ def set_password(
     ),
 )
 @as_json
-@bootstrap
-def list_users(as_json: bool, bootstrap: str) -> None:
+@with_admin()
+async def list_users(admin: Admin, as_json: bool) -> None:
     """List users, and how their passwords are kept."""
-
-    async def act(admin: Admin) -> None:
-        for user, credentials in sorted((await admin.describe_users()).items()):
-            shown = ", ".join(f"{name} ({rounds} iterations)" for name, rounds in credentials.items())
-            tell(as_json, {"user": user, "credentials": credentials}, [f"{user}: {shown}"])
-
-    run(bootstrap, act)
+    for user, credentials in sorted((await admin.describe_users()).items()):
+        shown = ", ".join(f"{name} ({rounds} iterations)" for name, rounds in credentials.items())
+        tell(as_json, {"user": user, "credentials": credentials}, [f"{user}: {shown}"])
 
 
 @command.command(
@@ -105,15 +101,11 @@ def list_users(as_json: bool, bootstrap: str) -> None:
 )
 @click.argument("user")
 @mechanism
-@bootstrap
-def delete(user: str, mechanisms: tuple[str, ...], bootstrap: str) -> None:
+@with_admin()
+async def delete(admin: Admin, user: str, mechanisms: tuple[str, ...]) -> None:
     """Take the passwords of USER away.
 
     Connections that are open stay until their session ends.
     """
-
-    async def act(admin: Admin) -> None:
-        await admin.delete_user(user, mechanisms=mechanisms or None)
-        click.echo(f"user {user} is deleted" if not mechanisms else f"user {user}: {', '.join(mechanisms)} is deleted")
-
-    run(bootstrap, act)
+    await admin.delete_user(user, mechanisms=mechanisms or None)
+    click.echo(f"user {user} is deleted" if not mechanisms else f"user {user}: {', '.join(mechanisms)} is deleted")
