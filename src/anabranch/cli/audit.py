@@ -71,7 +71,15 @@ In the directory of --out each audited topic has one with report.html, verdict.j
 is what Spark said.
 """,
 )
-@click.option("--bootstrap-servers", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT[,...]")
+@click.option(
+    "--bootstrap-servers",
+    default="127.0.0.1:9092",
+    show_default=True,
+    envvar="ANABRANCH_BOOTSTRAP_SERVERS",
+    show_envvar=True,
+    metavar="HOST:PORT[,...]",
+    help="Brokers of the cluster; the others are learned from them.",
+)
 @click.option(
     "--command-config",
     type=click.Path(dir_okay=False, path_type=Path),

@@ -176,6 +176,12 @@ def refused(spawn: Spawn, *words: str, env: Mapping[str, str] | None = None) -> 
     return err.removeprefix("Error: ").strip()
 
 
+def test_bootstrap_servers_default_to_the_environment_as_for_other_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANABRANCH_BOOTSTRAP_SERVERS", "127.0.0.1:19092")
+    with command.make_context("audit", ["--topic", "orders-audit"]) as context:
+        assert context.params["bootstrap_servers"] == "127.0.0.1:19092"
+
+
 def test_no_broker(spawn: Spawn, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"

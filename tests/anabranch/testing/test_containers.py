@@ -183,9 +183,10 @@ def test_a_container_that_cannot_start_shows_what_it_wrote(
 
 @in_docker
 def test_what_the_page_shows(image: str, engine: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from tests.anabranch.faults.test_page import blocks, run_pytest
+    from tests.anabranch.faults.test_page import run_pytest
+    from tests.documents.blocks import blocks
 
-    (shown,) = (one for one in blocks("python", (ROOT / "docs/testing.md").read_text()) if "containers" in one)
+    (shown,) = (one.code for one in blocks((ROOT / "docs/testing.md").read_text()) if "Docker" in one.needs)
     network = "" if "bridge" in engine.split() else ", host_network=True"
     shown = shown.replace("AnabranchContainer(", f"AnabranchContainer({IMAGE!r}, ").replace(
         "journal=100", f"journal=100{network}"
