@@ -2,7 +2,7 @@
 
 Parsing, refusals, DescribeConfigs, IncrementalAlterConfigs and the defaults of `broker.config.broker_settings` are all
 made of three tables, `node_properties`, `storage_properties` and `coordinator_properties`. A table is text of one line
-per property, so that five hundred of them read like a page and are parsed only when one is asked for:
+per property, so that five hundred of them read like a page:
 
     name versions | kind | default | accepts | update mode, or the broker's property of a topic's | what it does
 
@@ -14,8 +14,8 @@ accepts   "14.." at least 14; "0..1" between; "a, b" one of these, or for a list
 update    "": when a broker starts; "broker": of one broker while it runs; "cluster": of one or of all (KIP-226)
 
 A line in brackets begins a section, and names the resource whose properties follow, such as [topic]. Those of
-[broker: REASON] are known, checked and described, but have no effect, for this reason. A broker that is given another
-value than the default of one in [broker refused: REASON] does not start.
+[broker: REASON] are known, checked and described, but have no effect, for this reason. Another value than the default
+of one in [broker refused: REASON] is refused: the broker does not start, and the topic is not created or altered.
 
 To give a property an effect, move its line to a section without a reason, say what it does, and add the field of its
 name to `BrokerSettings` or `TopicConfig`. Where the fifth column of a topic's property names a broker's property, a
