@@ -159,7 +159,7 @@ class GroupGates:
 
     async def _commit_log_starts(self, slot: GroupEntry, topic: GatedTopic) -> None:
         """Commit the log starts of withheld partitions whose records behind the group's commit are deleted (R10)."""
-        name, now_ms = topic.image.name, self._clock_ms()
+        name, now_ms = topic.image.name, self._runtime.clock_ms()
         unread = [
             index
             for known, index in slot.withheld
@@ -172,7 +172,7 @@ class GroupGates:
             (name, index): CommittedOffset(offset=start, commit_timestamp_ms=now_ms) for index, start in starts.items()
         }
         try:
-            await self._begin(slot, values)
+            await self._group_offsets.begin(slot, values)
         except KafkaError as error:
             log.warning("%s cannot pass deleted records of %s now: %s", slot.group_id, name, error)
         else:
