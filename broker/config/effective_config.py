@@ -36,7 +36,7 @@ def with_properties(settings: BrokerSettings, properties: Mapping[str, str]) -> 
     """These settings with `key=value` properties applied; ConfigError names the first one that is wrong."""
     if not properties:
         return settings
-    known = config_def(Scope.BROKER).known(settings.kafka_version)
+    known = config_def(Scope.BROKER).known(properties.get("kafka.version", settings.kafka_version))
     changes: dict[str, Any] = {}
     given = dict(settings.given)
     for name, text in properties.items():

@@ -95,6 +95,13 @@ def test_a_node_starts_with_properties_of_every_version(version: str, name: str,
     assert with_properties(BrokerSettings(kafka_version=version), {name: text}).given == {name: text}
 
 
+def test_bounds_are_those_of_a_version_that_is_given_with_them() -> None:
+    linger = {"group.coordinator.append.linger.ms": "-1"}
+    assert with_properties(BrokerSettings(), {"kafka.version": "4.2", **linger}).given == linger
+    with pytest.raises(ConfigError, match="at least 0"):
+        with_properties(BrokerSettings(kafka_version="4.2"), {"kafka.version": "4.1", **linger})
+
+
 def test_an_internal_property_is_taken_and_never_described() -> None:
     settings = with_properties(BrokerSettings(), {"super.users": "User:a"})
     assert (settings.super_users, settings.given) == ("User:a", {})
