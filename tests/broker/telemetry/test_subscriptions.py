@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from anabranch.broker.config.config_def import Scope, config_def
 from anabranch.broker.telemetry.subscriptions import (
     INTERVAL_DEFAULT_MS,
     Client,
@@ -96,3 +97,8 @@ def test_ids_are_those_of_kafka() -> None:
     assert Wanted((), 300_000).id_for(bytes(range(16))) == -725132322
     assert Wanted(("org.apache.kafka.producer.",), 200_000).id_for(bytes(range(16))) == 865627704
     assert Wanted(("*",), 100).id_for(b"\xff" * 8 + bytes(8)) == 899611809
+
+
+def test_the_interval_of_a_subscription_without_one_is_the_declared_default() -> None:
+    assert config_def(Scope.CLIENT_METRICS).known()["interval.ms"].default == str(INTERVAL_DEFAULT_MS)
+    assert subscription({}).interval_ms == INTERVAL_DEFAULT_MS
