@@ -12,69 +12,69 @@ COORDINATORS: Final = """
 [broker] offsets and transactions
 offset.metadata.max.bytes | int | 4096 |  |  | The most metadata that a committed offset may carry.
 offsets.commit.timeout.ms | int | 5000 | 1.. |  | How long a commit waits to be replicated.
-offsets.retention.check.interval.ms | long | 600000 | 1.. |  | How often expired offsets are looked for.
+offsets.retention.check.interval.ms | long | 600000 | 1.. |  | How often offsets are checked for retention.
 offsets.retention.minutes | int | 10080 | 1.. |  | How long the offsets of a group without members are kept.
 offsets.topic.compression.codec | int | 0 |  |  | The codec of the offsets topic.
 offsets.topic.num.partitions | int | 50 | 1.. |  | Partitions of the offsets topic.
 offsets.topic.replication.factor | short | 3 | 1.. |  | Replicas of the offsets topic.
 offsets.topic.segment.bytes | int | 104857600 | 1.. |  | Segment size of the offsets topic.
-transaction.abort.timed.out.transaction.cleanup.interval.ms | int | 10000 | 1.. |  | The pause between looks for late ones.
-transaction.max.timeout.ms | int | 900000 | 1.. |  | The longest transaction that a producer may ask for.
-transaction.partition.verification.enable | boolean | true |  | cluster | Whether leaders ask its coordinator first.
-transaction.remove.expired.transaction.cleanup.interval.ms | int | 3600000 | 1.. |  | The pause between looks for expired ids.
-transaction.state.log.min.isr | int | 2 | 1.. |  | Replicas that must have what the transactions topic is to keep.
+transaction.abort.timed.out.transaction.cleanup.interval.ms | int | 10000 | 1.. |  | How often transactions are checked for timeouts.
+transaction.max.timeout.ms | int | 900000 | 1.. |  | The longest transaction timeout that a producer may ask for.
+transaction.partition.verification.enable | boolean | true |  | cluster | Whether leaders verify with the coordinator that a partition is in the transaction.
+transaction.remove.expired.transaction.cleanup.interval.ms | int | 3600000 | 1.. |  | How often transactional ids are checked for expiration.
+transaction.state.log.min.isr | int | 2 | 1.. |  | In-sync replicas that a write to the transactions topic needs.
 transaction.state.log.num.partitions | int | 50 | 1.. |  | Partitions of the transactions topic.
 transaction.state.log.replication.factor | short | 3 | 1.. |  | Replicas of the transactions topic.
 transaction.state.log.segment.bytes | int | 104857600 | 1.. |  | Segment size of the transactions topic.
-transactional.id.expiration.ms | int | 604800000 | 1.. |  | After how much silence a transactional id is forgotten.
+transactional.id.expiration.ms | int | 604800000 | 1.. |  | How long an idle transactional id is kept.
 
 [broker] groups
-group.consumer.assignors | list | uniform,range | uniform, range |  | The assignors of groups whose broker assigns, default first.
-group.consumer.heartbeat.interval.ms | int | 5000 | 1.. |  | How often their members send heartbeats.
-group.consumer.max.heartbeat.interval.ms | int | 15000 | 1.. |  | The longest interval that a group may be given.
-group.consumer.max.session.timeout.ms | int | 60000 | 1.. |  | The longest session that a group may be given.
-group.consumer.max.size | int | 2147483647 | 1.. |  | The most members of one group whose broker assigns.
-group.consumer.migration.policy | string | bidirectional | bidirectional, upgrade, downgrade, disabled |  | Who changes kinds.
-group.consumer.min.heartbeat.interval.ms | int | 5000 | 1.. |  | The shortest interval that a group may be given.
-group.consumer.min.session.timeout.ms | int | 45000 | 1.. |  | The shortest session that a group may be given.
-group.consumer.session.timeout.ms | int | 45000 | 1.. |  | After how much silence a member of such a group is out.
-group.coordinator.rebalance.protocols ..3.9 | list | classic | consumer, classic, share, streams, unknown |  | Kinds of group.
-group.coordinator.rebalance.protocols 4.0..4.0 | list | classic,consumer | consumer, classic, share, streams, unknown |  | Kinds of group.
-group.coordinator.rebalance.protocols 4.1.. | list | classic,consumer,streams | consumer, classic, share, streams, unknown |  | Kinds of group.
-group.initial.rebalance.delay.ms | int | 3000 |  |  | How long a new group waits for more members.
-group.max.session.timeout.ms | int | 1800000 |  |  | The longest session that a member may ask for.
-group.max.size | int | 2147483647 | 1.. |  | The most members of one group.
-group.min.session.timeout.ms | int | 6000 |  |  | The shortest session that a member may ask for.
-group.streams.heartbeat.interval.ms 4.1.. | int | 5000 | 1.. |  | How often members of a group of Kafka Streams send heartbeats.
-group.streams.initial.rebalance.delay.ms 4.2.. | int | 3000 | 0.. |  | How long the first members of such a group wait for others.
-group.streams.max.heartbeat.interval.ms 4.1.. | int | 15000 | 1.. |  | The longest interval that a group may be given.
-group.streams.max.session.timeout.ms 4.1.. | int | 60000 | 1.. |  | The longest session that a group may be given.
-group.streams.max.size 4.1.. | int | 2147483647 | 1.. |  | The most members of one such group.
-group.streams.max.standby.replicas 4.1.. | int | 2 | 0.. |  | The most copies of a state that a group may be given.
-group.streams.min.heartbeat.interval.ms 4.1.. | int | 5000 | 1.. |  | The shortest interval that a group may be given.
-group.streams.min.session.timeout.ms 4.1.. | int | 45000 | 1.. |  | The shortest session that a group may be given.
-group.streams.num.standby.replicas 4.1.. | int | 0 | 0.. |  | How many copies of a state its members keep beside the active one.
-group.streams.session.timeout.ms 4.1.. | int | 45000 | 1.. |  | After how much silence a member of such a group is out.
+group.consumer.assignors | list | uniform,range | uniform, range |  | The server-side assignors of consumer groups (KIP-848), the default first.
+group.consumer.heartbeat.interval.ms | int | 5000 | 1.. |  | The heartbeat interval of consumer groups (KIP-848).
+group.consumer.max.heartbeat.interval.ms | int | 15000 | 1.. |  | The longest heartbeat interval that a consumer group may set.
+group.consumer.max.session.timeout.ms | int | 60000 | 1.. |  | The longest session timeout that a consumer group may set.
+group.consumer.max.size | int | 2147483647 | 1.. |  | The most members of a consumer group (KIP-848).
+group.consumer.migration.policy | string | bidirectional | bidirectional, upgrade, downgrade, disabled |  | Whether groups change between classic and KIP-848.
+group.consumer.min.heartbeat.interval.ms | int | 5000 | 1.. |  | The shortest heartbeat interval that a consumer group may set.
+group.consumer.min.session.timeout.ms | int | 45000 | 1.. |  | The shortest session timeout that a consumer group may set.
+group.consumer.session.timeout.ms | int | 45000 | 1.. |  | The session timeout of members of consumer groups (KIP-848).
+group.coordinator.rebalance.protocols ..3.9 | list | classic | consumer, classic, share, streams, unknown |  | The kinds of groups that are served.
+group.coordinator.rebalance.protocols 4.0..4.0 | list | classic,consumer | consumer, classic, share, streams, unknown |  | The kinds of groups that are served.
+group.coordinator.rebalance.protocols 4.1.. | list | classic,consumer,streams | consumer, classic, share, streams, unknown |  | The kinds of groups that are served.
+group.initial.rebalance.delay.ms | int | 3000 |  |  | How long a new classic group waits for more members.
+group.max.session.timeout.ms | int | 1800000 |  |  | The longest session timeout that a member of a classic group may ask for.
+group.max.size | int | 2147483647 | 1.. |  | The most members of a classic group.
+group.min.session.timeout.ms | int | 6000 |  |  | The shortest session timeout that a member of a classic group may ask for.
+group.streams.heartbeat.interval.ms 4.1.. | int | 5000 | 1.. |  | The heartbeat interval of streams groups.
+group.streams.initial.rebalance.delay.ms 4.2.. | int | 3000 | 0.. |  | How long a new streams group waits for more members.
+group.streams.max.heartbeat.interval.ms 4.1.. | int | 15000 | 1.. |  | The longest heartbeat interval that a streams group may set.
+group.streams.max.session.timeout.ms 4.1.. | int | 60000 | 1.. |  | The longest session timeout that a streams group may set.
+group.streams.max.size 4.1.. | int | 2147483647 | 1.. |  | The most members of a streams group.
+group.streams.max.standby.replicas 4.1.. | int | 2 | 0.. |  | The most standby replicas that a streams group may set.
+group.streams.min.heartbeat.interval.ms 4.1.. | int | 5000 | 1.. |  | The shortest heartbeat interval that a streams group may set.
+group.streams.min.session.timeout.ms 4.1.. | int | 45000 | 1.. |  | The shortest session timeout that a streams group may set.
+group.streams.num.standby.replicas 4.1.. | int | 0 | 0.. |  | Standby replicas of each stateful task of a streams group.
+group.streams.session.timeout.ms 4.1.. | int | 45000 | 1.. |  | The session timeout of members of streams groups.
 
 [broker] share groups
-group.share.delivery.count.limit | int | 5 | 2..10 |  | How often a shared record is handed out before it is given up.
-group.share.heartbeat.interval.ms | int | 5000 | 1.. |  | How often members of groups that share send heartbeats.
-group.share.max.heartbeat.interval.ms | int | 15000 | 1.. |  | The longest interval that a group may be given.
-group.share.max.record.lock.duration.ms | int | 60000 | 30000..3600000 |  | The longest lock that a group may be given.
-group.share.max.session.timeout.ms | int | 60000 | 1.. |  | The longest session that a group may be given.
+group.share.delivery.count.limit | int | 5 | 2..10 |  | How often a record is delivered to share groups before it is archived.
+group.share.heartbeat.interval.ms | int | 5000 | 1.. |  | The heartbeat interval of share groups.
+group.share.max.heartbeat.interval.ms | int | 15000 | 1.. |  | The longest heartbeat interval that a share group may set.
+group.share.max.record.lock.duration.ms | int | 60000 | 30000..3600000 |  | The longest lock of records that a share group may set.
+group.share.max.session.timeout.ms | int | 60000 | 1.. |  | The longest session timeout that a share group may set.
 group.share.max.share.sessions 4.1.. | int | 2000 | 1.. |  | The most share sessions at a time.
-group.share.max.size | short | 200 | 1..1000 |  | The most members of one group that shares.
-group.share.min.heartbeat.interval.ms | int | 5000 | 1.. |  | The shortest interval that a group may be given.
-group.share.min.record.lock.duration.ms | int | 15000 | 1000..30000 |  | The shortest lock that a group may be given.
-group.share.min.session.timeout.ms | int | 45000 | 1.. |  | The shortest session that a group may be given.
-group.share.partition.max.record.locks | int | 2000 | 100..10000 |  | The most records of a partition in flight.
-group.share.record.lock.duration.ms | int | 30000 | 1000..60000 |  | For how long a shared record is its member's.
-group.share.session.timeout.ms | int | 45000 | 1.. |  | After how much silence a member of such a group is out.
-share.coordinator.snapshot.update.records.per.snapshot 4.0.. | int | 500 | 0..500 |  | Updates between two snapshots.
-share.coordinator.state.topic.min.isr 4.0.. | short | 2 | 1.. |  | Replicas that must have such state.
-share.coordinator.state.topic.num.partitions 4.0.. | int | 50 | 1.. |  | Partitions of the topic of that state.
-share.coordinator.state.topic.replication.factor 4.0.. | short | 3 | 1.. |  | Replicas of the topic of that state.
-share.coordinator.state.topic.segment.bytes 4.0.. | int | 104857600 | 1.. |  | Segment size of the topic of that state.
+group.share.max.size | short | 200 | 1..1000 |  | The most members of a share group.
+group.share.min.heartbeat.interval.ms | int | 5000 | 1.. |  | The shortest heartbeat interval that a share group may set.
+group.share.min.record.lock.duration.ms | int | 15000 | 1000..30000 |  | The shortest lock of records that a share group may set.
+group.share.min.session.timeout.ms | int | 45000 | 1.. |  | The shortest session timeout that a share group may set.
+group.share.partition.max.record.locks | int | 2000 | 100..10000 |  | The most records of a partition that members of a share group hold at a time.
+group.share.record.lock.duration.ms | int | 30000 | 1000..60000 |  | How long a member of a share group holds a record before others may get it.
+group.share.session.timeout.ms | int | 45000 | 1.. |  | The session timeout of members of share groups.
+share.coordinator.snapshot.update.records.per.snapshot 4.0.. | int | 500 | 0..500 |  | Updates of a share partition's state between two snapshots.
+share.coordinator.state.topic.min.isr 4.0.. | short | 2 | 1.. |  | In-sync replicas that a write to the share state topic needs.
+share.coordinator.state.topic.num.partitions 4.0.. | int | 50 | 1.. |  | Partitions of the share state topic.
+share.coordinator.state.topic.replication.factor 4.0.. | short | 3 | 1.. |  | Replicas of the share state topic.
+share.coordinator.state.topic.segment.bytes 4.0.. | int | 104857600 | 1.. |  | Segment size of the share state topic.
 
 [broker: coordinators have no threads, and append without waiting for more records]
 group.coordinator.append.linger.ms ..3.9 | int | 10 | 0..
@@ -109,15 +109,15 @@ group.share.assignors 4.1.. | list | simple
 group.share.max.groups ..4.0 | short | 10 | 1..100
 
 [group]
-consumer.heartbeat.interval.ms | int | 5000 | 1.. |  | How often members whose broker assigns send heartbeats.
-consumer.session.timeout.ms | int | 45000 | 1.. |  | After how much silence a member whose broker assigns is out.
-share.auto.offset.reset | string | latest |  |  | Where a group that shares begins: latest, earliest, by_duration:PT1H.
-share.heartbeat.interval.ms | int | 5000 | 1.. |  | How often members of a group that shares send heartbeats.
-share.isolation.level | string | read_uncommitted | read_committed, read_uncommitted |  | Whether they get open records.
-share.record.lock.duration.ms | int | 30000 | 1000.. |  | For how long a shared record is its member's.
-share.session.timeout.ms | int | 45000 | 1.. |  | After how much silence a member of a group that shares is out.
-streams.heartbeat.interval.ms | int | 5000 | 1.. |  | How often members of a group of Kafka Streams send heartbeats.
-streams.initial.rebalance.delay.ms | int | 3000 | 0.. |  | How long the first members of such a group wait for others.
-streams.num.standby.replicas | int | 0 | 0.. |  | How many copies of a state they keep beside the active one.
-streams.session.timeout.ms | int | 45000 | 1.. |  | After how much silence a member of such a group is out.
+consumer.heartbeat.interval.ms | int | 5000 | 1.. |  | The heartbeat interval of a consumer group.
+consumer.session.timeout.ms | int | 45000 | 1.. |  | The session timeout of members of a consumer group.
+share.auto.offset.reset | string | latest |  |  | The offset that a share group starts at: latest, earliest or by_duration:PT1H.
+share.heartbeat.interval.ms | int | 5000 | 1.. |  | The heartbeat interval of a share group.
+share.isolation.level | string | read_uncommitted | read_committed, read_uncommitted |  | Whether a share group gets records of open transactions.
+share.record.lock.duration.ms | int | 30000 | 1000.. |  | How long a member of a share group holds a record before others may get it.
+share.session.timeout.ms | int | 45000 | 1.. |  | The session timeout of members of a share group.
+streams.heartbeat.interval.ms | int | 5000 | 1.. |  | The heartbeat interval of a streams group.
+streams.initial.rebalance.delay.ms | int | 3000 | 0.. |  | How long a new streams group waits for more members.
+streams.num.standby.replicas | int | 0 | 0.. |  | Standby replicas of each stateful task of a streams group.
+streams.session.timeout.ms | int | 45000 | 1.. |  | The session timeout of members of a streams group.
 """  # noqa: E501

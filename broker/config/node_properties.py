@@ -11,86 +11,86 @@ from typing import Final
 NODE: Final = """
 [broker] the node and its cluster
 broker.id | int | -1 |  |  | The id of this node, unique in the cluster.
-broker.rack | string | - |  |  | Where the node stands; replicas are spread over racks.
-crash.at internal | string |  |  |  | A step at which the process exits hard, such as resize:after-plan; for tests.
-kafka.release internal | string |  |  |  | The Kafka with whose levels of features a new cluster begins, if not kafka.version.
+broker.rack | string | - |  |  | The rack of the node; the replicas of a partition are spread over racks.
+crash.at internal | string |  |  |  | A step at which the process exits hard, for tests: resize:after-plan.
+kafka.release internal | string |  |  |  | The Kafka whose feature levels a new cluster begins with, if it is not kafka.version.
 kafka.version internal | string | 3.9 |  |  | Which Kafka the node shows to its clients.
 node.id | int | -1 |  |  | The id of this node, unique in the cluster.
-withheld.features ..3.9 | list |  |  |  | Features that the node does not own up to, like an older release.
+withheld.features ..3.9 | list |  |  |  | Features that the node does not announce, as an older release would; for tests.
 
 [broker] ZooKeeper
-zookeeper.auth ..3.9 | password | - |  |  | As whom the node logs in at ZooKeeper: digest:USER:PASSWORD.
-zookeeper.session.timeout.ms ..3.9 | int | 18000 |  |  | After how much silence ZooKeeper ends the session.
-zookeeper.set.acl ..3.9 | boolean | false |  |  | Whether znodes belong to the login of the nodes.
+zookeeper.auth ..3.9 | password | - |  |  | The node's login at ZooKeeper: digest:USER:PASSWORD.
+zookeeper.session.timeout.ms ..3.9 | int | 18000 |  |  | The timeout of the node's session at ZooKeeper.
+zookeeper.set.acl ..3.9 | boolean | false |  |  | Whether znodes are writable only for the login of the nodes.
 
 [broker] listeners and connections
-advertised.listeners ..3.9 | string | - |  | broker | What clients and other nodes connect to.
-advertised.listeners 4.0.. | string | - |  |  | What clients and other nodes connect to.
-connections.max.idle.ms | long | 600000 |  |  | After how much silence a connection is closed.
-inter.broker.listener.name | string | - |  |  | The listener by which nodes reach each other.
-inter.broker.requests.restricted internal | boolean | false |  |  | Whether requests between brokers are refused on other listeners than theirs.
+advertised.listeners ..3.9 | string | - |  | broker | The addresses that clients and other nodes connect to.
+advertised.listeners 4.0.. | string | - |  |  | The addresses that clients and other nodes connect to.
+connections.max.idle.ms | long | 600000 |  |  | How long a connection may be idle before it is closed.
+inter.broker.listener.name | string | - |  |  | The listener that nodes use between each other.
+inter.broker.requests.restricted internal | boolean | false |  |  | Whether only the listener between brokers accepts requests of brokers.
 listener.security.protocol.map | string | SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT |  | broker | The protocol of each listener.
-listeners | string | - |  | broker | Where this node listens.
-max.connection.creation.rate | int | 2147483647 | 0.. | cluster | How many connections may come per second.
+listeners | string | - |  | broker | The addresses that this node listens on.
+max.connection.creation.rate | int | 2147483647 | 0.. | cluster | The most new connections per second.
 max.connections | int | 10000 | 0.. | cluster | The most connections at a time.
 max.connections.per.ip | int | 2147483647 | 0.. | cluster | The most connections at a time from one address.
-max.connections.per.ip.overrides | string |  |  | cluster | Other bounds of single addresses: 10.0.0.1:5,10.0.0.2:9.
-max.request.partition.size.limit | int | 131072 | 1.. |  | The most topics, partitions and the like that a request may name.
-queued.max.request.bytes | long | 104857600 |  |  | How many bytes of requests are held before others stop being read; -1: any.
-queued.max.response.bytes | long | 134217728 |  |  | How many bytes of unread responses are held before others wait; -1: any.
-request.timeout.ms | int | 30000 |  |  | How long a request between nodes may take.
-security.inter.broker.protocol | string | PLAINTEXT | PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL |  | Their protocol, if inter.broker.listener.name is not set.
+max.connections.per.ip.overrides | string |  |  | cluster | The most connections of single addresses: 10.0.0.1:5,10.0.0.2:9.
+max.request.partition.size.limit | int | 131072 | 1.. |  | The most topics, partitions and similar entries of a request.
+queued.max.request.bytes | long | 104857600 |  |  | The bytes of queued requests at which no more are read; -1: without bound.
+queued.max.response.bytes | long | 134217728 |  |  | The bytes of unsent responses at which requests wait; -1: without bound.
+request.timeout.ms | int | 30000 |  |  | The timeout of requests between nodes.
+security.inter.broker.protocol | string | PLAINTEXT | PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL |  | The protocol between brokers, if inter.broker.listener.name is not set.
 socket.request.max.bytes | int | 104857600 | 1.. |  | The largest request that is read.
 
 [broker] quotas and telemetry
-client.telemetry.enable internal | boolean | false |  |  | Whether a Kafka 4 takes metrics that clients push.
-quota.window.num | int | 11 | 1.. |  | Over how many windows the rates of clients are measured.
-quota.window.size.seconds | int | 1 | 1.. |  | How long such a window is.
-telemetry.max.bytes | int | 1048576 | 1.. |  | The largest push of metrics that is taken from a client.
+client.telemetry.enable internal | boolean | false |  |  | Whether a node that shows a Kafka 4 accepts metrics that clients push.
+quota.window.num | int | 11 | 1.. |  | How many windows the rates of clients are measured over.
+quota.window.size.seconds | int | 1 | 1.. |  | The length of a window in which rates of clients are measured.
+telemetry.max.bytes | int | 1048576 | 1.. |  | The largest push of metrics that is accepted from a client.
 
 [broker] authentication and authorization
-allow.everyone.if.no.acl.found internal | boolean | false |  |  | Whether a resource without ACL entries is open to everybody.
-authorizer.class.name | string |  |  |  | Who decides what a user may do; empty: nobody does, and all may do all.
-connection.failed.authentication.delay.ms | int | 100 | 0.. |  | How long who fails to authenticate is kept waiting.
-connections.max.reauth.ms | long | 0 |  |  | How long a login is good; 0: for ever.
-delegation.token.expiry.check.interval.ms | long | 3600000 | 1.. |  | How often expired tokens are removed.
-delegation.token.expiry.time.ms | long | 86400000 | 1.. |  | How long a token is good until it is renewed.
-delegation.token.master.key ..3.9 | password | - |  |  | The old name of the next but one.
-delegation.token.max.lifetime.ms | long | 604800000 | 1.. |  | How long a token may be renewed.
-delegation.token.secret.key | password | - |  |  | What secrets of tokens are made of, the same on all brokers; without it there are none.
-sasl.enabled.mechanisms | list | GSSAPI |  | broker | The mechanisms by which clients log in.
-sasl.jaas.config | password | - |  | broker | The login module of a mechanism, with a prefix: its users, and as whom brokers log in.
-sasl.login.callback.handler.class | class | - |  |  | Kafka's way to a token for brokers; here the next property says it.
-sasl.mechanism.inter.broker.protocol | string | GSSAPI |  | broker | The mechanism by which brokers log in at each other.
+allow.everyone.if.no.acl.found internal | boolean | false |  |  | Whether everybody may use a resource that has no ACL.
+authorizer.class.name | string |  |  |  | The authorizer; empty: every user may do everything.
+connection.failed.authentication.delay.ms | int | 100 | 0.. |  | How long the answer to a failed authentication is delayed.
+connections.max.reauth.ms | long | 0 |  |  | After how long a client must authenticate again; 0: never.
+delegation.token.expiry.check.interval.ms | long | 3600000 | 1.. |  | How often expired delegation tokens are removed.
+delegation.token.expiry.time.ms | long | 86400000 | 1.. |  | How long a delegation token is valid unless it is renewed.
+delegation.token.master.key ..3.9 | password | - |  |  | The old name of delegation.token.secret.key.
+delegation.token.max.lifetime.ms | long | 604800000 | 1.. |  | How long a delegation token may be renewed.
+delegation.token.secret.key | password | - |  |  | The key of delegation tokens, equal on all brokers; without it there are no tokens.
+sasl.enabled.mechanisms | list | GSSAPI |  | broker | The SASL mechanisms of clients.
+sasl.jaas.config | password | - |  | broker | The login module of a mechanism, with a prefix: its users, and the broker's own login.
+sasl.login.callback.handler.class | class | - |  |  | Not needed: sasl.oauthbearer.token.endpoint.url names the token of the broker.
+sasl.mechanism.inter.broker.protocol | string | GSSAPI |  | broker | The SASL mechanism between brokers.
 sasl.oauthbearer.clock.skew.seconds | int | 30 |  |  | How much the clocks of issuer and broker may differ.
-sasl.oauthbearer.expected.audience | list | - |  |  | For whom tokens have to be; without it, for nobody in particular.
-sasl.oauthbearer.expected.issuer | string | - |  |  | Whose tokens have to be; without it, anybody's with these keys.
-sasl.oauthbearer.jwks.endpoint.refresh.ms | long | 3600000 |  |  | How often keys at a URL are read.
-sasl.oauthbearer.jwks.endpoint.url | string | - |  |  | Where the keys are by which tokens are signed: file:, https: or http:.
-sasl.oauthbearer.scope.claim.name | string | scope |  |  | Where a token says what it is good for.
-sasl.oauthbearer.sub.claim.name | string | sub |  |  | Where a token names its user.
-sasl.oauthbearer.token.endpoint.url | string | - |  |  | The file: that has the token with which a broker logs in.
-sasl.server.callback.handler.class ..3.9 | class | - |  | broker | Kafka's validator of signed tokens, or nothing.
-sasl.server.callback.handler.class 4.0.. | class | - |  |  | Kafka's validator of signed tokens, or nothing.
-sasl.server.max.receive.size | int | 524288 |  |  | The largest frame of who has not logged in.
+sasl.oauthbearer.expected.audience | list | - |  |  | The audiences that a token must name one of; without it, any.
+sasl.oauthbearer.expected.issuer | string | - |  |  | The issuer that a token must have; without it, any.
+sasl.oauthbearer.jwks.endpoint.refresh.ms | long | 3600000 |  |  | How often keys are read again from a URL.
+sasl.oauthbearer.jwks.endpoint.url | string | - |  |  | The keys that verify tokens: a file:, https: or http: URL.
+sasl.oauthbearer.scope.claim.name | string | scope |  |  | The claim of a token that holds its scope.
+sasl.oauthbearer.sub.claim.name | string | sub |  |  | The claim of a token that holds its user.
+sasl.oauthbearer.token.endpoint.url | string | - |  |  | The file: URL of the token that the broker authenticates with.
+sasl.server.callback.handler.class ..3.9 | class | - |  | broker | Kafka's validator of signed tokens; empty: none.
+sasl.server.callback.handler.class 4.0.. | class | - |  |  | Kafka's validator of signed tokens; empty: none.
+sasl.server.max.receive.size | int | 524288 |  |  | The largest request of a client that has not authenticated.
 super.users internal | string |  |  |  | Users that may do everything: User:admin;User:broker.
 
 [broker] TLS
 ssl.cipher.suites | list |  |  | broker | The cipher suites, by their IANA names.
-ssl.client.auth | string | none | required, requested, none | broker | Whether clients show a certificate.
+ssl.client.auth | string | none | required, requested, none | broker | Whether clients must present a certificate.
 ssl.enabled.protocols | list | TLSv1.2,TLSv1.3 |  | broker | The versions of TLS.
-ssl.endpoint.identification.algorithm | string | https |  | broker | Whether brokers check the names of brokers.
+ssl.endpoint.identification.algorithm | string | https |  | broker | Whether brokers verify the host names of brokers.
 ssl.key.password | password | - |  | broker | The password of the private key.
 ssl.keystore.certificate.chain | password | - |  | broker | The certificates of this node, as PEM.
-ssl.keystore.key | password | - |  | broker | Its private key, as PEM.
-ssl.keystore.location | string | - |  | broker | The file of key and certificates.
-ssl.keystore.password | password | - |  | broker | Its password, if it is PKCS12.
-ssl.keystore.type | string | JKS |  | broker | PEM or PKCS12.
-ssl.principal.mapping.rules | string | DEFAULT |  |  | Which user a certificate stands for.
-ssl.truststore.certificates | password | - |  | broker | The authorities that are believed, as PEM.
-ssl.truststore.location | string | - |  | broker | The file of them.
-ssl.truststore.password | password | - |  | broker | Its password, if it is PKCS12.
-ssl.truststore.type | string | JKS |  | broker | PEM or PKCS12.
+ssl.keystore.key | password | - |  | broker | The private key of this node, as PEM.
+ssl.keystore.location | string | - |  | broker | The file of this node's key and certificates.
+ssl.keystore.password | password | - |  | broker | The password of a PKCS12 key store.
+ssl.keystore.type | string | JKS |  | broker | The type of the key store: PEM or PKCS12.
+ssl.principal.mapping.rules | string | DEFAULT |  |  | The rules that map the name of a certificate to a user.
+ssl.truststore.certificates | password | - |  | broker | The certificates of trusted authorities, as PEM.
+ssl.truststore.location | string | - |  | broker | The file of the certificates of trusted authorities.
+ssl.truststore.password | password | - |  | broker | The password of a PKCS12 trust store.
+ssl.truststore.type | string | JKS |  | broker | The type of the trust store: PEM or PKCS12.
 
 [broker refused: this part of Kafka's security is not here, and would not be kept]
 password.encoder.cipher.algorithm ..3.9 | string | AES/CBC/PKCS5Padding
@@ -214,9 +214,9 @@ zookeeper.connection.timeout.ms ..3.9 | int | -
 zookeeper.max.in.flight.requests ..3.9 | int | 10 | 1..
 
 [client-metrics]
-interval.ms | int | 300000 |  |  | How often a client pushes.
-match | list |  |  |  | Which clients: NAME=EXPRESSION of each thing that has to match; all, if there is none.
-metrics | list |  |  |  | What the names of the wanted metrics begin with; * is every metric.
+interval.ms | int | 300000 |  |  | How often a client pushes metrics.
+match | list |  |  |  | The clients of a subscription: NAME=EXPRESSION for each attribute that must match; empty: all.
+metrics | list |  |  |  | The prefixes of the metrics that clients push; *: every metric.
 
 [broker: there is no JMX; metrics are served to Prometheus]
 auto.include.jmx.reporter ..3.9 | boolean | true

@@ -11,67 +11,67 @@ from typing import Final
 
 STORAGE: Final = """
 [broker] logs
-compression.gzip.level | int | -1 | -1 or 1..9 | cluster | How hard gzip tries, where the broker compresses.
-compression.lz4.level | int | 9 | 1..17 | cluster | How hard lz4 tries, where the broker compresses.
+compression.gzip.level | int | -1 | -1 or 1..9 | cluster | The level of gzip, where the broker compresses.
+compression.lz4.level | int | 9 | 1..17 | cluster | The level of lz4, where the broker compresses.
 compression.type | string | producer | uncompressed, zstd, lz4, snappy, gzip, producer | cluster | The codec of stored batches.
-compression.zstd.level | int | 3 | -131072..22 | cluster | How hard zstd tries, where the broker compresses.
-log.cleaner.backoff.ms | long | 15000 | 0.. | cluster | The pause when there is nothing to compact.
+compression.zstd.level | int | 3 | -131072..22 | cluster | The level of zstd, where the broker compresses.
+log.cleaner.backoff.ms | long | 15000 | 0.. | cluster | The pause of the log cleaner when there is nothing to compact.
 log.cleaner.delete.retention.ms | long | 86400000 | 0.. | cluster | How long compaction keeps tombstones.
 log.cleaner.enable | boolean | true |  |  | Whether logs are compacted.
-log.cleaner.max.compaction.lag.ms | long | 9223372036854775807 | 1.. | cluster | After how long a record is compacted at any ratio.
-log.cleaner.min.cleanable.ratio | double | 0.5 | 0..1 | cluster | Which part of a log is dirty before it is compacted.
-log.cleaner.min.compaction.lag.ms | long | 0 | 0.. | cluster | For how long a record is not compacted.
-log.cleanup.policy | list | delete | compact, delete | cluster | What becomes of old segments.
+log.cleaner.max.compaction.lag.ms | long | 9223372036854775807 | 1.. | cluster | The age at which a record is compacted, however clean its log is.
+log.cleaner.min.cleanable.ratio | double | 0.5 | 0..1 | cluster | The dirty part of a log at which it is compacted.
+log.cleaner.min.compaction.lag.ms | long | 0 | 0.. | cluster | How long a record stays uncompacted.
+log.cleanup.policy | list | delete | compact, delete | cluster | Whether old segments are deleted or compacted.
 log.dir | string | - |  |  | The directory of the logs, if log.dirs names none.
 log.dirs | string | - |  |  | The directories of the logs, separated by commas.
 log.flush.interval.messages | long | 9223372036854775807 | 1.. | cluster | After how many records a log is flushed.
-log.index.interval.bytes | int | 4096 | 0.. | cluster | How many bytes of records an index entry stands for.
+log.index.interval.bytes | int | 4096 | 0.. | cluster | The bytes of records between two index entries.
 log.index.size.max.bytes | int | 10485760 | 4.. | cluster | The size at which a full index rolls its segment.
-log.message.downconversion.enable ..3.9 | boolean | true |  | cluster | Whether old clients get message sets.
+log.message.downconversion.enable ..3.9 | boolean | true |  | cluster | Whether records are converted for consumers that know only message sets.
 log.message.timestamp.after.max.ms ..3.9 | long | 9223372036854775807 | 0.. | cluster | How far a record's time may lie in the future.
 log.message.timestamp.after.max.ms 4.0.. | long | 3600000 | 0.. | cluster | How far a record's time may lie in the future.
 log.message.timestamp.before.max.ms | long | 9223372036854775807 | 0.. | cluster | How far a record's time may lie in the past.
-log.message.timestamp.difference.max.ms ..3.9 | long | 9223372036854775807 | 0.. | cluster | Both of these in one; deprecated.
-log.message.timestamp.type | string | CreateTime | CreateTime, LogAppendTime | cluster | Whose time records bear.
-log.retention.bytes | long | -1 |  | cluster | How large a partition may grow; -1 without bound.
-log.retention.check.interval.ms | long | 300000 | 1.. |  | How often expired segments are looked for.
-log.retention.hours | int | 168 |  |  | See log.retention.ms.
-log.retention.minutes | int | - |  |  | See log.retention.ms.
-log.retention.ms | long | - |  | cluster | For how long records are kept; -1 for ever.
-log.roll.hours | int | 168 | 1.. |  | See log.roll.ms.
-log.roll.ms | long | - |  | cluster | After how long a new segment begins. Without it log.roll.hours.
+log.message.timestamp.difference.max.ms ..3.9 | long | 9223372036854775807 | 0.. | cluster | Deprecated: how far a record's time may differ from the broker's.
+log.message.timestamp.type | string | CreateTime | CreateTime, LogAppendTime | cluster | Whether records carry the time of their creation or of their append.
+log.retention.bytes | long | -1 |  | cluster | The size to which a partition is kept; -1: without bound.
+log.retention.check.interval.ms | long | 300000 | 1.. |  | How often segments are checked for retention.
+log.retention.hours | int | 168 |  |  | log.retention.ms in hours, where that is not set.
+log.retention.minutes | int | - |  |  | log.retention.ms in minutes, where that is not set.
+log.retention.ms | long | - |  | cluster | How long records are kept; -1: for ever.
+log.roll.hours | int | 168 | 1.. |  | log.roll.ms in hours, where that is not set.
+log.roll.ms | long | - |  | cluster | The age at which a new segment begins.
 log.segment.bytes | int | 1073741824 | 14.. | cluster | The size at which a new segment begins.
-log.segment.delete.delay.ms | long | 60000 | 0.. | cluster | How long the files of a deleted log stay.
-message.max.bytes | int | 1048588 | 0.. | cluster | The largest batch that is taken.
-message.max.decompressed.ratio | int | 16 | 1.. |  | How many times max.message.bytes records are, uncompressed.
-producer.id.expiration.check.interval.ms internal | long | 600000 |  |  | How often expired producer ids are looked for.
-producer.id.expiration.ms | int | 86400000 | 1.. | cluster | After how much silence an idempotent producer is forgotten.
+log.segment.delete.delay.ms | long | 60000 | 0.. | cluster | How long the files of deleted segments and logs remain.
+message.max.bytes | int | 1048588 | 0.. | cluster | The largest batch that is accepted.
+message.max.decompressed.ratio | int | 16 | 1.. |  | The bound of a batch's records when decompressed, as a multiple of max.message.bytes.
+producer.id.expiration.check.interval.ms internal | long | 600000 |  |  | How often producer ids are checked for expiration.
+producer.id.expiration.ms | int | 86400000 | 1.. | cluster | How long the state of an idle producer id is kept.
 
 [broker] topics and replicas
-auto.create.topics.enable | boolean | true |  |  | Whether a topic that is asked for and does not exist is made.
-auto.leader.rebalance.enable | boolean | true |  |  | Whether preferred replicas get their leaderships back.
-controlled.shutdown.enable | boolean | true |  |  | Whether leaderships move away before the node stops.
-controlled.shutdown.max.retries ..3.9 | int | 3 |  |  | How often the controller is asked to move them.
-controlled.shutdown.retry.backoff.ms ..3.9 | long | 5000 |  |  | The pause between two of these requests.
-default.replication.factor | int | 1 |  |  | Replicas of a topic whose creator names no number.
+auto.create.topics.enable | boolean | true |  |  | Whether a request for a topic that does not exist creates it.
+auto.leader.rebalance.enable | boolean | true |  |  | Whether preferred replicas become leaders again.
+controlled.shutdown.enable | boolean | true |  |  | Whether leaderships move to other nodes before the node stops.
+controlled.shutdown.max.retries ..3.9 | int | 3 |  |  | How often the controller is asked to move leaderships before a stop.
+controlled.shutdown.retry.backoff.ms ..3.9 | long | 5000 |  |  | The pause before the controller is asked again to move leaderships.
+default.replication.factor | int | 1 |  |  | Replicas of a topic that is created without a number of replicas.
 delete.topic.enable | boolean | true |  |  | Whether topics may be deleted.
-fetch.max.bytes | int | 57671680 | 1024.. |  | The most bytes that one Fetch is answered with.
+fetch.max.bytes | int | 57671680 | 1024.. |  | The largest answer to a Fetch.
 max.incremental.fetch.session.cache.slots | int | 1000 | 0.. |  | The most fetch sessions at a time.
 min.insync.replicas | int | 1 | 1.. | cluster | How many replicas must be in sync for acks=all.
-num.partitions | int | 1 | 1.. |  | Partitions of a topic whose creator names no number.
-replica.fetch.backoff.ms | int | 1000 | 0.. |  | The pause after a failed fetch of a follower.
-replica.fetch.max.bytes | int | 1048576 | 0.. |  | What a follower fetches of one partition at a time.
-replica.fetch.min.bytes | int | 1 |  |  | What a follower waits for.
-replica.fetch.response.max.bytes | int | 10485760 | 0.. |  | What a follower fetches at a time.
-replica.fetch.wait.max.ms | int | 500 |  |  | How long a follower waits.
-replica.high.watermark.checkpoint.interval.ms | long | 5000 |  |  | How often high watermarks are written down.
-replica.lag.time.max.ms | long | 30000 |  |  | After how long a follower that lags is out of sync.
-replica.selector.class | string | - |  |  | Where consumers read; RackAwareReplicaSelector: in their rack.
-reshard.legacy.consumers | string | auto | auto, gate, ignore | cluster | Whether coordinators keep order for stock members
-reshard.legacy.consumers.shrink | string | auto | auto, warn, refuse | cluster | Whether topics shrink under stock members
-reshard.legacy.consumers.uncommitted.ms | long | -1 | -1.. | cluster | How long groups without a commit are waited for
-reshard.legacy.producers | string | auto | auto, refuse, allow, verify | cluster | What resized topics let old producers do
-unclean.leader.election.enable | boolean | false |  | cluster | Whether a replica out of sync may lead when no other can.
+num.partitions | int | 1 | 1.. |  | Partitions of a topic that is created without a number of partitions.
+replica.fetch.backoff.ms | int | 1000 | 0.. |  | The pause of a follower after a failed fetch.
+replica.fetch.max.bytes | int | 1048576 | 0.. |  | The most bytes of one partition that a follower fetches at a time.
+replica.fetch.min.bytes | int | 1 |  |  | The fewest bytes that the answer to a follower's fetch waits for.
+replica.fetch.response.max.bytes | int | 10485760 | 0.. |  | The most bytes that a follower fetches at a time.
+replica.fetch.wait.max.ms | int | 500 |  |  | The longest that the answer to a follower's fetch waits.
+replica.high.watermark.checkpoint.interval.ms | long | 5000 |  |  | How often high watermarks are written to disk.
+replica.lag.time.max.ms | long | 30000 |  |  | How long a follower may lag before it leaves the ISR.
+replica.selector.class | string | - |  |  | The selector of the replica that a consumer reads from; RackAwareReplicaSelector: in its rack.
+reshard.legacy.consumers | string | auto | auto, gate, ignore | cluster | Whether coordinators hold the gates of members without gates of their own.
+reshard.legacy.consumers.shrink | string | auto | auto, warn, refuse | cluster | Whether a topic may shrink while stock consumers read it.
+reshard.legacy.consumers.uncommitted.ms | long | -1 | -1.. | cluster | How long a group without a commit keeps gates closed; -1: without bound.
+reshard.legacy.producers | string | auto | auto, refuse, allow, verify | cluster | Whether producers without generations may write to resized topics.
+unclean.leader.election.enable | boolean | false |  | cluster | Whether a replica that is not in sync may become leader when no other can.
 
 [broker: one task cleans all logs, without buffers to size]
 log.cleaner.dedupe.buffer.size | long | 134217728 |  | cluster
@@ -154,7 +154,7 @@ compression.lz4.level | int | 9 | 1..17 | compression.lz4.level
 compression.type | string | producer | uncompressed, zstd, lz4, snappy, gzip, producer | compression.type
 compression.zstd.level | int | 3 | -131072..22 | compression.zstd.level
 delete.retention.ms | long | 86400000 | 0.. | log.cleaner.delete.retention.ms
-enable.ordered.delivery | boolean | true |  |  | KIP-253: whether keys keep their order across resizes.
+enable.ordered.delivery | boolean | true |  |  | Whether keys keep their order across resizes (KIP-253).
 file.delete.delay.ms | long | 60000 | 0.. | log.segment.delete.delay.ms
 flush.messages | long | 9223372036854775807 | 1.. | log.flush.interval.messages
 index.interval.bytes | int | 4096 | 0.. | log.index.interval.bytes

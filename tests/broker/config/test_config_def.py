@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 
@@ -103,3 +104,14 @@ def test_a_value_that_a_property_cannot_have_is_refused(kind: Kind, accepts: str
 )
 def test_a_value_is_written_in_one_way(kind: Kind, accepts: str, text: str, expected: str) -> None:
     assert ConfigKey("name", kind, None, accepts).normal(text) == expected
+
+
+@pytest.mark.parametrize("scope", Scope)
+def test_a_description_stands_alone(scope: Scope) -> None:
+    """DescribeConfigs sends it without its neighbours in the table."""
+    references = re.compile(r"\b(such|these|those|them|they|the next|the same for|who|see)\b", re.IGNORECASE)
+    for key in config_def(scope)._keys:
+        if key.documentation:
+            assert key.documentation.endswith("."), key.name
+            assert not references.search(key.documentation), f"{key.name}: {key.documentation}"
+        assert bool(key.documentation) == (not key.without_effect) or scope is Scope.TOPIC, key.name
