@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from anabranch.broker.coordinators.transactions.transactional_id import ONGOING
+from anabranch.broker.coordinators.transactions.transactional_id import ONGOING, PREPARED
 from anabranch.protocol.apis.end_txn import EndTxnRequest
+from anabranch.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
 from anabranch.protocol.errors import KafkaError
 from anabranch.protocol.internal_topics import TRANSACTION_STATE_TOPIC
 from anabranch.protocol.registry import api_of
@@ -35,17 +36,22 @@ async def _within(schedule: Any, limit_s: float, condition: Any) -> bool:
     return True
 
 
-def _epoch_of_open(schedule: Any, node: int, transactional_id: str) -> int:
-    """The epoch of the producer whose transaction is open and undecided, by the word of its coordinator; -1 if not."""
+def _transaction(schedule: Any, node: int, transactional_id: str) -> Any:
+    """A transaction as its coordinator knows it; None if the node does not coordinate it."""
     running = schedule.cluster.machines[node].node
     coordinator = running.services.broker.transactions.built if schedule.cluster.machines[node].up else None
     if coordinator is None:
-        return -1
+        return None
     try:
         shard = coordinator._leadership.shard_of(transactional_id)
     except KafkaError:
-        return -1
-    found = shard.transactions.get(transactional_id)
+        return None
+    return shard.transactions.get(transactional_id)
+
+
+def _epoch_of_open(schedule: Any, node: int, transactional_id: str) -> int:
+    """The epoch of the producer whose transaction is open and undecided, by the word of its coordinator; -1 if not."""
+    found = _transaction(schedule, node, transactional_id)
     undecided = found is not None and found.state is ONGOING and found.pending is None
     return found.producer_epoch if undecided else -1
 
@@ -105,6 +111,35 @@ async def end_is_late(schedule: Any) -> bool:
     cluster.network.release(pipe, ends_after_s=0.05)
     arrived = await _within(schedule, 0.05, lambda: all(item is RESET for _, item, _ in pipe.queue))
     return met and arrived and not pipe.target.closing
+
+
+@aim("requests meet a pending transition", {**COPYING, "copies": [3], "aborts": 0.3})
+async def pending_is_met(schedule: Any) -> bool:
+    """The marker for one partition is delayed: the next transaction of the producer meets that, and its successor.
+
+    It has come about when the transition is pending before the successor starts and still when it must have asked.
+    """
+    cluster, rng, node = schedule.cluster, schedule.rng, _coordinator(schedule)
+    copier = schedule.copiers[0]
+    leaders = {state.leader for place, state in cluster.states() if place[0] == OUT} - {node, -1, 0}
+    if not node or not leaders or not copier.alive:
+        return False
+    link = cluster.machines[node].host, cluster.machines[rng.choice(sorted(leaders))].host
+    snared = cluster.network.snare(*link, api_of(WriteTxnMarkersRequest).key)
+
+    def pending() -> bool:
+        found = _transaction(schedule, node, copier.name)
+        return found is not None and found.state in PREPARED and found.pending is not None
+
+    if not await _within(schedule, 4, lambda: bool(snared) and pending()):
+        cluster.network.unsnare(*link)
+        return False
+    cluster.tell(f"{copier.identity} is replaced while its transaction is being completed")
+    copier.replace()
+    await asyncio.sleep(0.3 + 0.5 * rng.random())
+    met = pending()
+    cluster.network.release(snared[0], ends_after_s=60)
+    return met
 
 
 @aim("a coordinator dies with what nobody else has", {**COPYING, "copies": [2], "aborts": 0.1})

@@ -57,6 +57,24 @@ def late_end_accepted(planter: Planter) -> None:
     original = planter.replace(requests, "end", end)
 
 
+@plant(
+    "transactions: a producer begins while the last transaction is being completed",
+    aim="requests meet a pending transition",
+)
+def pending_not_tested(planter: Planter) -> None:
+    """It gets the identity that the last one has, which goes on."""
+    from anabranch.broker.coordinators.transactions.transaction_coordinator import TransactionCoordinator
+    from anabranch.broker.coordinators.transactions.transaction_requests import Producer
+
+    async def init_producer_id(coordinator: Any, transactional_id: str, timeout_ms: int, expected: Any) -> Any:
+        found = coordinator.transaction(transactional_id)
+        if found is not None and found.pending is not None:
+            return Producer(found.producer_id, found.producer_epoch)
+        return await original(coordinator, transactional_id, timeout_ms, expected)
+
+    original = planter.replace(TransactionCoordinator, "init_producer_id", init_producer_id)
+
+
 @plant("transactions: a replaced producer is not fenced")
 def producers_not_fenced(planter: Planter) -> None:
     from anabranch.broker.coordinators.transactions import transaction_requests as requests
