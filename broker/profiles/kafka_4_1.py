@@ -34,6 +34,7 @@ DeleteShareGroupOffsets 0
 
 PROFILE: Final = dataclasses.replace(
     kafka_4_0.PROFILE,
+    clears_start_of_transaction=True,
     version="4.1",
     ranges=RANGES,
     supported_features={

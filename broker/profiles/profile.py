@@ -48,6 +48,8 @@ class CompatibilityProfile:
     """Whether AlterShareGroupOffsets for a group that does not exist creates it."""
     keeps_emptied_groups: bool = False
     """Whether an Empty group that has lost its last offset stays until the next check of retention."""
+    clears_start_of_transaction: bool = False
+    """Whether InitProducerId clears the start of the last transaction, which administrators see."""
     tests_pending_first: bool = False
     """Whether AddPartitionsToTxn and AddOffsetsToTxn test the pending transition before producer id and epoch."""
     groups_have_configs: bool = False

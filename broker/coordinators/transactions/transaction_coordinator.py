@@ -268,7 +268,7 @@ class TransactionCoordinator:
         await self._journal.append(shard.partition, [record], TRANSACTION_ERRORS, timeout_ms=transition.timeout_ms)
         if not self._is_current(shard):
             raise KafkaError(ErrorCode.NOT_COORDINATOR, "leadership went away and came back meanwhile")
-        transaction.complete(transition)
+        transaction.complete(transition, clears_start=self._profile.clears_start_of_transaction)
         log.debug("%s", transaction)
 
     def _is_current(self, shard: TransactionShard) -> bool:

@@ -271,8 +271,12 @@ class Transaction:
 
     # --- and having gone there -----------------------------------------------------------------------------------
 
-    def complete(self, transition: Transition) -> None:
-        """The journal has the transition: it is so now."""
+    def complete(self, transition: Transition, *, clears_start: bool = False) -> None:
+        """Take the transition over: the journal has it.
+
+        `clears_start`: a producer that begins has no start of a transaction. Without it the start of the last one stays
+        for administrators to see.
+        """
         to = transition.state
         assert self.pending is to, f"{self} was to become {self.pending!r}, not {to!r}"
         now, then = (self.producer_id, self.producer_epoch), (transition.producer_id, transition.producer_epoch)
@@ -283,7 +287,8 @@ class Transaction:
                 self.last_producer_id = transition.last_producer_id
                 self.last_producer_epoch = transition.last_producer_epoch
                 self.timeout_ms = transition.timeout_ms
-                # The start of the last transaction stays for administrators to see, as in Kafka.
+                if clears_start:
+                    self.start_ms = transition.start_ms
             case TransactionState.ONGOING:
                 assert same_producer and self.partitions <= transition.partitions, f"{self} cannot become {transition}"
                 self.start_ms = transition.start_ms

@@ -321,6 +321,19 @@ async def test_abort_at_once_after_commit_is_concurrent_until_the_markers_are_wr
         assert await end_on(world, after, commit=False) == (NONE, (after[0], after[1] + 1))
 
 
+@pytest.mark.parametrize(("kafka_version", "cleared"), [("3.9", False), ("4.0", False), ("4.1", True)])
+async def test_start_of_the_last_transaction_is_cleared_by_init_producer_id_of_kafka_4_1(
+    kafka_version: str, cleared: bool
+) -> None:
+    async with transaction_world(kafka_version=kafka_version) as world:
+        me = await world.begin()
+        assert await world.add(me, 0) == [NONE] and await world.end(me) is NONE
+        await world.reaches(COMPLETE_COMMIT)
+        assert (await world.describe()).transaction_start_time_ms > 0
+        await world.begin()
+        assert ((await world.describe()).transaction_start_time_ms == -1) is cleared
+
+
 @pytest.mark.parametrize(("kafka_version", "answer"), [("3.9", FENCED), ("4.2", NONE)])
 async def test_fenced_producer_may_go_on_if_the_cluster_has_version_2_of_transactions(
     kafka_version: str, answer: ErrorCode

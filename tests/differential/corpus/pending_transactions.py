@@ -190,6 +190,20 @@ async def described_while_completing(run: Run) -> None:
         await run.ask(by_id(producer.transactional_id))
 
 
+@case("ListTransactions", "1-2")
+async def listed_when_begun_anew(run: Run) -> None:
+    """InitProducerId after a transaction: whether the start of that one is still known."""
+    await run.create(name := run.name())
+    producer = await Producer.made(run, run.name("x"))
+    await run.prepare(producer.add((name, [0])), version=3)
+    await run.prepare(producer.end(), version=4)
+    await run.settled(by_id(producer.transactional_id), done)
+    asked = ListTransactionsRequest(state_filters=[], producer_id_filters=[producer.id], duration_filter=3_600_000)
+    await run.ask(asked)
+    await Producer.made(run, producer.transactional_id)
+    await run.ask(asked)
+
+
 @case("ListTransactions")
 async def listed_while_completing(run: Run) -> None:
     producers = [await completing(run, committed=committed) for committed in (True, False)]
