@@ -15,7 +15,7 @@ from anabranch.protocol.errors import ErrorCode
 
 
 def a26_unexpected_error(history: History) -> Iterator[str]:
-    """An answer with an error code that its API does not have, or did not have in the version of the request."""
+    """A response with an error code that its API does not have, or not in the version of the request."""
     for (api, version, code), count in sorted(history.answers.items()):
         if code != ErrorCode.NONE and version < ALLOWED.get(api, {}).get(ErrorCode(code), version + 1):
             yield f"{api} v{version} answers {ErrorCode(code).name}, {count} times"

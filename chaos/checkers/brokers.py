@@ -34,7 +34,7 @@ def c2_strong_isr(history: History) -> Iterator[str]:
 
 
 def c5_high_watermark_back(history: History) -> Iterator[str]:
-    """A replica's high watermark goes back, or its log is cut below it."""
+    """A replica's high watermark decreases, or its log is truncated below it."""
     for move in history.high_watermarks:
         if move.after < move.before:
             yield f"{move.place} on {move.node}: from {move.before} to {move.after} in epoch {move.leader_epoch}"
@@ -60,9 +60,9 @@ def c6_epochs(history: History) -> Iterator[str]:
 
 
 def c7_epoch_lineage(history: History) -> Iterator[str]:
-    """Replicas disagree on which leader epoch wrote which records below the high watermark.
+    """Replicas disagree on the leader epochs of records below the high watermark.
 
-    They are cut by what their caches say, so a wrong one does its harm later, at the next divergence.
+    Truncation uses their epoch caches, so a wrong cache does its harm later, at the next divergence.
     """
     for place, caches in history.epoch_caches.items():
         known = sorted(caches.items())
@@ -72,7 +72,7 @@ def c7_epoch_lineage(history: History) -> Iterator[str]:
 
 
 def c8_early_join(history: History) -> Iterator[str]:
-    """An ISR granted with a member that has not reached the high watermark."""
+    """An ISR accepted with a member that has not reached the high watermark."""
     for one in history.proposals:
         for member in one.isr:
             if 0 <= one.ends.get(member, -1) < one.high_watermark:
@@ -80,7 +80,7 @@ def c8_early_join(history: History) -> Iterator[str]:
 
 
 def c9_unfit_isr(history: History) -> Iterator[str]:
-    """An ISR committed with a member of another life than the registered one (KIP-903)."""
+    """An ISR committed with a member of another broker epoch than the registered one (KIP-903)."""
     for one in history.proposals:
         for member in one.isr:
             named, registered = one.named.get(member, -1), one.registered.get(member)
@@ -89,7 +89,7 @@ def c9_unfit_isr(history: History) -> Iterator[str]:
 
 
 def c10_isr_changes(history: History) -> Iterator[str]:
-    """A leader asks for two ISRs of a partition at once, or takes an answer up that is older than what it knows."""
+    """A leader has two ISR requests of a partition open at once, or applies a response that is older than its state."""
     open_until: dict[tuple[Place, int, int], int | None] = {}
     for one in history.isrs_asked:
         partition = (one.place, one.node, one.life)
@@ -105,11 +105,10 @@ def c10_isr_changes(history: History) -> Iterator[str]:
 
 
 def c11_stale_controller(history: History) -> Iterator[str]:
-    """A controller's znode written by a session that was not in office, or a state with an older controller epoch.
-
-    Only a controller in office changes a topic, its partitions or what is finalized, claims producer ids, or ends
-    a deletion. Brokers and tools create topics, ask for deletions, and change configurations: that is theirs. And a
-    session gives back no /controller but its own.
+    """A controller's znode written by a session that was not the active controller, or a state with an older controller
+    epoch. Only the active controller changes a topic, its partitions or finalized features, claims producer ids, or
+    completes a deletion. Brokers and tools may create topics, request deletions, and change configurations. A session
+    deletes no /controller but its own.
     """
     terms = sorted((one.order, one.session_id, one.epoch) for one in history.epochs)
     orders = [order for order, _, _ in terms]
@@ -152,7 +151,9 @@ def _reserved(written: ZnodeWritten) -> bool:
 
 
 def c12_stale_request(history: History) -> Iterator[str]:
-    """A broker lets in a replaced controller, or one that speaks to an earlier life; or leads twice in one epoch."""
+    """A broker accepts a request of a replaced controller, or one for an earlier broker epoch; or it leads twice in one
+    epoch.
+    """
     highest: dict[tuple[int, int], int] = {}
     for one in history.admitted:
         known = highest.get((one.node, one.life), -1)
@@ -170,7 +171,7 @@ def c12_stale_request(history: History) -> Iterator[str]:
 
 
 def c13_unsafe_ack(history: History) -> Iterator[str]:
-    """Acks=all answered while a member of the ISR lacked the record, or too few were in it."""
+    """Acks=all answered while a member of the ISR lacked the record, or the ISR was too small."""
     for ack in history.acks:
         if len(ack.isr) < ack.min_isr:
             yield f"{ack.place}: {ack.node} acknowledges {ack.end_offset} with isr {list(ack.isr)}, wants {ack.min_isr}"
@@ -213,7 +214,7 @@ def c16_replicas_differ(history: History) -> Iterator[str]:
 
 
 def c19_stray_replica(history: History) -> Iterator[str]:
-    """A live broker still has a replica of a topic that was deleted, and no controller will tell it to delete it."""
+    """A live broker still has a replica of a deleted topic, and no controller will request its deletion."""
     for one in history.strays:
         yield f"{one.place} of topic {one.topic_id} is on {one.node}, and the topic is gone"
 

@@ -15,7 +15,7 @@ from anabranch.chaos.history import History, Place
 
 
 def a1_inconsistent_offsets(history: History) -> Iterator[str]:
-    """Two values at one place and offset, ever: in deliveries, in acknowledgements, in the log."""
+    """Two values at one place and offset: in deliveries, acknowledgements or the log."""
     seen: dict[tuple[Place, int], tuple[str, str]] = {}
     for place, offset, value, source in _values_by_position(history):
         first = seen.setdefault((place, offset), (value, source))
@@ -24,7 +24,7 @@ def a1_inconsistent_offsets(history: History) -> Iterator[str]:
 
 
 def a2_duplicate(history: History) -> Iterator[str]:
-    """One value at two places (over all partitions: also in a parent and its child)."""
+    """One value at two places, over all partitions, so also in a parent and its child."""
     seen: dict[str, tuple[Place, int]] = {}
     for record in history.stored:
         first = seen.setdefault(record.value, (record.place, record.offset))
@@ -33,7 +33,7 @@ def a2_duplicate(history: History) -> Iterator[str]:
 
 
 def a3_lost_write(history: History) -> Iterator[str]:
-    """Acknowledged, overtaken by a later offset of its partition that was read, and neither there nor deleted."""
+    """Acknowledged, passed by a read of a later offset of its partition, and neither there nor deleted."""
     read_up_to: dict[Place, int] = {}
     for delivery in history.deliveries:
         read_up_to[delivery.place] = max(read_up_to.get(delivery.place, -1), delivery.offset)
@@ -50,8 +50,8 @@ def a3_lost_write(history: History) -> Iterator[str]:
 def a4_unseen(history: History) -> Iterator[str]:
     """Acknowledged and not in the final log although nobody asked to delete it, or stored and never delivered.
 
-    A record of a topic that is read must be delivered before it is deleted, unless retention deleted it, or a request
-    that did not wait for groups.
+    A deleted record of a topic that is read must have been delivered, unless retention deleted it, or a request that
+    did not wait for groups.
     """
     stored = {record.value for record in history.stored}
     delivered = {delivery.value for delivery in history.deliveries}
@@ -94,7 +94,7 @@ def a6_phantom(history: History) -> Iterator[str]:
 def a11_nonmonotonic_send(history: History) -> Iterator[str]:
     """Acknowledged sends of one producer to one partition go back.
 
-    Of a topic that was never resized: a resize moves keys past one another, and B13 holds each key to its order.
+    Only of topics that were never resized: a resize moves keys past one another, and B13 checks the order of each key.
     """
     resized = {one.topic for one in history.published if len(one.history) > 1}
     last: dict[tuple[str, Place], int] = {}
@@ -124,10 +124,10 @@ def a17_real_time_order(history: History) -> Iterator[str]:
 
 
 def a18_visible_ack(history: History) -> Iterator[str]:
-    """A leader in office tells a client that a partition ends before what was acknowledged by then.
+    """A leader reports an end of a partition to a client that lies before acknowledged records.
 
-    One that has just been elected says that it does not know yet (KIP-207). One that was deposed and has not heard of
-    it may tell less.
+    A newly elected leader answers that it does not know the end yet (KIP-207). A deposed leader that does not know it
+    may report less.
     """
     offices: dict[Place, list[tuple[int, int, int]]] = defaultdict(list)
     for state in history.states:
@@ -165,9 +165,9 @@ def a20_epoch_order(history: History) -> Iterator[str]:
 
 
 def a25_sequence_gap(history: History) -> Iterator[str]:
-    """A producer's batch sequences in a partition's log do not follow one another.
+    """A producer's batch sequences in a partition's log have gaps.
 
-    They begin with 0, unless the partition's first records were deleted.
+    They start at 0, unless the partition's first records were deleted.
     """
     next_sequence: dict[tuple[Place, int, int], int] = {}
     for record in sorted([*history.stored, *history.copied], key=lambda one: (one.place, one.offset)):
@@ -181,7 +181,7 @@ def a25_sequence_gap(history: History) -> Iterator[str]:
 
 
 def a39_undead(history: History) -> Iterator[str]:
-    """Stored or delivered where it was acknowledged, although its topic was deleted after that."""
+    """Stored or delivered where it was acknowledged, although its topic was deleted afterwards."""
     buried = {
         (send.value, send.place[1], send.offset): send.place[0]
         for send in history.sends

@@ -16,7 +16,7 @@ from anabranch.chaos.history import Begun, Commit, Delivery, History, OffsetsRes
 
 
 def a7_poll_skip(history: History) -> Iterator[str]:
-    """A member jumps over stored records of a partition within one assignment."""
+    """A member skips stored records of a partition within one assignment."""
     offsets = stored_offsets(history)
     for run, begun in _runs(history):
         expected = begun
@@ -40,10 +40,10 @@ def a9_nonmonotonic_poll(history: History) -> Iterator[str]:
 
 
 def a21_commit_lost(history: History) -> Iterator[str]:
-    """A member begins below what was acknowledged as committed, without a reset of the group's offsets.
+    """A member starts below an acknowledged commit, without a reset of the group's offsets.
 
-    In the generation of the commit this tells something only of the member that committed: while a coordinator dies,
-    two members may be in generations of one number.
+    In the generation of the commit, only the committing member is checked: while a coordinator dies, two members may
+    have generations of one number.
     """
     committed: dict[Place, tuple[int, int, str]] = {}
     events: list[tuple[int, Commit | Begun | OffsetsReset]] = [
@@ -70,10 +70,11 @@ def a21_commit_lost(history: History) -> Iterator[str]:
 
 
 def a22_zombie_commit(history: History) -> Iterator[str]:
-    """A commit is acknowledged to a generation of the group that had been superseded.
+    """A commit is acknowledged to a superseded generation of the group.
 
-    A member that reads in a generation has joined it, so the coordinator had left the one before. Where the broker
-    assigns, each partition has its own: nobody commits one that another member has begun to read at a later epoch.
+    A member that reads in a generation has joined it, so the coordinator had left the previous one. In KIP-848 groups
+    each partition has its own epoch: no member commits a partition that another member has started to read at a later
+    epoch.
     """
     orders: dict[Place | None, list[int]] = defaultdict(list)
     newest: dict[Place | None, list[int]] = defaultdict(list)
@@ -93,7 +94,7 @@ def a22_zombie_commit(history: History) -> Iterator[str]:
 
 
 def a23_skipped_delivery(history: History) -> Iterator[str]:
-    """Committed beyond records that no member was given."""
+    """Committed beyond records that no member received."""
     offsets = stored_offsets(history)
     first = first_deliveries(history)
     done: dict[Place, int] = {}
@@ -118,7 +119,7 @@ def a24_double_ownership(history: History) -> Iterator[str]:
 
 
 def a40_late_delivery(history: History) -> Iterator[str]:
-    """A member hands out a record of a partition that another one had begun to read in a later generation.
+    """A member delivers a record of a partition that another one had started to read in a later generation.
 
     Repetitions count: the other may be past newer records of the same key by then, here or elsewhere.
     """

@@ -1,7 +1,7 @@
-"""The invariants of resizes, I0 to I15: what each says, which checkers hold it, and how much a history has to show.
+"""The invariants of resizes, I0 to I15: their text, their checkers, and the evidence that a history needs.
 
-A checker that had nothing to look at has shown nothing, so every invariant counts its evidence; the resize scenario of
-the simulation fails when one of them has none. I11 and I12 promise progress: the run itself waits for them (L1, L2).
+A checker that examined nothing proves nothing, so every invariant counts its evidence. The resize scenario of the
+simulation fails if one of them has none. I11 and I12 promise progress: the run itself waits for them (L1, L2).
 """
 
 from __future__ import annotations
@@ -37,73 +37,73 @@ def _resized(history: History) -> set[str]:
 INVARIANTS: Final = (
     Invariant(
         "I0 placement",
-        "a record stands where its key belongs in the generation of its segment",
+        "a record is in the partition of its key in the generation of its segment",
         ("B3 misrouted",),
         lambda h: len(h.stored),
     ),
     Invariant(
         "I1 epoch homogeneity",
-        "one leader epoch, one generation; neither falls along a log",
+        "a leader epoch has one generation; neither decreases along a log",
         ("C15 epoch-of-generation", "B16 generation-falls"),
         lambda h: len(h.stored) + len(h.states),
     ),
     Invariant(
         "I2 boundary stability",
-        "once told, no end of a segment is outgrown",
+        "a segment never grows beyond an end that was reported",
         ("B14 boundary-moved",),
         lambda h: len(h.resizes.boundaries),
     ),
     Invariant(
         "I3 produce order",
-        "a key's records stand in one log in order, or in segments that follow one another",
+        "a key's records are in order in one log, or in segments that follow one another",
         ("B13 log-order",),
         lambda h: len(h.sends),
     ),
     Invariant(
         "I4 delivery order",
-        "nothing is handed out when the group is past something younger of its key",
+        "no record is delivered after the group has passed a newer one of its key",
         ("B1 key-order", "B15 replay-order"),
         lambda h: len(h.deliveries),
     ),
     Invariant(
         "I4' durable order",
-        "what held a key before is committed before its next segment is handed out",
+        "earlier segments of a key are committed before its next segment is delivered",
         ("B2 early-open",),
         lambda h: sum(delivery.generation > 0 for delivery in h.deliveries),
     ),
     Invariant(
         "I5 callbacks",
-        "the old owner has flushed, and the new one is told, before the first record of a new segment",
+        "the old owner has flushed, and the new owner's callback has run, before the first record of a new segment",
         ("B12 callbacks",),
         lambda h: len(h.callbacks),
     ),
     Invariant(
         "I6 exactly once",
-        "no record twice over all partitions; every acknowledged one is there",
+        "no record exists twice over all partitions; every acknowledged one exists",
         ("A2 duplicate", "A3 lost-write", "A4 unseen", "A25 sequence-gap"),
         lambda h: sum(send.outcome == "ok" for send in h.sends),
     ),
     Invariant(
         "I7 monotone",
-        "generations, leader epochs and offsets never go back, for any process, over all lives of an index",
+        "generations, leader epochs and offsets never decrease, for any process, over all incarnations of an index",
         ("B6 regress", "C6 epochs", "B17 index-reused", "A1 inconsistent-offsets"),
         lambda h: len(h.seen) + len(h.resizes.retired),
     ),
     Invariant(
         "I8 sealed",
-        "no record in a partition that was merged away",
+        "no record is appended to a sealed partition",
         ("B4 write-after-seal",),
         lambda h: sum(state.sealed for state in h.states),
     ),
     Invariant(
         "I9 metadata coupling",
-        "no client is shown a leader epoch of a generation that is not published (R12)",
+        "no client sees a leader epoch of an unpublished generation (R12)",
         ("B18 shown-too-early",),
         lambda h: len(h.resizes.shown),
     ),
     Invariant(
         "I10 removal",
-        "only what is sealed, empty and without open transactions is removed",
+        "only a sealed, empty partition without open transactions is removed",
         ("B19 removed-too-early",),
         lambda h: len(h.resizes.retired),
     ),
@@ -128,7 +128,8 @@ INVARIANTS: Final = (
     ),
     Invariant(
         "I15 legacy isolation",
-        "a topic that was never resized knows no generation, seal, refusal or gate; a stamp orders it first",
+        "a topic that was never resized has no generation, seal, refusal or gate; the first batch with a generation "
+        "waits for the mark",
         ("B22 legacy-touched", "B23 mark-late", "B24 outsider-let-in"),
         lambda h: sum(state.place[0] not in _resized(h) for state in h.states) + len(h.resizes.let_in),
     ),

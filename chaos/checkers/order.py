@@ -39,10 +39,10 @@ def b1_key_order(history: History) -> Iterator[str]:
 
 
 def b2_early_open(history: History) -> Iterator[str]:
-    """Delivered before everything that held the key before was committed to its end (I4').
+    """Delivered before every earlier segment of the key was committed to its end (I4').
 
-    A commit counts from when it was asked for: a member that waits for it may hear of it before the one that made it.
-    What an administrator has taken back counts no more.
+    A commit counts from its request on: a waiting member may learn of it before the committing one. A commit that an
+    administrator has reset does not count.
     """
     ends = _segment_ends(history)
     committed: dict[Place, int] = {}
@@ -94,7 +94,7 @@ def b4_write_after_seal(history: History) -> Iterator[str]:
 
 
 def b6_regress(history: History) -> Iterator[str]:
-    """An epoch or a generation goes back in the eyes of one process."""
+    """A process sees an epoch or a generation decrease."""
     last: dict[tuple[str, str], int] = {}
     for one in history.seen:
         before = last.get((one.process, one.what), -1)
@@ -104,9 +104,9 @@ def b6_regress(history: History) -> Iterator[str]:
 
 
 def b9_illegal_replay(history: History) -> Iterator[str]:
-    """A member begins above what its group has committed, or has read contiguously.
+    """A member starts above what its group has committed or has read contiguously.
 
-    A member may begin anywhere up to what was read contiguously, and not above.
+    It may start anywhere up to what was read contiguously.
     """
     offsets = stored_offsets(history)
     delivered: dict[Place, set[int]] = defaultdict(set)
@@ -125,9 +125,10 @@ def b9_illegal_replay(history: History) -> Iterator[str]:
 def b12_callbacks(history: History) -> Iterator[str]:
     """Records of a new segment delivered before their owner flushed the old one (I5).
 
-    The member that got the last record of a segment flushes before the first record of one that waited for it, unless
-    it is dead by then, or the group gave the partition to another member without it; and the new owner is told before.
-    Without barriers in the group a member may learn late that keys have moved, and flushes before it reads on there.
+    The member that got the last record of a segment flushes before the first record of one that waited for it. It need
+    not if it is dead by then, or if the group gave the partition to another member without it. The new owner's callback
+    runs before. Without barriers in the group a member may learn late that keys have moved, and flushes before it reads
+    on there.
     """
     opened: dict[tuple[Place, int], int] = {}
     last: dict[tuple[Place, int], tuple[int, str]] = {}
@@ -174,7 +175,7 @@ def b12_callbacks(history: History) -> Iterator[str]:
 
 
 def b13_log_order(history: History) -> Iterator[str]:
-    """One key's records stand in the logs in an order that the lineage does not allow (I3)."""
+    """One key's records are in the logs in an order that the lineage does not allow (I3)."""
     stored = {record.value: record for record in history.stored}
     after: dict[str, dict[Segment, frozenset[Segment]]] = defaultdict(dict)
     last: dict[tuple[str, str], Stored] = {}

@@ -19,7 +19,7 @@ from anabranch.protocol.lineage import Lineage, Segment
 
 
 def b14_boundary_moved(history: History) -> Iterator[str]:
-    """A record of a leader epoch stands at or behind the end that a later leader had given for that epoch (I2)."""
+    """A record of a leader epoch is at or behind the end that a later leader reported for that epoch (I2)."""
     told: dict[Place, list[tuple[int, int, int]]] = defaultdict(list)
     for one in history.resizes.boundaries:
         told[one.place].append((one.epoch, one.end_offset, one.node))
@@ -31,13 +31,13 @@ def b14_boundary_moved(history: History) -> Iterator[str]:
 
 
 def b15_replay_order(history: History) -> Iterator[str]:
-    """A record is given to the reader of its partition when the group is past a younger one of its key elsewhere (I4).
+    """A record is given to the reader of its partition when the group is past a newer one of its key elsewhere (I4).
 
-    Repetitions count, unlike in B1: after a crash the younger record must be repeated too. What a member reads after
-    its partition has begun for another member is Kafka's at-least-once, and not judged. A reset of offsets takes the
-    group back wherever it says so: with the lineage of what it goes back in, the order is that of the first time. Only
-    what stood in a partition that had been removed by then is out of its reach. Left out are
-    records that were deleted unread with their partition, and are handed out where they had been fetched.
+    Repetitions count, unlike in B1: after a crash the newer record must be repeated too. What a member reads after its
+    partition has started for another member is Kafka's at-least-once, and not checked. A reset of offsets moves the
+    group back; with the lineage, the order is that of the first time. Only records of partitions that had been removed
+    by then are out of its reach. Left out are records that were deleted unread with their
+    partition, and are delivered where they had been fetched.
     """
     sent = {send.value: send for send in history.sends}
     reader: dict[Place, tuple[str, int]] = {}
@@ -96,7 +96,7 @@ def b16_generation_falls(history: History) -> Iterator[str]:
 
 
 def b17_index_reused(history: History) -> Iterator[str]:
-    """An index that is used again begins in an epoch, or at an offset, that its earlier life had (I7)."""
+    """A reused index starts in an epoch, or at an offset, that its earlier incarnation had (I7)."""
     for stub in history.resizes.retired:
         for state in history.states:
             begins = state.version == 0 and state.place == stub.place and state.order > stub.order
@@ -110,7 +110,7 @@ def b17_index_reused(history: History) -> Iterator[str]:
 
 
 def b18_shown_too_early(history: History) -> Iterator[str]:
-    """One answer shows a leader epoch in which a partition serves a newer generation than the topic's (I9, R12)."""
+    """A response shows a leader epoch in which a partition serves a newer generation than the topic's (I9, R12)."""
     begun: dict[Place, list[tuple[int, int]]] = defaultdict(list)
     for state in history.states:
         if not begun[state.place] or begun[state.place][-1][1] != state.generation:
@@ -124,7 +124,9 @@ def b18_shown_too_early(history: History) -> Iterator[str]:
 
 
 def b19_removed_too_early(history: History) -> Iterator[str]:
-    """A partition is removed that is not sealed, not empty, or has a transaction open; or is written to later (I10)."""
+    """A partition is removed that is not sealed, not empty, or has an open transaction; or it is written to later
+    (I10).
+    """
     for stub in history.resizes.retired:
         if not stub.sealed:
             yield f"{stub.place} is removed in epoch {stub.leader_epoch} and is not sealed"
@@ -212,7 +214,7 @@ def b22_legacy_touched(history: History) -> Iterator[str]:
 
 
 def b23_mark_late(history: History) -> Iterator[str]:
-    """A stamped batch is let in before its topic is marked, or a mark is taken back (R16, I15)."""
+    """A batch with a generation is accepted before its topic is marked, or a mark is removed (R16, I15)."""
     marked: dict[str, int] = {}
     for row in history.resizes.topics:
         if row.stamped:
@@ -225,7 +227,9 @@ def b23_mark_late(history: History) -> Iterator[str]:
 
 
 def b24_outsider_let_in(history: History) -> Iterator[str]:
-    """A batch without a generation is let into one that was planned when the topic was ordered already (R16, I15)."""
+    """A batch without a generation is accepted in a generation that was planned when the topic was already ordered
+    (R16, I15).
+    """
     planned: dict[tuple[str, int], bool] = {}
     for row in history.resizes.topics:
         if row.plan is not None:

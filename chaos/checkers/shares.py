@@ -22,8 +22,9 @@ Offset = tuple[Place, int]
 
 
 def a41_unshared(history: History) -> Iterator[str]:
-    """Acknowledged to its producer, and done with although no member accepted or rejected it, and it was not delivered
-    as often as may be."""
+    """Acknowledged to its producer, and done although no member accepted or rejected it and its delivery limit was not
+    reached.
+    """
     shares = history.shares
     ended = {(one.place, one.offset) for one in shares.judged if one.verdict != "release" and one.outcome != "fail"}
     ended |= {(one.place, one.offset) for one in shares.handed if one.count >= shares.delivery_limit}
@@ -40,7 +41,7 @@ def a41_unshared(history: History) -> Iterator[str]:
 
 
 def a42_accepted_again(history: History) -> Iterator[str]:
-    """Handed out by a request that was sent after another member, or the same, was told that its acceptance holds."""
+    """Delivered by a request that was sent after a member had learned that the record's acceptance is stored."""
     accepted: dict[Offset, list[Judged]] = defaultdict(list)
     for one in history.shares.judged:
         if one.verdict == "accept" and one.outcome == "ok":
@@ -54,7 +55,7 @@ def a42_accepted_again(history: History) -> Iterator[str]:
 
 
 def a43_too_often(history: History) -> Iterator[str]:
-    """Delivered more often than the group's limit, by the count that its members were told."""
+    """Delivered more often than the group's limit, by the delivery count that its members received."""
     limit = history.shares.delivery_limit
     for one in history.shares.handed:
         if not 1 <= one.count <= limit:
@@ -62,7 +63,7 @@ def a43_too_often(history: History) -> Iterator[str]:
 
 
 def a44_two_holders(history: History) -> Iterator[str]:
-    """One leader gives a record to a member while another one holds it."""
+    """A leader gives a record to a member while another one holds it."""
     holders: dict[tuple[str, Place, int], dict[int, Locked]] = defaultdict(dict)
     """(leader, partition, leader epoch) -> offset -> its holder."""
     for event in history.shares.inside:
@@ -85,7 +86,7 @@ def a44_two_holders(history: History) -> Iterator[str]:
 
 
 def a45_fate_undone(history: History) -> Iterator[str]:
-    """Given to a member although its end was stored, by that leader or a later one."""
+    """Delivered although its final state was stored, by that leader or a later one."""
     done: dict[Offset, int] = {}
     """Record -> the earliest leader epoch in which its end was stored."""
     for event in history.shares.inside:
@@ -101,7 +102,7 @@ def a45_fate_undone(history: History) -> Iterator[str]:
 
 
 def a46_count(history: History) -> Iterator[str]:
-    """A delivery does not count on from what was stored of the record, or counts one that nobody had."""
+    """A delivery count does not continue from the stored one, or includes a delivery that did not happen."""
     stored: dict[Offset, list[tuple[int, int]]] = defaultdict(list)
     highest: dict[Offset, int] = {}
     for event in history.shares.inside:
@@ -118,8 +119,10 @@ def a46_count(history: History) -> Iterator[str]:
 
 
 def a47_start_back(history: History) -> Iterator[str]:
-    """The start of a group in a partition goes back, as stored by coordinators that are not older than those who stored
-    it before, or as a leader is told that is not older than those whose change it was."""
+    """The start offset of a group in a partition decreases.
+
+    It is compared as stored by the same or newer coordinators, and as received by the same or newer leaders.
+    """
     highest: dict[Place, dict[tuple[int, int], int]] = defaultdict(dict)
     """Partition -> epochs of a leader and a coordinator -> the highest start that they have stored."""
     for one in history.shares.starts:

@@ -21,7 +21,7 @@ from anabranch.chaos.history import History, OffsetsFetched, OffsetsReset, Place
 
 
 def a14_circular_reads(history: History) -> Iterator[str]:
-    """Transactions read one another's records in a circle (G1c, write-read edges only)."""
+    """Transactions read one another's records in a cycle (G1c, write-read edges only)."""
     writer = _writers(history)
     readers: dict[str, set[str]] = defaultdict(set)
     sources: Counter[str] = Counter()
@@ -51,7 +51,7 @@ def a15_precommitted_read(history: History) -> Iterator[str]:
 
 
 def a16_torn_transaction(history: History) -> Iterator[str]:
-    """Of one transaction some records are committed and others are not; or it was committed and some are missing."""
+    """Some records of a transaction are committed and others are not, or it was committed and some are missing."""
     decided = decisions(history)
     for one in history.transactions:
         fates = Counter(decided.get(copy.value) for copy in one.copies)
@@ -64,7 +64,7 @@ def a16_torn_transaction(history: History) -> Iterator[str]:
 
 
 def a27_aborted_read(history: History) -> Iterator[str]:
-    """A reader of committed records is given one whose transaction was aborted, or that is in no log (G1a)."""
+    """A read_committed consumer gets a record of an aborted transaction, or one that is in no log (G1a)."""
     decided = decisions(history)
     transactions = _writers(history)
     for read in history.committed_reads:
@@ -74,7 +74,7 @@ def a27_aborted_read(history: History) -> Iterator[str]:
 
 
 def a28_uncommitted_read(history: History) -> Iterator[str]:
-    """A reader of committed records is given one before its producer asked to commit it."""
+    """A read_committed consumer gets a record before its producer sent the commit."""
     transactions = _writers(history)
     for read in history.committed_reads:
         one = transactions.get(read.value)
@@ -97,7 +97,7 @@ def a29_exactly_once_copy(history: History) -> Iterator[str]:
 
 
 def a30_offset_goes_back(history: History) -> Iterator[str]:
-    """A group's committed offset goes back, from one answer to a later question, without a reset."""
+    """A group's committed offset decreases, from one response to a later request, without a reset."""
     known: dict[tuple[str, Place], tuple[int, int]] = {}
     events: list[tuple[int, int, OffsetsFetched | OffsetsReset]] = []
     events += [(one.heard_order, 0, one) for one in history.fetched]
@@ -124,7 +124,7 @@ def a30_offset_goes_back(history: History) -> Iterator[str]:
 
 
 def a31_offsets_lost(history: History) -> Iterator[str]:
-    """A group is told less than what had been acknowledged as committed when it asked."""
+    """A group gets a lower offset than the one acknowledged as committed before the request."""
     done = [
         (one.ended_order, place, offset)
         for one in history.transactions
@@ -143,7 +143,7 @@ def a31_offsets_lost(history: History) -> Iterator[str]:
 
 
 def a32_offsets_too_early(history: History) -> Iterator[str]:
-    """A group is told an offset before a member asked to commit it."""
+    """A group gets an offset before a member sent its commit."""
     asked: dict[tuple[Place, int], int] = {}
     for one in history.transactions:
         if one.wish == "commit":
@@ -159,10 +159,10 @@ def a32_offsets_too_early(history: History) -> Iterator[str]:
 
 
 def a33_copies_out_of_order(history: History) -> Iterator[str]:
-    """Committed copies of one producer's records of one key stand in another order than the records were sent in.
+    """Committed copies of one producer's records of one key are in another order than the records.
 
-    Of first copies: they are made by the key's owner at the time, across resizes of what they are made from. What
-    they are written to may be resized too: then only those in the same partition are compared.
+    Only first copies count: the key's owner at the time makes them, across resizes of the source. If the target is
+    resized too, only copies in the same partition are compared.
     """
     decided = decisions(history)
     sent = {send.value: (send.producer, send.key, send.sequence) for send in history.sends}
@@ -180,7 +180,7 @@ def a33_copies_out_of_order(history: History) -> Iterator[str]:
 
 
 def a34_zombie_producer(history: History) -> Iterator[str]:
-    """A producer commits, or adds offsets, after another one took its transactional id over."""
+    """A producer commits, or adds offsets, after another one took over its transactional id."""
     begun: dict[str, list[tuple[int, str, int]]] = defaultdict(list)
     for one in history.producers:
         begun[one.transactional_id].append((one.order, one.producer, one.producer_epoch))
@@ -202,7 +202,7 @@ def a34_zombie_producer(history: History) -> Iterator[str]:
 
 
 def a35_stale_marker(history: History) -> Iterator[str]:
-    """Behind a marker stands one of an older coordinator, or of an older epoch of the producer."""
+    """A marker of an older coordinator, or of an older producer epoch, follows a newer one."""
     last: dict[tuple[Place, int], tuple[int, int]] = {}
     for one in sorted(history.markers, key=lambda row: (row.place, row.offset)):
         coordinator, epoch = last.get((one.place, one.producer_id), (-1, -1))
@@ -215,7 +215,7 @@ def a35_stale_marker(history: History) -> Iterator[str]:
 
 
 def a36_two_owners(history: History) -> Iterator[str]:
-    """Two members of a group are given one partition in one generation."""
+    """Two members of a group get one partition in one generation."""
     owners: dict[tuple[str, int, Place], str] = {}
     for one in history.assigned:
         for place in one.places:
@@ -225,7 +225,7 @@ def a36_two_owners(history: History) -> Iterator[str]:
 
 
 def a37_zombie_offsets(history: History) -> Iterator[str]:
-    """Offsets of an old generation are accepted for a transaction, when a newer generation had been given out."""
+    """Offsets of an old generation are accepted for a transaction after a newer generation was assigned."""
     given = sorted((one.order, one.generation) for one in history.assigned if one.group == COPIERS)
     newest = list(accumulate((generation for _, generation in given), max))
     for one in history.transactions:
@@ -235,7 +235,7 @@ def a37_zombie_offsets(history: History) -> Iterator[str]:
 
 
 def a38_committed_skip(history: History) -> Iterator[str]:
-    """A reader of committed records jumps over one."""
+    """A read_committed consumer skips a committed record."""
     decided = decisions(history)
     offsets: dict[Place, list[int]] = defaultdict(list)
     for record in sorted(history.copied, key=lambda one: (one.place, one.offset)):

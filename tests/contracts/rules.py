@@ -21,7 +21,7 @@ RESIZE: Final = "controller/test_resize.py"
 RULES: Final = (
     Rule(
         "R1",
-        "a generation per resize, never reused",
+        "each resize has its own generation, never reused",
         (f"{RESIZE}::test_r1_each_resize_is_one_generation_of_the_history",),
     ),
     Rule(
@@ -31,7 +31,7 @@ RULES: Final = (
     ),
     Rule(
         "R3",
-        "plan, then execute: every step can be taken again",
+        "plan, then execute: every step is idempotent",
         (f"{RESIZE}::test_r3_a_new_controller_finishes_what_was_begun_whichever_effect_was_the_last",),
     ),
     Rule(
@@ -49,7 +49,7 @@ RULES: Final = (
     ),
     Rule(
         "R6",
-        "sealed partitions refuse clients' batches, and take markers",
+        "sealed partitions refuse clients' batches, and accept markers",
         (
             "broker/handlers/test_produce.py::test_a_sealed_partition_takes_nothing_new",
             "broker/handlers/test_write_txn_markers.py::test_a_transaction_ends_also_where_a_resize_has_sealed_the_partition",
@@ -75,12 +75,12 @@ RULES: Final = (
     ),
     Rule(
         "R10",
-        "who reaches a boundary flushes and commits",
+        "a member that reaches a boundary flushes and commits",
         ("clients/consumer/test_resized_groups.py::test_r10_a_boundary_is_committed_when_it_is_reached",),
     ),
     Rule(
         "R11",
-        "gates are looked at afresh after a seek, and at newer batches",
+        "gates are evaluated again after a seek, and at newer batches",
         (
             "clients/consumer/test_progress.py::test_r11_a_seek_forgets_what_was_announced_flushed_and_crossed",
             "clients/consumer/test_gate.py::test_r11_a_batch_newer_than_metadata_has_no_segment_yet",
@@ -91,10 +91,14 @@ RULES: Final = (
         "no metadata shows an epoch ahead of its generation",
         (f"{RESIZE}::test_r12_until_published_clients_see_neither_children_nor_new_epochs",),
     ),
-    Rule("R13", "a removed partition leaves a stub", (f"{RESIZE}::test_r13_a_drained_victim_leaves_a_stub_and_goes",)),
+    Rule(
+        "R13",
+        "a removed partition leaves a tombstone",
+        (f"{RESIZE}::test_r13_a_drained_victim_leaves_a_stub_and_goes",),
+    ),
     Rule(
         "R14",
-        "an index that returns goes on with its epochs and offsets",
+        "a reused index continues its epochs and offsets",
         (
             f"{RESIZE}::test_r14_a_recreated_index_continues_epochs_and_offsets",
             "broker/replication/test_replica_manager.py::test_a_recreated_index_begins_without_an_earlier_leaders_tail",
@@ -102,7 +106,7 @@ RULES: Final = (
     ),
     Rule(
         "R15",
-        "compacted topics grow, and do not shrink",
+        "compacted topics grow, but do not shrink",
         (
             "broker/test_resized_compacted_topics.py::test_r15_a_compacted_topic_grows_and_the_newest_value_comes_last",
             "controller/test_resize_requests.py::test_compacted_topics_do_not_shrink",
@@ -110,7 +114,7 @@ RULES: Final = (
     ),
     Rule(
         "R16",
-        "producers without generations by the topic's policy; they are kept out once somebody asked for order",
+        "the topic's policy decides about producers without generations; an ordered topic refuses them by default",
         (
             "broker/replication/test_legacy_producers.py::test_the_first_batch_with_a_generation_ends_that",
             "broker/replication/test_legacy_producers.py::test_keys_that_are_at_home_are_let_in",
@@ -121,7 +125,7 @@ RULES: Final = (
     ),
     Rule(
         "R17",
-        "resizes wait until every broker fences",
+        "resizes wait until every broker can fence",
         (
             "controller/test_resize_requests.py::"
             "test_r17_a_topic_is_resized_only_when_every_broker_fences_old_generations",
@@ -129,7 +133,7 @@ RULES: Final = (
     ),
     Rule(
         "R18",
-        "gates rest on commits, whoever stores the offsets",
+        "gates depend on commits, whoever stores the offsets",
         ("clients/consumer/test_listener.py::test_without_auto_commit_a_boundary_waits_for_the_application",),
     ),
     Rule(
@@ -144,7 +148,7 @@ RULES: Final = (
     ),
     Rule(
         "R21",
-        "a member that may have been replaced hands out nothing",
+        "a member that may have been replaced delivers nothing",
         ("clients/consumer/test_replaced_members.py::test_who_slept_past_its_session_hands_out_nothing_old",),
     ),
 )
@@ -152,7 +156,7 @@ RULES: Final = (
 
 def table() -> Iterator[str]:
     """The table of docs/resize.md, line by line."""
-    yield "| rule | says | fails without it (`tests/`) |"
+    yield "| rule | text | fails without it (`tests/`) |"
     yield "|---|---|---|"
     for rule in RULES:
         tests = ", ".join(f"`{one}`" for one in rule.tests)

@@ -15,7 +15,7 @@ from tests.documents.labels import linked
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RESIZE: Final = "docs/resize.md"
-HAND_MADE: Final = "Made from the docstrings by `make docs`; change it there."
+HAND_MADE: Final = "`make docs` generates this page from the docstrings; change it there."
 
 
 def made() -> dict[str, str]:
@@ -48,7 +48,7 @@ def anchor(label: str) -> str:
 
 def invariants() -> Iterator[str]:
     """The table of invariants, each with its checkers."""
-    yield "| invariant | says | held by |"
+    yield "| invariant | text | checked by |"
     yield "|---|---|---|"
     for one in INVARIANTS:
         label = one.name.partition(" ")[0]
@@ -59,7 +59,7 @@ def invariants() -> Iterator[str]:
 
 def fields() -> Iterator[str]:
     """The table of what a rule of faults can say."""
-    yield "| field | means |"
+    yield "| field | meaning |"
     yield "|---|---|"
     for field in FIELDS:
         kind = "flag" if HINTS[field.name] is bool else ""
@@ -72,7 +72,7 @@ def checkers() -> Iterator[str]:
     """The page of checkers."""
     yield "# Checkers"
     yield ""
-    yield f"What each of them holds a history to, of a simulated schedule or of a run of real processes. {HAND_MADE}"
+    yield f"The checkers examine the history of a simulated schedule or of a run of real processes. {HAND_MADE}"
     for module in dict.fromkeys(check.__module__ for check in CHECKERS.values()):
         yield ""
         yield f"## {module.rpartition('.')[2].replace('_', ' ').capitalize()}"
@@ -88,9 +88,9 @@ def checkers() -> Iterator[str]:
     yield ""
     label = PROGRESS.partition(" ")[0]
     yield (
-        f"{anchor(label)}**{PROGRESS}**: the run itself waits, when everything is mended, for every replica to be in "
-        "sync, every change that was asked for to be carried out, and every record to be delivered and committed; this "
-        "says what did not happen in time."
+        f"{anchor(label)}**{PROGRESS}**: after all faults are repaired, the run waits until every replica is in sync, "
+        "every requested change is carried out, and every record is delivered and committed. This reports what did not "
+        "happen in time."
     )
     yield ""
     yield (
