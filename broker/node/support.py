@@ -139,36 +139,36 @@ def page() -> str:
         [
             "# Supported APIs",
             "",
-            "Written by `make docs` out of the code; do not edit. A node shows its clients one version of Kafka: 3.9 "
-            "with ZooKeeper, or [another one](docs/compatibility-profiles.md) that is asked for by `--kafka`.",
+            "`make docs` generates this page from the code; do not edit it. A node shows its clients one version of "
+            "Kafka: 3.9 with ZooKeeper, or [the one](docs/compatibility-profiles.md) that `--kafka` selects.",
             "",
             *(summary(version) for version in VERSIONS),
             "",
-            f"The same {asked} requests were put to Apache Kafka 3.9.0 and to Anabranch, at every version and with "
-            "every edge we could think of (`tests/differential`): "
+            f"`tests/differential` sends the same {asked} requests to Apache Kafka 3.9.0 and to Anabranch, at every "
+            "version and with all known edge cases: "
             f"**{equal / asked:.1%} of the answers are equal**, field by field but for ids, times, addresses, the "
-            "order of hash maps and the wording of messages. The last columns count them. Of the "
-            f"{asked_4} answers that such requests get of Apache Kafka 4.1.1, **{equal_4 / asked_4:.1%} are equal** to "
-            "those of a node that shows 4.1.",
+            "order of hash maps and the wording of messages. The last columns count the equal answers. Of "
+            f"{asked_4} answers of Apache Kafka 4.1.1, **{equal_4 / asked_4:.1%} are equal** to those of a node that "
+            "shows 4.1.",
             "",
-            "What clients are told of each API, by the version of Kafka that a node shows. Where a Kafka has newer "
-            "versions than are served, both stand there. GetTelemetrySubscriptions and PushTelemetry are told where "
-            "`client.telemetry.enable` is true, as by a Kafka that has a receiver for metrics of clients.",
+            "The columns have the advertised versions of each API, by the version of Kafka that a node shows. If that "
+            "Kafka has newer versions than are served, the cell has both. GetTelemetrySubscriptions and PushTelemetry "
+            "are advertised if `client.telemetry.enable` is true, as by a Kafka with a telemetry receiver.",
             "",
             f"| key | API | {' | '.join(VERSIONS)} | what it does | equal answers | of 4.1 |",
             f"|---:|---|{'---|' * len(VERSIONS)}---|---:|---:|",
             *(line(row, compared["apis"], with_4["apis"]) for row in HANDLERS),
             "",
-            *(["Not served, of what these versions of Kafka have:", "", *missing, ""] if missing else []),
+            *(["APIs of these versions of Kafka that are not served:", "", *missing, ""] if missing else []),
             "## Known differences",
             "",
             *(f"- {difference.what}" for difference in DIFFERENCES),
             "",
-            "What else answers differently in the comparison:",
+            "Other differences in the comparison with 3.9:",
             "",
             *(f"- {api}: {why}." for api, why in compared["differences"]),
             "",
-            "And in that with 4.1:",
+            "Other differences in the comparison with 4.1:",
             "",
             *(f"- {api}: {why}." for api, why in with_4["differences"] if (api, why) not in shared),
             "",
