@@ -1,1 +1,1 @@
-"""The cluster's state machines: who leads what, and how topics grow and shrink without losing the order of keys."""
+"""The controller: state machines for leadership, and for topics that grow and shrink while keys keep their order."""

@@ -1,1 +1,1 @@
-"""The order audit: a Structured Streaming query over what consumers handed to applications (D12)."""
+"""The order audit: a Structured Streaming query over the deliveries of consumers (D12)."""

@@ -1,1 +1,1 @@
-"""What handlers of administrative requests share: topic creation, configurations, ACLs, tokens, shrink checks."""
+"""Logic of administrative requests: topic creation, configurations, ACLs, tokens, shrink checks."""

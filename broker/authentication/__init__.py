@@ -1,1 +1,1 @@
-"""Authentication: what a client and a broker say to each other before the client is believed."""
+"""Authentication: SASL exchanges, tokens, and principals of clients."""

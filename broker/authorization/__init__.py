@@ -1,1 +1,1 @@
-"""Who a client is and what it may do: principals, ACLs, the authorizer. Low: imports configuration only."""
+"""Authorization: principals, ACLs, the authorizer. Low: imports configuration only."""

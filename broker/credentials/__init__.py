@@ -1,1 +1,1 @@
-"""Stored credentials: SCRAM credentials of users and delegation tokens, as ZooKeeper has them."""
+"""Stored credentials: SCRAM credentials of users and delegation tokens, in ZooKeeper's format."""

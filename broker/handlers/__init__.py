@@ -1,1 +1,1 @@
-"""One module per API: decode nothing, encode nothing, ask the services, answer."""
+"""Request handlers, one module per API: each calls the services and returns a response."""

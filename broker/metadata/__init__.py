@@ -1,1 +1,1 @@
-"""What this node knows of the cluster: the metadata cache, configurations of topics and groups, features."""
+"""The node's view of the cluster: the metadata cache, configurations of topics and groups, features."""

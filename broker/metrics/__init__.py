@@ -1,1 +1,1 @@
-"""What a node shows to Prometheus. Nothing here is imported by a node without --metrics-port."""
+"""Metrics of a node for Prometheus. Nothing here is imported by a node without --metrics-port."""

@@ -1,1 +1,1 @@
-"""One node: puts its parts together, starts and stops them."""
+"""One node: the assembly of its parts, their start and their stop."""

@@ -1,1 +1,1 @@
-"""Which Kafka a node shows to its clients: one table per version (decision D19)."""
+"""Compatibility profiles: one table for each version of Kafka that a node can show (decision D19)."""

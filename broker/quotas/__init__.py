@@ -1,1 +1,1 @@
-"""Limits on clients: bandwidth, request time, connections, controller mutations, and the memory of requests."""
+"""Quotas of clients: bandwidth, request time, connections, controller mutations, request memory."""

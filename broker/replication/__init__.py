@@ -1,1 +1,1 @@
-"""Keeps the replicas of partitions alike: leaders, followers, the ISR, and requests that wait for either."""
+"""Replication of partitions: leaders, followers, the ISR, and delayed operations."""

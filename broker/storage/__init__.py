@@ -1,1 +1,1 @@
-"""One partition log and what it is made of: files, segments, indexes, epochs, producer state."""
+"""The log of one partition: files, segment files, indexes, leader epochs, producer state."""

@@ -1,1 +1,1 @@
-"""Metrics that clients push: who is asked for which, and what a broker takes (KIP-714)."""
+"""Client metrics (KIP-714): subscriptions, and the pushes that a broker accepts."""

@@ -1,4 +1,4 @@
-"""Judges a history: each checker yields one line per violation of its rule.
+"""Checkers of a history: each yields one line per violation of its rule.
 
 | letter | module | what is compared |
 |---|---|---|

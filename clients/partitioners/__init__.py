@@ -1,1 +1,1 @@
-"""Partitioners for other projects' producers: keys where a topic's lineage wants them, like our own producer's."""
+"""Partitioners for other projects' producers, which place keys by a topic's lineage."""

@@ -1,1 +1,1 @@
-"""The order gates that a coordinator holds for stock members, which hold none themselves."""
+"""The order gates that a coordinator enforces for stock members."""

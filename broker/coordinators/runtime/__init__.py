@@ -1,1 +1,1 @@
-"""What all coordinators share: journals, leadership of internal topics, timers, failpoints."""
+"""The runtime of all coordinators: journals, leadership of internal topics, timers, failpoints."""

@@ -1,1 +1,1 @@
-"""Groups whose members share partitions: who is a member, and which partitions each one reads (KIP-932). Pure."""
+"""Share groups (KIP-932): members, and the partitions that each one reads. Pure."""

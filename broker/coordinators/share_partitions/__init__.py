@@ -1,1 +1,1 @@
-"""Partitions that groups share: records are acquired one by one, and acknowledged one by one (KIP-932)."""
+"""Share partitions (KIP-932): members acquire and acknowledge records one by one."""

@@ -1,1 +1,1 @@
-"""Groups of Kafka Streams whose broker deals the tasks (KIP-1071): topologies, tasks, members, epochs. Pure."""
+"""Streams groups (KIP-1071): topologies, tasks, members, epochs. Pure."""

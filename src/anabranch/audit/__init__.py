@@ -1,1 +1,1 @@
-"""What `anabranch audit` shows: a live view, a report, metrics."""
+"""The output of `anabranch audit`: a live view, a report, metrics."""

@@ -1,1 +1,1 @@
-"""The time of a cluster in this process, in the hands of users."""
+"""The time of a cluster in this process, which users can advance, accelerate or stop."""

@@ -1,1 +1,1 @@
-"""Clusters that this machine runs: in one process, as processes, and the ZooKeeper servers beside them."""
+"""Clusters on this machine: in one process, or as several processes, with local ZooKeeper servers."""

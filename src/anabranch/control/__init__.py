@@ -1,1 +1,1 @@
-"""The control plane: what users may do to a cluster that runs, and what they may ask of it."""
+"""The control plane: actions on a running cluster, and queries of its state."""

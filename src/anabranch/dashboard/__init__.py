@@ -1,1 +1,1 @@
-"""The dashboard: what a page in a browser shows of a cluster, and the page itself. Served by `control.server`."""
+"""The dashboard: a web page, and the cluster state that it shows. Served by `control.server`."""

@@ -1,1 +1,1 @@
-"""The demonstration: a year of flights through a topic that is resized under fire, audited while it happens."""
+"""The demonstration: a year of flights in a topic that is resized during failures, with a live audit."""

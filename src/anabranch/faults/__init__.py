@@ -1,1 +1,1 @@
-"""Faults on request: rules that fail, hold, delay, edit or damage what brokers answer, and tell what they hit."""
+"""Fault rules: they fail, hold, delay, edit or damage responses of brokers, and count their hits."""

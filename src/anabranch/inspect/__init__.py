@@ -1,1 +1,1 @@
-"""Answers about a running cluster: lag and gates of groups, draining partitions, records as text."""
+"""Queries of a running cluster: lag and gates of groups, draining partitions, records as text."""

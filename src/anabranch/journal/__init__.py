@@ -1,1 +1,1 @@
-"""The journal: the last exchanges of clients with brokers, for tests that ask what was really said."""
+"""The journal: the last exchanges between clients and brokers, for tests."""

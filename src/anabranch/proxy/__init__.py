@@ -1,1 +1,1 @@
-"""`anabranch proxy`: rules and the journal in front of any cluster that speaks Kafka's protocol."""
+"""`anabranch proxy`: fault rules and the journal in front of any cluster that speaks Kafka's protocol."""

@@ -1,1 +1,1 @@
-"""Reports that one HTML file holds: what the demonstration and the audit draw alike."""
+"""Reports in one HTML file: the parts that the demonstration and the audit share."""

@@ -1,1 +1,1 @@
-"""Resizes as a person reads them: the plan, the lineage, and the groups and producers that it affects."""
+"""Resizes for people: the plan, the lineage, and the affected groups and producers."""

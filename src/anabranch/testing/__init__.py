@@ -1,4 +1,4 @@
-"""Help for the tests of other projects: clusters in a process of their own, and what may be done to them.
+"""Fixtures and helpers for the tests of other projects: clusters in a separate process, and their control.
 
     from anabranch.testing import Clusters, RunningCluster
 

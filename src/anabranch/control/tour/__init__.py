@@ -1,1 +1,1 @@
-"""The guided tour: six stories that drive a live cluster, told step by step to a page or a terminal."""
+"""The guided tour: six stories that drive a live cluster step by step, for a page or a terminal."""

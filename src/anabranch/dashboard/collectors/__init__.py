@@ -1,1 +1,4 @@
-"""What is looked at, a module each. Between two events of the loop, from the nodes themselves; nothing waits."""
+"""Collectors of the cluster state for the dashboard, one module for each kind of row.
+
+They run between two events of the loop, read the nodes directly, and never await.
+"""
