@@ -83,3 +83,15 @@ def test_pages_have_no_riddles() -> None:
         )
     ]
     assert found == []
+
+
+def sentences(page: Path) -> list[str]:
+    """The sentences of a page outside code, tables and headings. A list after a colon counts by itself."""
+    text = re.sub(r"^```.*?^```|^[|#].*?$|\]\([^)]*\)", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    paragraphs = re.split(r"\n\s*\n|\n\s*[-*] |\n\s*\d+\. ", text)
+    return [one for part in paragraphs for one in re.split(r"(?<=[.!?:;])\s+(?=[A-Z`*\[(])", part)]
+
+
+def test_sentences_of_pages_are_short() -> None:
+    lengths = [len(one.split()) for page in written_pages() for one in sentences(page)]
+    assert sum(length > 30 for length in lengths) < len(lengths) / 20, "write sentences of at most 25 words"
