@@ -116,7 +116,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "clients/streams/test_group_simulation.py": (
         "what the leader of a group decides is played with all its members",
-        "clients/streams/: group group_assignment group_member internal_topic_manager",
+        "clients/streams/: group group_assignment group_member",
     ),
     "clients/streams/test_task_machine.py": (
         "a hand-over that is due is part of what the machine decides to commit",

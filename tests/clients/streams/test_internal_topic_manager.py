@@ -1,0 +1,48 @@
+"""Goal: an application has its topics whatever stands in their place. Method: a real cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from anabranch import Admin, NewTopic
+from anabranch.clients.streams.internal_topic_manager import InternalTopicManager
+from anabranch.cluster.in_process import Cluster
+from anabranch.protocol.errors import ErrorCode, KafkaError
+from tests.clients.streams.world import counts
+
+CHANGELOG = "app-counts-changelog"
+
+
+class WatchedAdmin(Admin):
+    """Tells when a topic could not be made."""
+
+    refused: asyncio.Event
+
+    async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> None:
+        try:
+            await super().create_topics(topics, validate_only=validate_only)
+        except KafkaError as error:
+            assert error.code is ErrorCode.TOPIC_ALREADY_EXISTS
+            self.refused.set()
+            raise
+
+
+async def test_changelog_is_made_once_the_deletion_of_its_predecessor_has_ended() -> None:
+    """A broker that is down holds records of the topic, so none of its name can be made yet."""
+    async with (
+        asyncio.timeout(100),
+        Cluster(brokers=2, seed=1) as cluster,
+        WatchedAdmin(cluster.bootstrap_servers) as admin,
+    ):
+        admin.refused = asyncio.Event()
+        topics = InternalTopicManager(admin, "app", counts().build("app"), replication_factor=1)
+        await admin.create_topics([NewTopic(name=CHANGELOG, assignments={0: [2]})])
+        await admin.wait_for_topic(CHANGELOG)
+        await cluster.stop_broker(2)
+        await admin.delete_topics([CHANGELOG])
+        making = asyncio.ensure_future(topics.prepare(CHANGELOG, 3))
+        await admin.refused.wait()
+        await cluster.start_broker(2)
+        assert await making
+        assert len((await admin.describe_topic(CHANGELOG)).partitions) == 3
