@@ -41,13 +41,14 @@ class RestoreTargets:
         }
 
     def doubt(self, tasks: Collection[Task], lost: Collection[TopicPartition], topic_ids: Mapping[str, bytes]) -> bool:
-        """Doubt the stores whose changelog is in `lost`, or has another topic id now. Returns whether there are any."""
+        """Doubt the stores whose changelog is in `lost`, or has another topic id now. Returns whether one is new."""
         doubted = False
         for task in tasks:
             for name, store in task.stores.items():
                 changelog = self.changelog(task, name)
                 known = topic_ids.get(changelog.topic, b"")
-                if changelog in lost or (store.topic_id and known and known != store.topic_id):
+                other = bool(store.topic_id and known and known != store.topic_id)
+                if not store.doubted and (changelog in lost or other):
                     task.doubt(name)
                     doubted = True
         return doubted

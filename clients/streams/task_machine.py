@@ -291,7 +291,7 @@ class TaskMachine:
 
     def doubt(self, lost: Collection[TopicPartition], topic_ids: Mapping[str, bytes]) -> bool:
         """The reader finds nothing at its positions in `lost`, and knows these topic ids of changelogs. Returns whether
-        stores have to be compared with their changelogs."""
+        one of these stores has to be compared with its changelog, and had not before."""
         following = [task for task in self.tasks.values() if task.state is not State.RUNNING]
         return self._targets.doubt(following, lost, topic_ids)
 

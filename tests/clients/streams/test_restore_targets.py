@@ -171,6 +171,7 @@ def test_store_is_doubted_when_its_reader_finds_nothing_or_another_topic(
 ) -> None:
     aim(task, 0, 9)
     assert targets().doubt([task], lost, topic_ids) is doubted
+    assert not targets().doubt([task], lost, topic_ids), "metadata would be refreshed in every pass"
     assert (task.unchecked, task.targets is None) == (doubted, doubted)
     assert aim(task, 0, 9) == ([Seek(CHANGELOG, 3)] if doubted else []), "the reader stands where it found nothing"
     assert not task.stores["counts"].doubted
