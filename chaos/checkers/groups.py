@@ -144,6 +144,29 @@ def a40_late_delivery(history: History) -> Iterator[str]:
             )
 
 
+def a48_commit_taken_back(history: History) -> Iterator[str]:
+    """A commit takes the group back behind what was acknowledged in an earlier generation before it was sent.
+
+    Nobody has reset the group's offsets then: a member knows no better than what the group has committed.
+    """
+    known: dict[Place, tuple[int, int, str]] = {}
+    done = [one for one in history.commits if one.outcome == "ok"]
+    events: list[tuple[int, bool, Commit | OffsetsReset]] = [(one.order, False, one) for one in done]
+    events += [(one.acked_order, True, one) for one in done]
+    events += [(one.order, True, one) for one in history.resets if one.outcome != "fail"]
+    for _, settled, event in sorted(events, key=lambda one: one[0]):
+        if isinstance(event, OffsetsReset):
+            for place in event.offsets:
+                known.pop(place, None)
+            continue
+        for place, offset in event.offsets.items():
+            generation, there, consumer = known.get(place, (-1, -1, ""))
+            if settled:
+                known[place] = max(known.get(place, (-1, -1, "")), (event.group_generation, offset, event.consumer))
+            elif offset < there and event.group_generation > generation:
+                yield f"{event.consumer} commits {at(place, offset)}, and {consumer} had committed {there}"
+
+
 def _runs(history: History) -> Iterator[tuple[list[Delivery], int]]:
     """The deliveries of each run, in order, with where it began."""
     begun = {(one.consumer, one.run, one.place): one.offset for one in history.begun}
@@ -162,4 +185,5 @@ CHECKERS: Final[dict[str, Checker]] = {
     "A23 skipped-delivery": a23_skipped_delivery,
     "A24 double-ownership": a24_double_ownership,
     "A40 late-delivery": a40_late_delivery,
+    "A48 commit-taken-back": a48_commit_taken_back,
 }

@@ -64,5 +64,6 @@ for _subject in (
     "resizes",
     "groups",
     "deletions",
+    "starts",
 ):
     importlib.import_module(f"tests.sim.aims_of_{_subject}")

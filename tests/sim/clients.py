@@ -194,9 +194,11 @@ class Reader(Application):
         slow: float = SLOW,
         protocol: str = "classic",
         group: str = GROUP,
+        rebalance_timeout_ms: int = 3000,
     ) -> None:
         super().__init__(cluster, name)
         self.group = group
+        self.rebalance_timeout_ms = rebalance_timeout_ms
         self.slow = slow
         self.protocol = protocol
         self.flush_s = flush_s
@@ -235,7 +237,7 @@ class Reader(Application):
             auto_offset_reset="earliest",
             auto_commit_interval_ms=self.rng.choice(self.commit_intervals_ms),
             session_timeout_ms=2000,
-            rebalance_timeout_ms=3000,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
             heartbeat_interval_ms=300,
             max_poll_records=self.rng.choice((1, 7, 500)),
             fetch_max_wait_ms=300,

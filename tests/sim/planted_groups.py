@@ -18,6 +18,21 @@ def zombie_commits(planter: Planter) -> None:
     original = planter.replace(group_machine, "authorize_commit", authorize)
 
 
+@plant(
+    "a start is committed in a later assignment than it was found for",
+    aim="a member's search for its start outlasts its rebalance timeout",
+)
+def start_of_an_earlier_assignment(planter: Planter) -> None:
+    from anabranch.clients.consumer.core import ConsumerCore
+
+    def starts_to_commit(core: Any) -> Any:
+        rows = {one: core.assignment.get(one) for one in core._starts}
+        core._starts.update({one: (row.begun, core._starts[one][1]) for one, row in rows.items() if row is not None})
+        return original(core)
+
+    original = planter.replace(ConsumerCore, "_starts_to_commit", starts_to_commit)
+
+
 @plant("commits acknowledged before they are stored")
 def commits_not_stored(planter: Planter) -> None:
     from anabranch.broker.replication.replica_manager import ReplicaManager

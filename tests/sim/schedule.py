@@ -84,6 +84,8 @@ class Shape:
     """Between a writer's records."""
     writers: int = 1
     """Each has one batch at most that is stored and not acknowledged."""
+    rebalance_timeout_ms: int = 3000
+    """How long a reader may take to join again."""
     strategies: tuple[Sequence[str], ...] = (EAGER,)
     """The assignors that readers offer, in turn; the copiers offer the first ones."""
 
@@ -173,6 +175,7 @@ class Schedule:
                 commit_intervals_ms=shape.commit_intervals_ms,
                 slow=shape.slow,
                 strategy=shape.strategies[n % len(shape.strategies)],
+                rebalance_timeout_ms=shape.rebalance_timeout_ms,
             )
             for n in numbers
         ]

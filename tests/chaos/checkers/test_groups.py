@@ -102,6 +102,35 @@ def _() -> tuple[Build, Build]:
     return again("r"), again("another")
 
 
+@case("A48 commit-taken-back")
+def _() -> tuple[Build, Build]:
+    return (
+        lambda s: (s.commit(P, 5), s.commit(P, 4, group=2)),
+        lambda s: (s.commit(P, 5), s.commit(P, 4, group=2, outcome="fail"), s.commit(P, 5, group=2)),
+    )
+
+
+@case("A48 commit-taken-back")
+def _() -> tuple[Build, Build]:
+    def reset(place: tuple[str, int]) -> Build:
+        return lambda s: (s.commit(P, 5), s.reset({place: 2}), s.commit(P, 4, group=2))
+
+    return reset(Q), reset(P)
+
+
+@case("A48 commit-taken-back")
+def _() -> tuple[Build, Build]:
+    def sent(*, before: bool) -> Build:
+        def build(s: Story) -> None:
+            first, second = s.commit(P, 5), s.commit(P, 4, group=2)
+            if before:
+                first.acked_order = second.acked_order + 1
+
+        return build
+
+    return sent(before=False), sent(before=True)
+
+
 @case("A22 zombie-commit")
 def _() -> tuple[Build, Build]:
     return (
