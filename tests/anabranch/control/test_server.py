@@ -21,22 +21,27 @@ from anabranch.control.controlled_cluster import ControlledCluster
 from anabranch.control.route import BODY_BYTES_MAX, Route
 from anabranch.control.routes import ROUTES
 from anabranch.control.server import ControlServer
+from anabranch.runtime.sockets import family_of
 from tests.anabranch.control.conftest import controlled
+
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+"""Where a server that listens everywhere is asked."""
 
 
 @asynccontextmanager
 async def served(
-    token: str = "", brokers: int = 1, **options: Any
+    token: str = "", brokers: int = 1, host: str = "127.0.0.1", **options: Any
 ) -> AsyncIterator[tuple[ControlledCluster, aiohttp.ClientSession]]:
     async with controlled(brokers) as on:
-        listener = socket.create_server(("127.0.0.1", 0))
+        listener = socket.create_server((host, 0), family=family_of(host))
         listener.setblocking(False)
         server = ControlServer(on, listener, token, **options)
         await server.start()
         async with asyncio.timeout(60):
             try:
-                root = f"http://127.0.0.1:{listener.getsockname()[1]}"
-                async with aiohttp.ClientSession(root) as session:
+                root = f"http://{LOOPBACK.get(host, host)}:{listener.getsockname()[1]}"
+                jar = aiohttp.CookieJar(unsafe=True)  # else no cookie comes back from an address
+                async with aiohttp.ClientSession(root, cookie_jar=jar) as session:
                     yield on, session
             finally:
                 await server.stop()
@@ -161,6 +166,41 @@ async def test_without_the_token_no_route_is_answered(route: Route) -> None:
         assert (await status(session, route.method, path, headers=foreign))[0] == 403
         rebound = {"Authorization": "Bearer secret", "Host": "evil.example"}
         assert (await status(session, route.method, path, headers=rebound))[0] == 403
+
+
+@pytest.mark.parametrize("host", LOOPBACK)
+@pytest.mark.parametrize("name", ["", "cluster.example"], ids=["by address", "by name"])
+async def test_control_plane_beyond_loopback_answers_any_name_of_its_own_but_nobody_without_the_token(
+    host: str, name: str
+) -> None:
+    async with served("secret", host=host) as (_, session):
+        own = {"Host": name} if name else {}
+        for route in ROUTES:
+            path = re.sub(r"{\w+}", "1", route.path)
+            assert (await status(session, route.method, path, headers=own, data=b"{"))[0] == 401, path
+        for wrong in ("", "secre", "secrets", "Secret"):
+            assert (await status(session, "POST", "/v1/login", headers=own, json={"token": wrong}))[0] == 401
+            shown = own | {"Authorization": f"Bearer {wrong}"}
+            assert (await status(session, "GET", "/v1/nodes", headers=shown))[0] == 401
+        foreign = own | {"Authorization": "Bearer secret", "Origin": "https://evil.example"}
+        assert (await status(session, "POST", "/v1/nodes/1/kill", headers=foreign))[0] == 403
+        assert (await status(session, "GET", "/v1/nodes", headers=own | {"Authorization": "Bearer secret"}))[0] == 200
+
+
+@pytest.mark.parametrize("host", LOOPBACK)
+async def test_cookie_beyond_loopback_is_for_no_script_and_no_other_site(host: str) -> None:
+    async with served("secret", host=host) as (_, session):
+        async with session.post("/v1/login", json={"token": "secret"}) as answer:
+            (cookie,) = answer.headers.getall("Set-Cookie")
+        flags = {one.strip().lower() for one in cookie.split(";")[1:]}
+        assert {"httponly", "samesite=strict", "path=/"} <= flags
+        assert "secret" not in cookie and not any(one.startswith("domain") for one in flags)
+        assert (await status(session, "GET", "/v1/nodes"))[0] == 200, "by the cookie"
+        foreign = {"Origin": "http://evil.example"}
+        assert (await status(session, "POST", "/v1/nodes/1/kill", headers=foreign))[0] == 403
+        session.cookie_jar.clear()
+        forged = {"Cookie": cookie.partition("=")[0] + "=forged"}
+        assert (await status(session, "GET", "/v1/nodes", headers=forged))[0] == 401
 
 
 @pytest.mark.parametrize(
