@@ -18,6 +18,7 @@ import contextlib
 import dataclasses
 import importlib.util
 import logging
+import os
 import socket
 import threading
 from collections.abc import Mapping
@@ -30,12 +31,15 @@ from anabranch.broker.config.effective_config import with_properties
 from anabranch.broker.config.listeners import PREFIX, Listener, base_name
 from anabranch.broker.profiles.profile import profile_for
 from anabranch.controller.zk.access import FORM, SASL, Login, login_in
+from anabranch.protocol.host_port import format_host_port
 
 log: Final = logging.getLogger(__name__)
 
 IDS: Final = ("broker.id", "node.id")
 NOWHERE: Final = ("0.0.0.0", "::", "")
 """Addresses that a node can listen on, and that no client can connect to."""
+CONNECT_S: Final = 3.0
+CONNECT_INTERVAL_S: Final = 1.0
 
 
 def start_settings(settings: BrokerSettings, properties: Mapping[str, str]) -> BrokerSettings:
@@ -133,6 +137,47 @@ async def check_peers_resolve(settings: BrokerSettings) -> None:
             f"brokers cannot reach each other by {host} ({trouble}): write --advertise with a name that this machine "
             "can look up, or name a second listener that brokers use, with inter.broker.listener.name"
         )
+
+
+async def warn_while_unreachable(settings: BrokerSettings) -> None:
+    """Name the address by which other brokers cannot connect to this one, until they can.
+
+    Without those connections no broker hears of a controller, so none is ever ready. A proxy at that address may come
+    up later, so that is no reason to end the start.
+    """
+    listener = settings.between_brokers
+    host, port = listener.reachable_host, listener.reachable_port(listener.port)
+    if _is_loopback(host) or host == listener.host:
+        return
+    said = ""
+    while True:
+        await asyncio.sleep(CONNECT_INTERVAL_S)  # most are ready by then, and try nothing
+        trouble = await _connect_trouble(host, port)
+        if not trouble:
+            return
+        if trouble != said:
+            log.warning(
+                "brokers cannot reach broker %d at %s (%s) and wait for that: advertise an address that leads to this "
+                "machine from here, too, or name a second listener that brokers use, with inter.broker.listener.name",
+                settings.node_id,
+                format_host_port(host, port),
+                trouble,
+            )
+        said = trouble
+
+
+async def _connect_trouble(host: str, port: int) -> str:
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            _, writer = await asyncio.open_connection(host, port)
+    except TimeoutError:
+        return f"no answer within {CONNECT_S:g} s"
+    except OSError as error:
+        return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+    except (ValueError, OverflowError) as error:
+        return str(error)
+    writer.close()
+    return ""
 
 
 def warn_of_open_doors(settings: BrokerSettings) -> None:

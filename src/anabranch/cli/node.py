@@ -18,6 +18,7 @@ from anabranch.broker.node.start_settings import (
     refuse_twice,
     start_settings,
     warn_of_open_doors,
+    warn_while_unreachable,
     zookeeper_login,
 )
 from anabranch.broker.profiles.profile_choice import versions_of
@@ -204,9 +205,14 @@ async def serve(settings: BrokerSettings, zookeeper: str, metrics_port: int | No
 async def announce(node: Node, more: str = "") -> None:
     """Print the ready line once the node can serve: a broker when a controller knows it, a controller at once."""
     settings = node.settings
-    if settings.is_broker and not await node.ready(READY_TIMEOUT_MS):
-        sys.stderr.write(f"no controller has accepted broker {settings.node_id} yet; still waiting\n")
-        await node.ready(None)
+    trial = asyncio.create_task(warn_while_unreachable(settings.bound(node.server.ports)))
+    try:
+        if settings.is_broker and not await node.ready(READY_TIMEOUT_MS):
+            sys.stderr.write(f"no controller has accepted broker {settings.node_id} yet; still waiting\n")
+            await node.ready(None)
+    finally:
+        trial.cancel()
+        await asyncio.gather(trial, return_exceptions=True)
     freeze_memory()
     listen = format_host_port(settings.first_listener.reachable_host, node.port)
     sys.stdout.write(f"ready node={settings.node_id} listen={listen}{more}\n")

@@ -25,6 +25,7 @@ from anabranch.broker.node.start_settings import (
     refuse_twice,
     start_settings,
     warn_of_open_doors,
+    warn_while_unreachable,
 )
 from anabranch.broker.profiles.profile_choice import oldest, versions_of
 from anabranch.broker.storage.os_files import files_of
@@ -270,7 +271,13 @@ class Cluster(Startable):
         starting = [node_id for node_id in self._settings if node_id not in self._down]
         for node_id in starting:
             await self._start(node_id)
-        await self._all_have_metadata(len(starting))
+        trials = [asyncio.create_task(warn_while_unreachable(self._settings[node_id])) for node_id in starting]
+        try:
+            await self._all_have_metadata(len(starting))
+        finally:
+            for trial in trials:
+                trial.cancel()
+            await asyncio.gather(*trials, return_exceptions=True)
 
     async def stop(self) -> None:
         """Stop every broker at once, without moving leaderships: no broker is left to take them. Rules end, too."""

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import socket
 
 import pytest
 
 from anabranch.broker.config.broker_settings import BrokerSettings, ConfigError
+from anabranch.broker.node import start_settings as module
 from anabranch.broker.node.start_settings import (
     check_peers_resolve,
     check_reachable,
     refuse_twice,
     start_settings,
     warn_of_open_doors,
+    warn_while_unreachable,
     zookeeper_login,
 )
+from anabranch.cluster.in_process import Cluster
 from anabranch.controller.zk.access import Login
+from tests.broker.serving import until
 
 
 @pytest.mark.parametrize(
@@ -50,6 +56,45 @@ async def test_advertised_host_that_cannot_be_looked_up_is_refused(host: str) ->
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "::1", "10.0.0.1"])
 async def test_host_that_can_be_looked_up_is_accepted(host: str) -> None:
     await check_peers_resolve(BrokerSettings(advertised_host=host))
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> str:
+    """An address at which nothing of a node listens, taken for one of another machine."""
+    monkeypatch.setattr(module, "_is_loopback", lambda host: False)
+    monkeypatch.setattr(module, "CONNECT_INTERVAL_S", 0.01)
+    return "127.0.0.2"
+
+
+async def test_address_that_refuses_brokers_is_named_until_it_does_not(
+    elsewhere: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server((elsewhere, 0)) as reserved:
+        port = reserved.getsockname()[1]
+    settings = BrokerSettings(node_id=7, port=port, advertised_host=elsewhere)
+    async with asyncio.timeout(60):
+        trial = asyncio.create_task(warn_while_unreachable(settings))
+        await until(lambda: bool(caplog.messages))
+        with socket.create_server((elsewhere, port)):
+            await trial
+    (line,) = caplog.messages
+    assert f"brokers cannot reach broker 7 at {elsewhere}:{port}" in line and "refused" in line
+
+
+async def test_cluster_whose_brokers_cannot_reach_each_other_says_so_before_it_is_ready(
+    elsewhere: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with asyncio.timeout(60):
+        cluster = Cluster(2, advertised_host=elsewhere)
+        starting = asyncio.create_task(cluster.start())
+        named = f"cannot reach broker 2 at {elsewhere}"
+        await until(lambda: any(named in one for one in caplog.messages))
+        assert not starting.done()
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        for node_id in list(cluster.nodes):
+            await cluster.crash_broker(node_id)  # a stop in order would wait for the controller
+        await cluster.stop()
 
 
 @pytest.mark.parametrize(
