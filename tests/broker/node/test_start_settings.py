@@ -81,13 +81,13 @@ async def test_address_that_refuses_brokers_is_named_until_it_does_not(
     assert f"brokers cannot reach broker 7 at {elsewhere}:{port}" in line and "refused" in line
 
 
-async def test_cluster_whose_brokers_cannot_reach_each_other_says_so_before_it_is_ready(
+async def test_cluster_whose_brokers_cannot_be_reached_says_so_before_it_is_ready(
     elsewhere: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with asyncio.timeout(60):
-        cluster = Cluster(2, advertised_host=elsewhere)
+        cluster = Cluster(1, advertised_host=elsewhere)
         starting = asyncio.create_task(cluster.start())
-        named = f"cannot reach broker 2 at {elsewhere}"
+        named = f"cannot reach broker 1 at {elsewhere}"
         await until(lambda: any(named in one for one in caplog.messages))
         assert not starting.done()
         starting.cancel()
