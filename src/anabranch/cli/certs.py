@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from anabranch.runtime.private_files import write_private_file
+
 
 @click.group(
     name="certs",
@@ -53,10 +55,8 @@ def make(directory: Path, hosts: tuple[str, ...], users: tuple[str, ...], store:
     issued |= {user: authority.issue([("CN", user)]) for user in users}
     for name, one in issued.items():
         path = directory / f"{name}.pem"
-        path.touch(mode=0o600)
-        path.write_bytes(one.key + one.certificate + one.chain)
+        write_private_file(path, one.key + one.certificate + one.chain)
         if store:
-            path.with_suffix(".p12").touch(mode=0o600)
-            path.with_suffix(".p12").write_bytes(one.store("changeit", name))
+            write_private_file(path.with_suffix(".p12"), one.store("changeit", name))
         whose = "of the brokers" if name == "broker" else f"of User:CN={name}"
         click.echo(f"{path}: key and certificate {whose}")

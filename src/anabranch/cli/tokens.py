@@ -10,6 +10,7 @@ import click
 
 from anabranch.cli.examples import examples
 from anabranch.cli.remote import as_json, bootstrap, client_properties, run, tell, with_admin
+from anabranch.runtime.private_files import write_private_file
 
 if TYPE_CHECKING:
     from anabranch.clients.admin import Admin
@@ -79,14 +80,14 @@ def create(
     made: list[DelegationToken] = []
     run(bootstrap, act)
     (token,) = made
-    file.touch(mode=0o600)
     given = client_properties()
     told = given.get("security.protocol", "")
     chosen = protocol or (told if told.startswith("SASL_") else "SASL_SSL")
     mechanism = given.get("sasl.mechanism", "")
     scram = mechanism if mechanism.startswith("SCRAM") else "SCRAM-SHA-256"
     trust = "".join(f"{name}={given[name]}\n" for name in TRUST if name in given and chosen == "SASL_SSL")
-    file.write_text(trust + PROPERTIES.format(protocol=chosen, mechanism=scram, id=token.token_id, secret=token.secret))
+    text = trust + PROPERTIES.format(protocol=chosen, mechanism=scram, id=token.token_id, secret=token.secret)
+    write_private_file(file, text.encode())
     click.echo(f"token {token.token_id} of {token.owner}, good until {_time(token.expires_ms)}: {file}")
 
 

@@ -32,6 +32,7 @@ from anabranch.clients.directory_lock import DirectoryLock
 from anabranch.cluster.zookeeper import LocalZooKeeper, die_with_parent
 from anabranch.protocol.apis.metadata import MetadataRequest
 from anabranch.protocol.host_port import format_host_port
+from anabranch.runtime.private_files import write_private_file
 from anabranch.runtime.sockets import family_of
 from anabranch.runtime.stall_detection import STALL_TIMEOUT_S, Stalled, process_progress, wait_while_progressing
 from anabranch.runtime.startable import Startable
@@ -134,7 +135,7 @@ class NodeProcess:
         """Start the process. `extra` are properties for this start alone, which a later start does not have."""
         assert not self.running, f"node {self.node_id} is running already"
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_private_file(self.properties_path, properties_text(self.properties))
+        write_private_file(self.properties_path, properties_text(self.properties).encode())
         words = self.command()
         for name, value in (extra or {}).items():
             words += ["--config", f"{name}={value}"]
@@ -424,13 +425,6 @@ async def known_brokers(host: str, port: int, security: Security | None = None) 
     except (ConnectionError, TimeoutError):
         return -1
     return len(response.brokers)
-
-
-def write_private_file(path: Path, text: str) -> None:
-    """Write a file that nobody but this user may read."""
-    path.unlink(missing_ok=True)
-    path.touch(0o600, exist_ok=False)
-    path.write_text(text)
 
 
 def free_ports(host: str, count: int) -> list[int]:

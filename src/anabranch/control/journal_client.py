@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from anabranch.control.control_error import ControlError
+from anabranch.runtime.private_files import write_private_file
 
 if TYPE_CHECKING:
     from anabranch.journal.query import JournalFilter
@@ -65,7 +66,7 @@ class JournalClient:
 
     def save(self, path: str | Path, **where: Unpack[JournalFilter]) -> None:
         """Write exchanges to a capture for Wireshark. ControlError if their bytes are not kept."""
-        Path(path).write_bytes(self._ask("GET", f"/v1/journal/capture?{_words(where)}"))
+        write_private_file(path, self._ask("GET", f"/v1/journal/capture?{_words(where)}"))
 
     def explain(self, exchange: Mapping[str, Any] | int) -> list[str]:
         """Why an exchange ended as it did, in sentences. ControlError (404) if it is not kept any more."""

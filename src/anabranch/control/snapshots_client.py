@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from anabranch.runtime.private_files import write_private_file
+
 Ask = Callable[..., Any]
 """`ControlClient.ask`."""
 
@@ -45,7 +47,7 @@ class SnapshotsClient:
 
     def save(self, name: str, path: str | Path) -> None:
         """Write a snapshot to a file, for another cluster, or for `anabranch up --from`."""
-        Path(path).write_bytes(self._ask("GET", f"{_path(name)}/file"))
+        write_private_file(path, self._ask("GET", f"{_path(name)}/file"))
 
     def load(self, name: str, path: str | Path) -> None:
         """Keep what a file holds. ControlError if that is no snapshot."""

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from anabranch.runtime.private_files import write_private_file
+
 PATIENCE_S: Final = 60.0
 
 
@@ -82,7 +84,7 @@ class TelemetryClient:
 
     def save(self, client: str, path: str | Path) -> None:
         """Write what came last of a client to a file, as it came: OTLP. ControlError (404) if nothing did."""
-        Path(path).write_bytes(self._ask("GET", f"{_path_of(client)}/otlp"))
+        write_private_file(path, self._ask("GET", f"{_path_of(client)}/otlp"))
 
 
 def _path_of(client: str) -> str:

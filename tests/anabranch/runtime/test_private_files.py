@@ -1,0 +1,64 @@
+"""Goal: what holds records or secrets can be read by its owner alone, whatever stood at its path before."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from anabranch.control.journal_client import JournalClient
+from anabranch.control.snapshots_client import SnapshotsClient
+from anabranch.control.telemetry_client import TelemetryClient
+from anabranch.runtime.private_files import write_private_file
+
+
+@pytest.fixture(autouse=True)
+def open_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_new_file_is_its_owners_alone(tmp_path: Path) -> None:
+    write_private_file(tmp_path / "new", b"secret")
+    assert (mode(tmp_path / "new"), (tmp_path / "new").read_bytes()) == (0o600, b"secret")
+
+
+def test_file_that_others_could_read_is_closed_before_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "old"
+    path.write_bytes(b"longer than what follows")
+    path.chmod(0o644)
+    write_private_file(str(path), b"secret")
+    assert (mode(path), path.read_bytes()) == (0o600, b"secret")
+
+
+def test_pipe_keeps_its_mode(tmp_path: Path) -> None:
+    """As /dev/stdout does, which others go on to use."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path, 0o644)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    write_private_file(path, b"secret")
+    assert (mode(path), os.read(reader, 100)) == (0o644, b"secret")
+    os.close(reader)
+
+
+@pytest.mark.parametrize("client", ["snapshots", "journal", "telemetry"])
+def test_what_clients_of_the_control_plane_save_is_their_owners_alone(client: str, tmp_path: Path) -> None:
+    def ask(*_: object, **__: object) -> bytes:
+        return b"records"
+
+    path = tmp_path / "saved"
+    if client == "snapshots":
+        SnapshotsClient(ask).save("name", path)
+    elif client == "journal":
+        JournalClient(ask).save(path)
+    else:
+        TelemetryClient(ask).save("shop", path)
+    assert (mode(path), path.read_bytes()) == (0o600, b"records")
