@@ -11,10 +11,10 @@ from anabranch.protocol.errors import ErrorCode
 from tests.broker.coordinators.driver import Driver, new_group
 
 
-def successor(group: ClassicGroup, now_ms: int = 7) -> ClassicGroup:
+def successor(group: ClassicGroup, now_ms: int = 7, **limits: int) -> ClassicGroup:
     """The group as the next coordinator reads it from the journal."""
     value = group.snapshot({member.member_id: member.assignment for member in group.members})
-    return ClassicGroup.from_journal(group.group_id, value, GroupLimits(), random.Random(1), now_ms)
+    return ClassicGroup.from_journal(group.group_id, value, GroupLimits(**limits), random.Random(1), now_ms)
 
 
 def subscribed(*topics: str) -> dict[str, bytes]:
@@ -72,6 +72,16 @@ def test_state_leader_and_sessions_over_a_failover() -> None:
     assert {one.session_deadline_ms for one in after.members} == {
         90_000 + one.session_timeout_ms for one in after.members
     }
+
+
+def test_new_coordinator_with_other_bounds_keeps_the_timeouts_that_members_chose() -> None:
+    """A member's lease goes by what it asked for: no coordinator may shorten that, whatever it would admit itself."""
+    drive = Driver()
+    drive.stable(2)
+    before = {one.member_id: (one.session_timeout_ms, one.rebalance_timeout_ms) for one in drive.group.members}
+    after = successor(drive.group, now_ms=90_000, session_timeout_ms_min=1, session_timeout_ms_max=2)
+    assert {one.member_id: (one.session_timeout_ms, one.rebalance_timeout_ms) for one in after.members} == before
+    assert all(one.session_deadline_ms == 90_000 + before[one.member_id][0] for one in after.members)
 
 
 def test_a_closed_group_has_no_deadline() -> None:
