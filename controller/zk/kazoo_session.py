@@ -116,7 +116,7 @@ class Watcher:
         return hash(self.callback)
 
 
-class KazooSession:
+class KazooSession(ZkSession):
     """One session with a real server (see `ZkSession`)."""
 
     def __init__(
@@ -263,21 +263,6 @@ class KazooSession:
         """See ZkSession."""
         stat = await self._ask(path, self._client.exists_async, self._full_path(path), self._watcher(watch))
         return None if stat is None else stat_of(stat)
-
-    async def create(
-        self,
-        path: str,
-        data: bytes = b"",
-        *,
-        ephemeral: bool = False,
-        sequence: bool = False,
-        make_parents: bool = False,
-    ) -> str:
-        """See ZkSession."""
-        created, _ = await self.create_with_stat(
-            path, data, ephemeral=ephemeral, sequence=sequence, make_parents=make_parents
-        )
-        return created
 
     async def create_with_stat(
         self,

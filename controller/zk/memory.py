@@ -38,6 +38,7 @@ from anabranch.controller.zk.session import (
     WatchCallback,
     WatchEvent,
     ZkError,
+    ZkSession,
 )
 from anabranch.controller.zk.sizes import check_multi, check_write
 from anabranch.controller.zk.tree import ZnodeTree
@@ -163,7 +164,7 @@ class MemoryZooKeeper:
             session.notify(callback, change)
 
 
-class MemorySession:
+class MemorySession(ZkSession):
     """A client's end of a session (see `ZkSession`)."""
 
     def __init__(self, server: MemoryZooKeeper, session_id: int, timeout_ms: int) -> None:
@@ -228,21 +229,6 @@ class MemorySession:
             return None if node is None else node.stat()
 
         return await self._ask(read)
-
-    async def create(
-        self,
-        path: str,
-        data: bytes = b"",
-        *,
-        ephemeral: bool = False,
-        sequence: bool = False,
-        make_parents: bool = False,
-    ) -> str:
-        """See ZkSession."""
-        created, _ = await self.create_with_stat(
-            path, data, ephemeral=ephemeral, sequence=sequence, make_parents=make_parents
-        )
-        return created
 
     async def create_with_stat(
         self,

@@ -206,6 +206,10 @@ class ZkSession(Protocol):
         make_parents: bool = False,
     ) -> str:
         """Create and return the path (with ten digits appended if a sequence is asked for)."""
+        created, _ = await self.create_with_stat(
+            path, data, ephemeral=ephemeral, sequence=sequence, make_parents=make_parents
+        )
+        return created
 
     async def create_with_stat(
         self,
