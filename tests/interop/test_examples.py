@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.running import running
+
 pytestmark = pytest.mark.interop
 
 ROOT = Path(__file__).parents[2]
@@ -20,15 +22,8 @@ EXAMPLES = ROOT / "examples/testing"
 
 @pytest.fixture(scope="module")
 def environment() -> Iterator[dict[str, str]]:
-    words = [sys.executable, "-m", "anabranch.cli.main", "up", "--port", "0", "--control", "127.0.0.1:0"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            told = dict(one.split("=", 1) for one in process.stdout.readline().split()[1:])
-            yield {**os.environ, "ANABRANCH_CONTROL": told["control"], "PYTHONPATH": str(ROOT / "src")}
-        finally:
-            process.terminate()
-            process.wait(60)
+    with running("up", "--port", "0", "--control", "127.0.0.1:0") as told:
+        yield {**os.environ, "ANABRANCH_CONTROL": told["control"], "PYTHONPATH": str(ROOT / "src")}
 
 
 def run(words: list[str], environment: dict[str, str], directory: Path) -> str:

@@ -6,14 +6,13 @@ client read, and reads what a modern client writes, with every codec of the time
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.interop.other_clients import Confluent, Record, numbered, within
+from tests.running import running
 
 pytestmark = [
     pytest.mark.interop,
@@ -111,14 +110,8 @@ OLD_CLIENTS = {
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
     """The bootstrap server of a cluster of one."""
-    command = [sys.executable, "-m", "anabranch.cli.main", "up", "--brokers", "1", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line.startswith("ready bootstrap="), line
-        yield line.strip().partition("bootstrap=")[2]
-        process.terminate()
-        assert process.wait(60) == 0
+    with running("up", "--brokers", "1", "--port", "0") as told:
+        yield told["bootstrap"]
 
 
 @pytest.mark.parametrize("compression", CODECS)

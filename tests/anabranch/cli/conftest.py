@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -12,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from anabranch.cli.main import cli
+from tests.running import running
 
 Command = Callable[..., Result]
 
@@ -19,16 +18,15 @@ Command = Callable[..., Result]
 @contextlib.contextmanager
 def cluster(brokers: int) -> Iterator[str]:
     """The bootstrap servers of a cluster in a process of its own."""
-    words = [sys.executable, "-m", "anabranch.cli.main", "up", "--brokers", str(brokers), "--port", "0"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            assert line.startswith("ready bootstrap=")
-            yield line.strip().partition("=")[2]
-        finally:
-            process.terminate()
-            process.wait(60)
+    with running("up", "--brokers", str(brokers), "--port", "0") as told:
+        yield told["bootstrap"]
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """The control plane of a cluster."""
+    with running("up", "--port", "0", "--control", "127.0.0.1:0") as told:
+        yield told["control"]
 
 
 @pytest.fixture(scope="package")

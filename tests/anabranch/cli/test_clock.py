@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 from tests.anabranch.cli.conftest import Command
+from tests.running import running
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    words = ["up", "--brokers", "1", "--port", "0", "--control", "127.0.0.1:0", "--clock", "steps"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "anabranch.cli.main", *words], stdout=subprocess.PIPE, text=True
-    ) as up:
-        try:
-            assert up.stdout is not None
-            yield dict(one.split("=", 1) for one in up.stdout.readline().split()[1:])["control"]
-        finally:
-            up.terminate()
-            up.wait(60)
+    with running("up", "--brokers", "1", "--port", "0", "--control", "127.0.0.1:0", "--clock", "steps") as told:
+        yield told["control"]
 
 
 def test_time_in_steps(url: str, anabranch: Command) -> None:

@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from collections.abc import Iterator
 
 import pytest
 
 from anabranch.cli.control import connected, event_line
 from anabranch.cluster.zookeeper import free_port
 from tests.anabranch.cli.conftest import Command
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    words = [sys.executable, "-m", "anabranch.cli.main", "up", "--port", "0", "--control", "127.0.0.1:0"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            told = dict(one.split("=", 1) for one in process.stdout.readline().split()[1:])
-            yield told["control"]
-        finally:
-            process.terminate()
-            process.wait(60)
 
 
 def test_a_cluster_breaks_and_mends(url: str, anabranch: Command) -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.anabranch.cli.conftest import Command
-from tests.anabranch.cli.test_control import url  # noqa: F401
+from tests.running import running
 
 
 @pytest.fixture
-def faults(url: str, anabranch: Command):  # type: ignore[no-untyped-def]  # noqa: F811
+def faults(url: str, anabranch: Command):  # type: ignore[no-untyped-def]
     def run(*words: str, code: int = 0) -> str:
         result = anabranch("faults", *words, "--control", url)
         assert result.exit_code == code, result.output
@@ -25,7 +25,7 @@ def faults(url: str, anabranch: Command):  # type: ignore[no-untyped-def]  # noq
     run("remove", "--all")
 
 
-def test_rules_come_and_go(faults, url: str, anabranch: Command) -> None:  # type: ignore[no-untyped-def]  # noqa: F811
+def test_rules_come_and_go(faults, url: str, anabranch: Command) -> None:  # type: ignore[no-untyped-def]
     words = "--api Produce --topic orders --partition 1 --error NOT_LEADER_OR_FOLLOWER --times 2"
     assert faults("add", *words.split()) == "rule-1\n"
     assert faults("add", "--name", "slow", "--api", "CreateTopics", "--delay-ms", "1", "--delay-ms", "2") == "slow\n"
@@ -45,7 +45,7 @@ def test_rules_come_and_go(faults, url: str, anabranch: Command) -> None:  # typ
     assert faults("remove", "rule-1") == "rule-1 has hit 0 of 0 requests\n"
 
 
-def test_a_rule_is_awaited_and_released(faults, url: str, anabranch: Command) -> None:  # type: ignore[no-untyped-def]  # noqa: F811
+def test_a_rule_is_awaited_and_released(faults, url: str, anabranch: Command) -> None:  # type: ignore[no-untyped-def]
     faults("add", "--name", "gate", "--api", "ListGroups", "--hold")
     servers = json.loads(anabranch("control", "state", "--control", url).output)["nodes"]
     address = f"{servers[0]['host']}:{servers[0]['port']}"
@@ -76,18 +76,10 @@ def test_rules_from_a_file_hold_from_the_start(anabranch: Command, tmp_path: Pat
     path = tmp_path / "rules.toml"
     path.write_text('[[rules]]\nname = "no"\napi = "ListGroups"\nerror = "COORDINATOR_NOT_AVAILABLE"\ntimes = 1\n')
     words = ["up", "--brokers", "1", "--port", "0", "--control", "127.0.0.1:0", "--rules", str(path)]
-    with subprocess.Popen(
-        [sys.executable, "-m", "anabranch.cli.main", *words], stdout=subprocess.PIPE, text=True
-    ) as up:
-        try:
-            assert up.stdout is not None
-            told = dict(one.split("=", 1) for one in up.stdout.readline().split()[1:])
-            anabranch("groups", "list", "--bootstrap-servers", told["bootstrap"])
-            assert anabranch("faults", "wait", "no", "--control", told["control"]).exit_code == 0
-            assert '"kind": "fault"' in anabranch("control", "events", "--json", "--control", told["control"]).output
-        finally:
-            up.terminate()
-            up.wait(60)
+    with running(*words) as told:
+        anabranch("groups", "list", "--bootstrap-servers", told["bootstrap"])
+        assert anabranch("faults", "wait", "no", "--control", told["control"]).exit_code == 0
+        assert '"kind": "fault"' in anabranch("control", "events", "--json", "--control", told["control"]).output
     path.write_text("[[rules]]\nhold = true\nbrokers = 5\n")
     refused = anabranch("up", "--rules", str(path))
     assert refused.exit_code == 2 and "there is no broker 5; there are 1, 2, 3" in refused.output

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 from tests.anabranch.cli.conftest import Command
+from tests.running import running
 
 
 @pytest.fixture(scope="module")
 def told() -> Iterator[dict[str, str]]:
-    words = ["up", "--brokers", "1", "--port", "0", "--control", "127.0.0.1:0", "--control-journal", "50"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "anabranch.cli.main", *words], stdout=subprocess.PIPE, text=True
-    ) as up:
-        try:
-            assert up.stdout is not None
-            yield dict(one.split("=", 1) for one in up.stdout.readline().split()[1:])
-        finally:
-            up.terminate()
-            up.wait(60)
+    words = ["--control", "127.0.0.1:0", "--control-journal", "50"]
+    with running("up", "--brokers", "1", "--port", "0", *words) as told:
+        yield told
 
 
 def test_exchanges_are_shown(told: dict[str, str], anabranch: Command) -> None:

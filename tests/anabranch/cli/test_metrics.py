@@ -7,27 +7,13 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 from click.testing import CliRunner
 
 from anabranch.cli.main import cli
 from anabranch.cluster.processes import ProcessCluster, free_ports
-
-
-@contextmanager
-def up(*words: str) -> Iterator[str]:
-    """`anabranch up`; its ready line."""
-    command = [sys.executable, "-m", "anabranch.cli.main", "up", "--port", "0", "--brokers", "2", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield process.stdout.readline().strip()
-        finally:
-            process.terminate()
-            process.wait(60)
+from tests.running import running
 
 
 def read(url: str) -> str:
@@ -36,18 +22,16 @@ def read(url: str) -> str:
 
 
 def test_all_brokers_of_the_process_are_on_one_endpoint() -> None:
-    with up("--metrics-port", "0") as ready:
-        word, _, url = ready.rpartition(" metrics=")
-        assert word.startswith("ready bootstrap=")
-        text = read(url)
+    with running("up", "--port", "0", "--brokers", "2", "--metrics-port", "0") as told:
+        assert list(told) == ["bootstrap", "metrics"]
+        text = read(told["metrics"])
         assert 'anabranch_brokers{node="1"} 2.0' in text
         assert 'anabranch_brokers{node="2"} 2.0' in text
 
 
 def test_the_ready_line_is_the_old_one_without_the_port() -> None:
-    with up() as ready:
-        assert ready.startswith("ready bootstrap=")
-        assert " " not in ready.removeprefix("ready ")
+    with running("up", "--port", "0", "--brokers", "1") as told:
+        assert list(told) == ["bootstrap"]
 
 
 def test_a_port_in_use_stops_the_start() -> None:

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from anabranch.cli.options_file import options_file
 from tests.anabranch.cli.conftest import Command
+from tests.running import running
 
 SAID = """\
 brokers = 2
@@ -81,19 +82,12 @@ def test_what_is_refused(said: str, reason: str, tmp_path: Path) -> None:
 def test_a_cluster_from_a_file(tmp_path: Path, anabranch: Command) -> None:
     path = tmp_path / "anabranch.toml"
     path.write_text(SAID)
-    words = [sys.executable, "-m", "anabranch.cli.main", "up", "--options", str(path)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as up:
-        try:
-            assert up.stdout is not None
-            told = dict(one.split("=", 1) for one in up.stdout.readline().split()[1:])
-            assert told["bootstrap"].count(":") == 2 and told["control"].startswith("http://127.0.0.1:")
-            made = anabranch("topics", "create", "orders", "--bootstrap-servers", told["bootstrap"])
-            assert made.exit_code == 0, made.output
-            shown = anabranch("topics", "describe", "orders", "--json", "--bootstrap-servers", told["bootstrap"])
-            assert shown.output.count('"partition":') == 4 or shown.output.count('"index":') == 4, shown.output
-        finally:
-            up.terminate()
-            up.wait(60)
+    with running("up", "--options", str(path)) as told:
+        assert told["bootstrap"].count(":") == 2 and told["control"].startswith("http://127.0.0.1:")
+        made = anabranch("topics", "create", "orders", "--bootstrap-servers", told["bootstrap"])
+        assert made.exit_code == 0, made.output
+        shown = anabranch("topics", "describe", "orders", "--json", "--bootstrap-servers", told["bootstrap"])
+        assert shown.output.count('"partition":') == 4 or shown.output.count('"index":') == 4, shown.output
     missing = anabranch("up", "--options", str(tmp_path / "none.toml"))
     assert missing.exit_code == 2 and "No such file" in missing.output
 

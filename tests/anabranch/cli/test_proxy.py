@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.anabranch.cli.conftest import Command
+from tests.running import running
 from tests.secured.certificates import files
 
-
-@contextlib.contextmanager
-def proxy(*words: str) -> Iterator[dict[str, str]]:
-    """What its ready line tells."""
-    command = [sys.executable, "-m", "anabranch.cli.main", "proxy", "--port", "0", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield dict(one.split("=", 1) for one in process.stdout.readline().split()[1:])
-        finally:
-            process.terminate()
-            assert process.wait(60) == 0
+PROXY = ("proxy", "--port", "0")
 
 
 def test_it_stands_in_front_of_a_cluster_with_rules_from_a_file(
@@ -32,8 +18,16 @@ def test_it_stands_in_front_of_a_cluster_with_rules_from_a_file(
 ) -> None:
     rules = tmp_path / "rules.json"
     rules.write_text('[{"name": "slow", "api": "CreateTopics", "delay_ms": 1}]')
-    with proxy(
-        "--upstream", servers, "--control", "127.0.0.1:0", "--control-journal", "9", "--rules", str(rules)
+    with running(
+        *PROXY,
+        "--upstream",
+        servers,
+        "--control",
+        "127.0.0.1:0",
+        "--control-journal",
+        "9",
+        "--rules",
+        str(rules),
     ) as told:
         made = anabranch("topics", "create", "by-proxy", "--bootstrap-servers", told["bootstrap"])
         assert made.exit_code == 0, made.output
@@ -70,6 +64,6 @@ def test_a_login_in_its_file_is_left_to_the_clients_and_tls_is_taken(
     there.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n")
     client = tmp_path / "tls.properties"
     client.write_text(f"security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location={files().ca}\n")
-    with proxy("--upstream", servers, "--upstream-config", str(there), "--config-file", str(here)) as told:
+    with running(*PROXY, "--upstream", servers, "--upstream-config", str(there), "--config-file", str(here)) as told:
         words = ("topics", "list", "--bootstrap-servers", told["bootstrap"], "--command-config", str(client))
         assert anabranch(*words).exit_code == 0

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from tests.anabranch.cli.conftest import Command
+from tests.running import running
 
-
-@contextlib.contextmanager
-def up(*words: str) -> Iterator[str]:
-    command = [sys.executable, "-m", "anabranch.cli.main", "up", "--port", "0", "--control", "127.0.0.1:0", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield dict(one.split("=", 1) for one in process.stdout.readline().split()[1:])["control"]
-        finally:
-            process.terminate()
-            process.wait(60)
+UP = ("up", "--port", "0", "--control", "127.0.0.1:0")
 
 
 def test_a_state_is_kept_and_comes_back(anabranch: Command, tmp_path: Path) -> None:
@@ -33,7 +20,8 @@ def test_a_state_is_kept_and_comes_back(anabranch: Command, tmp_path: Path) -> N
         return result.output
 
     file = str(tmp_path / "seeded.zip")
-    with up("--brokers", "2") as url:
+    with running(*UP, "--brokers", "2") as told:
+        url = told["control"]
         control = ControlClient(url)
         control.create_topic("orders", 2)
         assert state("take", "seeded") == ""
@@ -48,7 +36,8 @@ def test_a_state_is_kept_and_comes_back(anabranch: Command, tmp_path: Path) -> N
         state("remove", "seeded")
         state("load", "again", file)
         assert state("list").startswith("again ") and json.loads(state("list", "--json"))["snapshot"] == "again"
-    with up("--from", file) as url:
+    with running(*UP, "--from", file) as told:
+        url = told["control"]
         found = ControlClient(url).state()
         assert [len(found["nodes"]), [one["topic"] for one in found["topics"]]] == [2, ["orders"]]
 

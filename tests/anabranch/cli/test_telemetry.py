@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +13,10 @@ from anabranch.cli.telemetry import client_line, point_line
 from anabranch.clients.connection import Connection
 from tests.anabranch.cli.conftest import Command
 from tests.broker.telemetry.pushing import get, push_of
+from tests.running import running
 
+UP = ["up", "--brokers", "1", "--port", "0", "--control", "127.0.0.1:0"]
 TAKING = ["--kafka", "4.1", "--config", "client.telemetry.enable=true"]
-
-
-@contextlib.contextmanager
-def up(*options: str) -> Iterator[dict[str, str]]:
-    words = ["up", "--brokers", "1", "--port", "0", "--control", "127.0.0.1:0", *options]
-    with subprocess.Popen(
-        [sys.executable, "-m", "anabranch.cli.main", *words], stdout=subprocess.PIPE, text=True
-    ) as one:
-        try:
-            assert one.stdout is not None
-            yield dict(word.split("=", 1) for word in one.stdout.readline().split()[1:])
-        finally:
-            one.terminate()
-            one.wait(60)
 
 
 async def push(servers: str, metrics: bytes, *, wanted: list[str]) -> None:
@@ -53,7 +37,7 @@ async def push(servers: str, metrics: bytes, *, wanted: list[str]) -> None:
 def test_clients_are_asked_shown_and_awaited(
     anabranch: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with up(*TAKING) as told:
+    with running(*UP, *TAKING) as told:
         monkeypatch.setenv("ANABRANCH_BOOTSTRAP_SERVERS", told["bootstrap"])
         monkeypatch.setenv("ANABRANCH_CONTROL", told["control"])
         assert "no client has asked: none is connected" in anabranch("telemetry", "clients").output
@@ -88,7 +72,7 @@ def test_clients_are_asked_shown_and_awaited(
 
 
 def test_where_none_are_taken_it_is_said_how_to_have_them(anabranch: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    with up() as told:
+    with running(*UP) as told:
         refused = anabranch("telemetry", "clients", "--control", told["control"])
         assert refused.exit_code == 1 and "start the cluster with --kafka 4.1 --config" in refused.output
         refused = anabranch("telemetry", "subscribe", "all", "--bootstrap-servers", told["bootstrap"])

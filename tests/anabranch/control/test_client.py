@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 from anabranch.cluster.zookeeper import free_port
 from anabranch.control.client import ControlClient, ControlError
+from tests.running import running
 
 
 @pytest.fixture(scope="module")
 def control() -> Iterator[ControlClient]:
-    words = ["up", "--port", "0", "--control", "127.0.0.1:0", "--control-token", "secret"]
-    command = [sys.executable, "-m", "anabranch.cli.main", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            told = dict(one.split("=", 1) for one in process.stdout.readline().split()[1:])
-            yield ControlClient(told["control"], "secret")
-        finally:
-            process.terminate()
-            process.wait(60)
+    with running("up", "--port", "0", "--control", "127.0.0.1:0", "--control-token", "secret") as told:
+        yield ControlClient(told["control"], "secret")
 
 
 def test_a_broker_dies_and_another_leads(control: ControlClient) -> None:
