@@ -72,7 +72,9 @@ is what Spark said.
 """,
 )
 @click.option(
+    "--bootstrap-server",  # as Kafka's own tools spell it
     "--bootstrap-servers",
+    "bootstrap_servers",
     default="127.0.0.1:9092",
     show_default=True,
     envvar="ANABRANCH_BOOTSTRAP_SERVERS",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from anabranch.clients.security import SecurityArguments
 
 _bootstrap = click.option(
+    "--bootstrap-server",  # as Kafka's own tools spell it
     "--bootstrap-servers",
     "bootstrap",
     default="127.0.0.1:9092",
@@ -155,6 +156,6 @@ def refusals(bootstrap_servers: str, *, hints: Mapping[ErrorCode, str] | None = 
 
 
 HINTS = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`anabranch topics list` shows what there is",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic: `anabranch topics list` shows those that exist",
     ErrorCode.INVALID_CONFIG: "write --config NAME=VALUE with one of Kafka's topic properties",
 }

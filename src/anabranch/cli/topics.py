@@ -44,7 +44,11 @@ def command() -> None:
 @click.argument("name")
 @click.option("--partitions", type=click.IntRange(1), help="How many partitions. Default: the broker's num.partitions.")
 @click.option(
-    "--replicas", type=click.IntRange(1), help="Of each partition. Default: the broker's default.replication.factor."
+    "--replication-factor",  # as Kafka's own tools spell it
+    "--replicas",
+    "replicas",
+    type=click.IntRange(1),
+    help="Of each partition. Default: the broker's default.replication.factor.",
 )
 @click.option("--config", "config", multiple=True, metavar="NAME=VALUE", help="A topic property; may be repeated.")
 @click.option("--if-not-exists", is_flag=True, help="Leave a topic that exists as it is, and exit with 0.")

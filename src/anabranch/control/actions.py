@@ -60,6 +60,11 @@ class Actions:
         async with self._turn(node_id):
             if node_id in self._cluster.nodes:
                 raise ActionRefused(f"node {node_id} runs already")
+            if frozen := [str(one) for one in self._cluster.nodes if self._cluster.is_frozen(one)]:
+                raise ActionRefused(
+                    f"node {node_id} would not be ready: node {', '.join(frozen)} is frozen and cannot learn of it; "
+                    f"thaw it first"
+                )
             self._events.publish("node starting", node=node_id)
             await self._cluster.start_broker(node_id)
             self._events.publish("node started", node=node_id)

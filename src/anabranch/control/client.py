@@ -301,7 +301,7 @@ class ControlClient:
 
         Raises:
             ControlError: It was refused.
-            ConnectionError: Nobody answers.
+            ConnectionError: Nobody answers, or not in time.
         """
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         request = urllib.request.Request(self._url + path, data, self._headers, method=method)
@@ -319,6 +319,8 @@ class ControlClient:
             raise ControlError(refused.code, reason) from None
         except urllib.error.URLError as error:
             raise ConnectionError(f"nobody answers at {self._url}: {error.reason}") from None
+        except TimeoutError:
+            raise ConnectionError(f"no answer from {self._url} within {patience_s:g} s") from None
 
 
 def _path_of(topic: str) -> str:

@@ -60,7 +60,7 @@ def test_what_is_refused(three: tuple[str, str], anabranch: Command) -> None:
         (("move", "fixed", "0", "--to", "1", "--cancel"), 2, "--to ID[,ID...] or --cancel"),
         (("move", "fixed", "0", "--cancel"), 1, "NO_REASSIGNMENT_IN_PROGRESS"),
         (("move", "nowhere", "0", "--to", "1"), 1, "UNKNOWN_TOPIC_OR_PARTITION"),
-        (("elect", "nowhere"), 1, "`anabranch topics list` shows what there is"),
+        (("elect", "nowhere"), 1, "`anabranch topics list` shows those that exist"),
         (("elect", "fixed", "--partition", "5"), 1, "UNKNOWN_TOPIC_OR_PARTITION"),
         (("elect", "--partition", "5"), 2, "--partition needs a TOPIC"),
     ]:

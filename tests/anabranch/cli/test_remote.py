@@ -22,7 +22,7 @@ def test_a_row_is_told_to_a_program_or_to_a_person(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("error", "code", "said"),
     [
-        (KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t"), 1, "`anabranch topics list` shows what there is"),
+        (KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t"), 1, "`anabranch topics list` shows those that exist"),
         (KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, "g"), 1, "; look here"),
         (ConnectionRefusedError("nobody"), 1, "nobody; is a cluster running at h:1?"),
         (TimeoutError(), 1, "no answer; is a cluster running at h:1?"),

@@ -16,6 +16,17 @@ def test_a_topic_is_created_once_and_kept_if_asked(servers: str, anabranch: Comm
     assert anabranch("topics", "describe", "once", *at).output.startswith("once: 2 partitions")
 
 
+def test_options_may_be_spelled_as_in_tools_of_kafka(servers: str, anabranch: Command) -> None:
+    at = ("--bootstrap-server", servers)
+    assert anabranch("topics", "create", "spelled", "--replication-factor", "1", *at).output == "created spelled\n"
+    assert "isr 1 of 1" in anabranch("topics", "describe", "spelled", *at).output
+
+
+def test_topic_to_delete_that_does_not_exist_is_named(servers: str, anabranch: Command) -> None:
+    refused = anabranch("topics", "delete", "nosuch", "--bootstrap-servers", servers)
+    assert refused.exit_code == 1 and "nosuch" in refused.output and "there is no such topic" in refused.output
+
+
 def test_a_topic_is_split_merged_listed_and_deleted(servers: str, anabranch: Command) -> None:
     at = ("--bootstrap-servers", servers)
     assert anabranch("topics", "create", "life", "--partitions", "2", *at).exit_code == 0

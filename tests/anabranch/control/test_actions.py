@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from anabranch.clock.cluster_clock import ClusterClock
+from anabranch.clock.loop import ClockLoop
 from anabranch.control.actions import ActionRefused, UnknownNode
 from anabranch.control.wait_conditions import condition, wait
 from tests.anabranch.control.conftest import controlled, with_topic
@@ -32,6 +34,25 @@ async def test_a_node_goes_and_comes_back() -> None:
             *("node killed", "node starting", "node started"),
             *("node stopping", "node stopped", "node starting", "node started"),
         ]
+
+
+def test_start_beside_a_frozen_node_is_refused_at_once() -> None:
+    async def main() -> None:
+        async with controlled() as on, asyncio.timeout(60):
+            await on.actions.kill(2)
+            on.actions.freeze(3)
+            with pytest.raises(ActionRefused, match="node 2 would not be ready: node 3 is frozen .* thaw it first"):
+                await on.actions.start(2)
+            on.actions.thaw(3)
+            assert (await on.actions.start(2))["running"]
+
+    async def with_clock() -> None:
+        clock = ClusterClock.new()
+        assert clock is not None
+        await clock.run(main())
+
+    with asyncio.Runner(loop_factory=ClockLoop) as runner:
+        runner.run(with_clock())
 
 
 async def test_a_session_ends_and_the_node_joins_anew() -> None:
