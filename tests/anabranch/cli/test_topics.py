@@ -53,7 +53,7 @@ def test_a_topics_configuration_is_shown_and_changed(servers: str, anabranch: Co
     changed = anabranch("topics", "config", "set", "--set", "segment.bytes=7000", "--unset", "retention.ms", *at)
     assert (changed.exit_code, changed.output) == (0, "segment.bytes=7000\n")
     everything = anabranch("topics", "config", "set", "--all", *at).output
-    assert "retention.ms=604800000  (default) For how long records are kept; -1 for ever." in everything
+    assert "retention.ms=604800000  (default) How long records are kept; -1: for ever." in everything
     wrong = anabranch("topics", "config", "set", "--set", "retention.ms=soon", *at)
     assert wrong.exit_code == 1
     assert "retention.ms='soon' must be a whole number" in wrong.output
