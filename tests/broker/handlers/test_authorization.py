@@ -415,6 +415,11 @@ async def test_offsets_of_share_groups_take_a_right_to_the_topic(
 ) -> None:
     one: dict[str, Any] = {"group_id": "g", "topics": [{"topic_name": "t", **topic}]}
     asked = row(api, "READ G", **({"groups": [one]} if api == "DescribeShareGroupOffsets" else one))
+    await place.grant((Operation.READ, G), (Operation.DELETE, G), (Operation.DESCRIBE, T))
+    await place.ask(row("DeleteGroups", "DELETE G", groups_names=["g"]))
+    for epoch in (0, -1):  # now it is an empty share group: of another one the topics are not looked at
+        joined = {**MEMBER, "member_epoch": epoch, "subscribed_topic_names": ["t"]}
+        assert await place.ask(row("ShareGroupHeartbeat", "READ G", **joined)) == {ErrorCode.NONE}
     await place.grant((of_topic, T))
     assert await place.ask(asked) & REFUSALS == {ErrorCode.GROUP_AUTHORIZATION_FAILED}
     await place.grant((of_group, G))
