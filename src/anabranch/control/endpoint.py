@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 LOCAL_NAME: Final = "localhost"
+LOAD_AGAIN_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,21 +149,31 @@ class ControlEndpoint:
         cluster.on_node(journal.watch)
         return journal
 
-    async def _serve(self, controlled: Controllable, routes: Sequence[Route]) -> None:
+    async def _first_request(self) -> None:
+        """Wait for a connection that nobody has taken."""
         loop = asyncio.get_running_loop()
-        knocked = asyncio.Event()
-        loop.add_reader(self._listener, knocked.set)
+        arrived = asyncio.Event()
+        loop.add_reader(self._listener, arrived.set)
         try:
-            await knocked.wait()
+            await arrived.wait()
         finally:
             loop.remove_reader(self._listener)
-        from anabranch.control.server import ControlServer
 
+    async def _serve(self, controlled: Controllable, routes: Sequence[Route]) -> None:
+        while True:
+            await self._first_request()
+            try:
+                from anabranch.control.server import ControlServer
+            except OSError as error:  # no file can be opened just now
+                log.warning("the control plane cannot be loaded, its requests wait: %s", error)
+                await asyncio.sleep(LOAD_AGAIN_S)
+            else:
+                break
         options: dict[str, Any] = {"routes": routes} if routes else {}
         server = ControlServer(controlled, self._listener, self._token, file_bytes_max=self._file_bytes_max, **options)
         try:
             await server.start()
-            await loop.create_future()
+            await asyncio.get_running_loop().create_future()
         finally:
             await server.stop()
 

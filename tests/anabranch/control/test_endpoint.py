@@ -68,3 +68,37 @@ def test_what_it_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_who_asks_nothing_pays_for_nothing() -> None:
     done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("False True 1\n", "")
+
+
+def test_first_request_while_no_file_can_be_opened_is_answered_later() -> None:
+    """What answers is imported for the first request, in a fresh interpreter that has no file descriptor left."""
+    code = (
+        "import asyncio, logging, os, resource, socket\n"
+        "from urllib.parse import urlsplit\n"
+        "from anabranch.cluster.in_process import Cluster\n"
+        "from anabranch.control import endpoint\n"
+        "logging.basicConfig()\n"
+        "endpoint.LOAD_AGAIN_S = 0.05\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
+        "said = asyncio.Event()\n"
+        "endpoint.log.addFilter(lambda record: said.set() or True)\n"
+        "async def main():\n"
+        "    door = endpoint.make_control_endpoint('127.0.0.1:0', None)\n"
+        "    async with Cluster(1) as cluster, door.open(cluster):\n"
+        "        port, client, taken = urlsplit(door.url).port, socket.socket(), []\n"
+        "        client.setblocking(False)\n"
+        "        client.connect_ex(('127.0.0.1', port))\n"
+        "        try:\n"
+        "            while True: taken.append(os.open(os.devnull, os.O_RDONLY))\n"
+        "        except OSError: pass\n"
+        "        await said.wait()\n"
+        "        for one in taken: os.close(one)\n"
+        "        loop = asyncio.get_running_loop()\n"
+        "        await loop.sock_sendall(client, b'GET /v1/nodes HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n')\n"
+        "        print((await loop.sock_recv(client, 1000)).split(b'\\r\\n')[0].decode())\n"
+        "        client.close()\n"
+        "asyncio.run(asyncio.wait_for(main(), 60))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "HTTP/1.1 200 OK"
+    assert "cannot be loaded, its requests wait: [Errno 24]" in done.stderr
