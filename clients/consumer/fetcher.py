@@ -119,7 +119,8 @@ class Fetcher:
         if connection is None:
             return
         try:
-            answer = connection.send(self._request(rows, wait_ms), timeout_ms=self._max_wait_ms + 30_000)
+            timeout_ms = self._max_wait_ms + self._network.config.request_timeout_ms
+            answer = connection.send(self._request(rows, wait_ms), timeout_ms=timeout_ms)
         except ConnectionError as error:
             log.debug("fetch from node %d not sent: %s", node_id, error)
             return

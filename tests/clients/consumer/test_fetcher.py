@@ -90,11 +90,14 @@ class World:
 
 
 @asynccontextmanager
-async def world(answer: Answer, parked: asyncio.Event | None = None) -> AsyncIterator[World]:
+async def world(
+    answer: Answer, parked: asyncio.Event | None = None, *, request_timeout_ms: int = 30_000
+) -> AsyncIterator[World]:
     one = World(answer, parked)
     async with serve(one.respond) as peer:
         one.peer = peer
-        network = Network(NetworkConfig(bootstrap_servers=(("127.0.0.1", peer.port),)), make_rng(None))
+        config = NetworkConfig(bootstrap_servers=(("127.0.0.1", peer.port),), request_timeout_ms=request_timeout_ms)
+        network = Network(config, make_rng(None))
         network.follow("t")
         await network.start()
         one.assignment.replace([WHERE])
@@ -123,6 +126,13 @@ async def test_it_asks_on_from_where_the_last_answer_ended() -> None:
         assert [offset for offset, _ in one.fetches[:4]] == [0, 2, 4, 6]
         assert [record.offset for _ in range(3) for record in one.progress.take(5)] == list(range(6))
         assert one.progress.high_watermark in (0, 6)
+
+
+async def test_a_fetch_that_is_not_answered_is_sent_again_after_the_request_timeout() -> None:
+    async with world(found, parked=asyncio.Event(), request_timeout_ms=200) as one:
+        async with asyncio.timeout(20):
+            await one.arrived.wait()
+        assert [offset for offset, _ in one.fetches[:2]] == [0, 0]
 
 
 async def test_r12_a_fetch_names_the_epoch_it_believes_in_and_a_fence_brings_a_newer_one() -> None:
