@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from anabranch import Admin, Cluster, NewTopic, Producer, TopicPartition
+from anabranch import Admin, Cluster, Consumer, NewTopic, Producer, TopicPartition
 from anabranch.broker.coordinators.groups import group_gates
 from anabranch.clients.group_admin import commit_offsets, describe_group
 from anabranch.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
@@ -210,6 +210,40 @@ async def test_a_withheld_merge_target_is_committed_to_its_log_start_for_members
         await gated.commit({1: EACH})
         halves = await asyncio.gather(stock.told_to_rejoin(), gated.told_to_rejoin())
         assert halves[0] == {0}
+
+
+async def test_a_consumer_reads_on_beside_a_stock_member_when_the_head_of_a_withheld_partition_is_deleted() -> None:
+    """1@1 waits until the group has passed 0@0, whose end is the log start now; 0 is in nobody's assignment."""
+    async with (
+        orders() as (cluster, admin, _),
+        Admin(cluster.bootstrap_servers, client_id="a-stock") as other,
+    ):
+        await split_and_merge(cluster, admin)
+        merged, gone = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
+        await commit_offsets(admin.network, GROUP, {merged: 2 * EACH, gone: 0})
+        await admin.delete_records({merged: 2 * EACH + 3})
+        stock = StockMember(other)
+
+        async def take_part() -> None:
+            while True:
+                await stock.take_part()
+                await asked_until(stock.heartbeat, lambda code: code is not ErrorCode.NONE)
+
+        taking_part = asyncio.create_task(take_part())
+        async with Consumer(
+            TOPIC,
+            bootstrap_servers=cluster.bootstrap_servers,
+            client_id="b-gates",
+            group_id=GROUP,
+            partition_assignment_strategy=("range",),
+        ) as consumer:
+            found: list[int] = []
+            while len(found) < EACH:
+                for partition, rows in (await consumer.getmany(timeout_ms=200)).items():
+                    assert partition == gone and not stock.assigned
+                    found += [row.offset for row in rows]
+        assert found == list(range(EACH))
+        taking_part.cancel()
 
 
 async def test_the_start_of_a_withheld_merge_target_is_not_committed_for_stock_members_alone() -> None:
