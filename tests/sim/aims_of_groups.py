@@ -9,6 +9,7 @@ from typing import Any
 
 from anabranch import Admin
 from anabranch.clients.consumer.classic_group_membership import ClassicMembership
+from anabranch.protocol.apis.fetch import FetchRequest
 from anabranch.protocol.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -16,6 +17,7 @@ from anabranch.protocol.apis.offset_commit import (
     OffsetCommitResponse,
 )
 from anabranch.protocol.errors import ErrorCode
+from anabranch.protocol.registry import api_of
 from tests.sim.aims import aim
 from tests.sim.aims_of_disks import within
 from tests.sim.clients import CLIENT_FAILURES, GROUP, TOPIC
@@ -145,3 +147,30 @@ async def zombie_copies(schedule: Any) -> bool:
         cluster.loop.thaw(process)
     await asyncio.sleep(0.5)
     return taken
+
+
+@aim(
+    "a member's fetches do not go on",
+    {
+        "copiers": 0,
+        "readers": 2,
+        "counts": [3],
+        "keys": 8,
+        "fault_s": 3.0,
+        "pace_s": 0.2,
+        "slow": 0.0,
+        "write_pause_s": 0.05,
+        "metadata_max_age_ms": 300_000,
+    },
+)
+async def fetches_stall(schedule: Any) -> bool:
+    """A connection of it carries nothing any more and does not end, while its heart beats over others."""
+    cluster, reader = schedule.cluster, schedule.rng.choice(schedule.readers)
+    process, links = reader.process, [(reader.host, one.host) for one in cluster.brokers]
+    stalled = [cluster.network.snare(*link, api_of(FetchRequest).key) for link in links]
+    caught = await within(schedule, 2, lambda: any(stalled))
+    for link in links:
+        cluster.network.unsnare(*link)
+    cluster.tell(f"a fetch of {reader.identity} goes no further")
+    await asyncio.sleep(1)
+    return caught and reader.process is process and bool(reader.consumer.assignment())

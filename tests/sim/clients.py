@@ -195,10 +195,12 @@ class Reader(Application):
         protocol: str = "classic",
         group: str = GROUP,
         rebalance_timeout_ms: int = 3000,
+        metadata_max_age_ms: int = 3000,
     ) -> None:
         super().__init__(cluster, name)
         self.group = group
         self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.metadata_max_age_ms = metadata_max_age_ms
         self.slow = slow
         self.protocol = protocol
         self.flush_s = flush_s
@@ -242,7 +244,7 @@ class Reader(Application):
             max_poll_records=self.rng.choice((1, 7, 500)),
             fetch_max_wait_ms=300,
             request_timeout_ms=2500,
-            metadata_max_age_ms=3000,
+            metadata_max_age_ms=self.metadata_max_age_ms,
             partition_assignment_strategy=self.strategy,
             group_protocol=self.protocol,
             listener=_Listener(self),

@@ -23,6 +23,8 @@ from tests.sim.copiers import OUT, Copier, uncopied
 from tests.sim.history import Begun, Commit, History, Marker, OffsetsReset, Place
 
 CONVERGENCE_S: Final = 40.0
+HANDED_OUT_S: Final = 20.0
+"""Less than the timeouts of the product that nothing but a lost answer brings about."""
 
 
 class Ending:
@@ -57,7 +59,7 @@ class Ending:
         )
         if not settled:
             return False
-        all_handed = await liveness.all_handed_out(self._cluster, self._groups, self._ends, limit_s=CONVERGENCE_S)
+        all_handed = await liveness.all_handed_out(self._cluster, self._groups, self._ends, limit_s=HANDED_OUT_S)
         limit_s = CONVERGENCE_S if all_handed else 1.0  # it has had its time
         return (
             await until(

@@ -318,3 +318,19 @@ def no_lease(planter: Planter) -> None:
         lease.until = lease.known_until = math.inf
 
     planter.replace(Lease, "renew", renew)
+
+
+@plant(
+    "found: a fetch that is not answered is waited for, whatever the request timeout says",
+    aim="a member's fetches do not go on",
+)
+def patient_fetches(planter: Planter) -> None:
+    from anabranch.clients.connection import Connection
+    from anabranch.protocol.apis.fetch import FetchRequest
+
+    def send(connection: Any, request: Any, *, version: int | None = None, timeout_ms: float | None = None) -> Any:
+        if isinstance(request, FetchRequest) and request.replica_id < 0:
+            timeout_ms = request.max_wait_ms + 30_000
+        return original(connection, request, version=version, timeout_ms=timeout_ms)
+
+    original = planter.replace(Connection, "send", send)

@@ -86,6 +86,8 @@ class Shape:
     """Each has one batch at most that is stored and not acknowledged."""
     rebalance_timeout_ms: int = 3000
     """How long a reader may take to join again."""
+    metadata_max_age_ms: int = 3000
+    """How old the metadata of a reader gets at most."""
     strategies: tuple[Sequence[str], ...] = (EAGER,)
     """The assignors that readers offer, in turn; the copiers offer the first ones."""
 
@@ -176,6 +178,7 @@ class Schedule:
                 slow=shape.slow,
                 strategy=shape.strategies[n % len(shape.strategies)],
                 rebalance_timeout_ms=shape.rebalance_timeout_ms,
+                metadata_max_age_ms=shape.metadata_max_age_ms,
             )
             for n in numbers
         ]

@@ -44,6 +44,7 @@ def test_what_is_aimed_at_comes_about_and_breaks_nothing() -> None:
         ("found: a replica whose records have rotted leads all the same", ("A1", "A3", "A4")),
         ("found: a leader whose flush has failed stays in office", ("L1",)),
         ("a start is committed in a later assignment than it was found for", ("A48",)),
+        ("found: a fetch that is not answered is waited for, whatever the request timeout says", ("L2",)),
         ("found: records that are deleted behind a closed gate are waited for", ("L2",)),
         ("a replica keeps its old log when its index is used again", ("B17", "B19", "A1")),
         ("a gate looks at the segments just before, not beyond", ("B1",)),

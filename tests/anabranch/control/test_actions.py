@@ -41,7 +41,7 @@ def test_start_beside_a_frozen_node_is_refused_at_once() -> None:
         async with controlled() as on, asyncio.timeout(60):
             await on.actions.kill(2)
             on.actions.freeze(3)
-            with pytest.raises(ActionRefused, match="node 2 would not be ready: node 3 is frozen .* thaw it first"):
+            with pytest.raises(ActionRefused, match=r"node 2 would not be ready: node 3 is frozen .* thaw it first"):
                 await on.actions.start(2)
             on.actions.thaw(3)
             assert (await on.actions.start(2))["running"]
