@@ -67,3 +67,16 @@ def test_when_a_slot_can_be_forgotten() -> None:
     slot.writes_in_flight = 0
     slot.group.members.pending["m"] = 5
     assert not slot.vacant and slot.next_deadline() == 5
+
+
+def test_a_withheld_partition_is_unread_once_the_group_is_stable_and_no_commit_of_it_is_open() -> None:
+    value = JournalRecord(GroupMetadataKey(group="g"), group_value(), 0)
+    slot = replayed(value)["g"]
+    assert slot.is_unread(bytes(16), "t", 0)
+    slot.offsets.begin([("t", 0)])
+    assert not slot.is_unread(bytes(16), "t", 0) and slot.is_unread(bytes(16), "t", 1)
+    slot.offsets.end([("t", 0)])
+    slot.classic.state = EMPTY
+    assert not slot.is_unread(bytes(16), "t", 0)
+    open_transaction = replayed(value, offset_put(1, 5, producer_id=7))["g"]
+    assert not open_transaction.is_unread(bytes(16), "t", 0)
