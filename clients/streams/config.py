@@ -40,7 +40,7 @@ class StreamsConfig:
     """How often to commit; with exactly_once_v2 output is seen by others after that time."""
     auto_offset_reset: str = "earliest"
     """Where to begin in inputs of which the group has committed nothing: earliest or latest."""
-    changelog_auto_offset_reset: str = RESET_EARLIEST
+    changelog_auto_offset_reset: str = "earliest"
     """What becomes of a store that does not belong to its changelog, because that was deleted, made again or cut off:
     earliest restores it anew from what the changelog has, with a warning; none ends the instance."""
     replication_factor: int = -1
