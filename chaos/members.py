@@ -6,7 +6,7 @@ that it is handed, before it commits it. All members of a group append to one fi
 deliveries. A member that ends is started again, as whoever runs an application would; one that never writes a line is a
 mistake of its command.
 
-Judged is what README's guarantee table promises them: each acknowledged record is handed out, the records of a
+Judged is what the table of docs/guarantees.md promises them: each acknowledged record is handed out, the records of a
 partition come first in their order, and so do those of a key as long as the topic has only grown. It only grows, unless
 a run is told to shrink it, too. What comes behind a merge out of the order of its key is counted, and no violation.
 """

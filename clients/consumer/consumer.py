@@ -649,8 +649,8 @@ class Consumer:
         The member that is given these partitions next has a higher one. That makes it a fencing token for records that
         leave the consumer's care: take it when you are given records, write it beside what they become, and have the
         store refuse what comes with a lower one than it knows. So a process that was stopped with a record in its hands
-        overwrites nothing when it goes on (README, "Processes that stop"). Only a consumer that takes over a static
-        member's place may be in the same generation.
+        overwrites nothing when it goes on (docs/clients.md, "Members that stop"). Only a consumer that takes over a
+        static member's place may be in the same generation.
         """
         return -1 if self._core.membership is None else self._core.membership.owner.generation_id
 

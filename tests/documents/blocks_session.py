@@ -24,16 +24,18 @@ PORT: Final = re.compile(rf"(?<![\w.])({'|'.join(map(str, PORTS))})(?!\w)")
 KEEPS_RUNNING: Final = re.compile(r"anabranch (up|proxy|node|zookeeper|streams) |--follow\b|\bcurl -N\b")
 READY: Final = {"streams": re.compile(r'\["running"')}
 SERVES: Final = re.compile(r"ready ")
-FIRST_PORT, LAST_PORT = 10_000, 30_000  # below the ports that systems give to outgoing connections
+FIRST_PORT: Final = 10_000
+PLACES: Final = 380
+"""For neighbours, one behind the other. They end below the ports of `anabranch.cluster.processes.free_ports`."""
 DEADLINE_S: Final = 300.0
 LAST_CHARS: Final = 3000
-_bases = itertools.count(FIRST_PORT + os.getpid() * len(PORTS) % (LAST_PORT - FIRST_PORT), len(PORTS))
+_places = itertools.count(os.getpid())
 
 
 def free_ports() -> dict[str, str]:
     """Find free neighbours for all ports of pages."""
-    for base in _bases:
-        first = FIRST_PORT + (base - FIRST_PORT) % (LAST_PORT - FIRST_PORT)
+    for place in _places:
+        first = FIRST_PORT + place % PLACES * len(PORTS)
         ports = range(first, first + len(PORTS))
         if all(map(_is_free, ports)):
             return dict(zip(map(str, PORTS), map(str, ports), strict=True))
@@ -136,6 +138,7 @@ class Session:
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(directory),
+            **({} if "ANABRANCH_NETWORK" in os.environ else {"PIP_NO_INDEX": "1"}),
             "ANABRANCH_BOOTSTRAP_SERVERS": f"127.0.0.1:{self.ports['9092']}",
             "ANABRANCH_CONTROL": f"127.0.0.1:{self.ports['9190']}",
         }
