@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from anabranch.chaos.checkers.shared import Checker
 from anabranch.chaos.history import (
@@ -239,6 +240,14 @@ class Cases:
     def __call__(self, checker: str) -> Callable[[Callable[[], tuple[Build, Build]]], None]:
         def enter(make: Callable[[], tuple[Build, Build]]) -> None:
             self.rows.append((checker, *make()))
+
+        return enter
+
+    def pair(self, checker: str, bad: Any, near: Any) -> Callable[[Callable[[Story, Any], object]], None]:
+        """Enter a case whose histories differ by one argument."""
+
+        def enter(build: Callable[[Story, Any], object]) -> None:
+            self.rows.append((checker, lambda s: build(s, bad), lambda s: build(s, near)))
 
         return enter
 

@@ -34,12 +34,9 @@ def _() -> tuple[Build, Build]:
     return lambda s: s.high_watermark(5, ends={1: 5, 2: 4}), lambda s: s.high_watermark(5, ends={1: 5, 2: 5, 3: -1})
 
 
-@case("C2 strong-isr")
-def _() -> tuple[Build, Build]:
-    def moves(leads: bool) -> Build:  # a follower's is behind its leader's, whatever the others have
-        return lambda s: s.high_watermark(5, leads=leads, ends={1: 5, 2: 4})
-
-    return moves(True), moves(False)
+@case.pair("C2 strong-isr", True, False)
+def _(s: Story, leads: bool) -> None:  # a follower's is behind its leader's, whatever the others have
+    s.high_watermark(5, leads=leads, ends={1: 5, 2: 4})
 
 
 @case("C5 high-watermark-back")
@@ -47,12 +44,9 @@ def _() -> tuple[Build, Build]:
     return lambda s: s.high_watermark(4, before=5), lambda s: s.high_watermark(5, before=4)
 
 
-@case("C5 high-watermark-back")
-def _() -> tuple[Build, Build]:
-    def cut(offset: int) -> Build:
-        return lambda s: s.history.truncations.append(Truncated(1, 1, P, 0, offset, 5))
-
-    return cut(4), cut(5)
+@case.pair("C5 high-watermark-back", 4, 5)
+def _(s: Story, offset: int) -> None:
+    s.history.truncations.append(Truncated(1, 1, P, 0, offset, 5))
 
 
 @case("C6 epochs")
@@ -60,49 +54,31 @@ def _() -> tuple[Build, Build]:
     return lambda s: (s.state(epoch=2), s.state(epoch=1)), lambda s: (s.state(epoch=1), s.state(epoch=1, isr=(1,)))
 
 
-@case("C6 epochs")
-def _() -> tuple[Build, Build]:
-    def led(second: int) -> Build:
-        return lambda s: s.history.led.extend([Led(1, 1, 1, P, 4), Led(2, second, 1, P, 4)])
-
-    return led(2), led(1)
+@case.pair("C6 epochs", 2, 1)
+def _(s: Story, second: int) -> None:
+    s.history.led.extend([Led(1, 1, 1, P, 4), Led(2, second, 1, P, 4)])
 
 
-@case("C6 epochs")
-def _() -> tuple[Build, Build]:
-    def twice(second: str) -> Build:
-        def build(s: Story) -> None:
-            for topic_id, epoch in (("x", 3), (second, 0)):
-                s.state(epoch=epoch).topic_id = topic_id
-                s.history.led.append(Led(s.history.tick(), 1 + epoch, 1, P, 7, topic_id))
-
-        return build
-
-    return twice("x"), twice("y")  # deleted and made again
+@case.pair("C6 epochs", "x", "y")  # deleted and made again
+def _(s: Story, second: str) -> None:
+    for topic_id, epoch in (("x", 3), (second, 0)):
+        s.state(epoch=epoch).topic_id = topic_id
+        s.history.led.append(Led(s.history.tick(), 1 + epoch, 1, P, 7, topic_id))
 
 
-@case("C7 epoch-lineage")
-def _() -> tuple[Build, Build]:
-    def known(second: int) -> Build:
-        return lambda s: s.history.epoch_caches.update({P: {1: ((0, 0), (2, 5)), 2: ((0, 0), (second, 5))}})
-
-    return known(1), known(2)
+@case.pair("C7 epoch-lineage", 1, 2)
+def _(s: Story, second: int) -> None:
+    s.history.epoch_caches.update({P: {1: ((0, 0), (2, 5)), 2: ((0, 0), (second, 5))}})
 
 
-@case("C8 early-join")
-def _() -> tuple[Build, Build]:
-    def proposed(end: int) -> Build:
-        return lambda s: s.history.proposals.append(Proposed(1, P, (2, 3), {}, {2: 1, 3: 1}, 5, {2: end, 3: -1}))
-
-    return proposed(4), proposed(5)
+@case.pair("C8 early-join", 4, 5)
+def _(s: Story, end: int) -> None:
+    s.history.proposals.append(Proposed(1, P, (2, 3), {}, {2: 1, 3: 1}, 5, {2: end, 3: -1}))
 
 
-@case("C9 unfit-isr")
-def _() -> tuple[Build, Build]:
-    def proposed(named: int) -> Build:
-        return lambda s: s.history.proposals.append(Proposed(1, P, (2,), {2: named}, {2: 30}))
-
-    return proposed(20), proposed(-1)
+@case.pair("C9 unfit-isr", 20, -1)
+def _(s: Story, named: int) -> None:
+    s.history.proposals.append(Proposed(1, P, (2,), {2: named}, {2: 30}))
 
 
 @case("C10 isr-changes")
@@ -151,20 +127,14 @@ def _() -> tuple[Build, Build]:
     return then(2), then(2, life=2)  # a broker that was started again knows nothing
 
 
-@case("C12 stale-request")
-def _() -> tuple[Build, Build]:
-    def to(broker_epoch: int) -> Build:
-        return lambda s: s.history.admitted.append(Admitted(1, 1, 1, 3, broker_epoch, 7))
-
-    return to(6), to(-1)  # the controller does not say which one it means
+@case.pair("C12 stale-request", 6, -1)  # the controller does not say which one it means
+def _(s: Story, broker_epoch: int) -> None:
+    s.history.admitted.append(Admitted(1, 1, 1, 3, broker_epoch, 7))
 
 
-@case("C12 stale-request")
-def _() -> tuple[Build, Build]:
-    def again(life: int) -> Build:
-        return lambda s: s.history.led.extend([Led(1, 1, 1, P, 4), Led(2, 1, life, P, 4)])
-
-    return again(1), again(2)
+@case.pair("C12 stale-request", 1, 2)
+def _(s: Story, life: int) -> None:
+    s.history.led.extend([Led(1, 1, 1, P, 4), Led(2, 1, life, P, 4)])
 
 
 @case("C11 stale-controller")
@@ -181,18 +151,12 @@ def _() -> tuple[Build, Build]:
     return lambda s: s.state(), lambda s: (s.in_office(7), s.state())
 
 
-@case("C11 stale-controller")
-def _() -> tuple[Build, Build]:
-    def carries(epoch: int) -> Build:
-        def build(s: Story) -> None:
-            s.in_office(7, 1)
-            s.state()
-            s.in_office(7, 2)
-            s.state().controller_epoch = epoch
-
-        return build
-
-    return carries(1), carries(2)
+@case.pair("C11 stale-controller", 1, 2)
+def _(s: Story, epoch: int) -> None:
+    s.in_office(7, 1)
+    s.state()
+    s.in_office(7, 2)
+    s.state().controller_epoch = epoch
 
 
 @pytest.mark.parametrize(
@@ -231,17 +195,12 @@ def test_what_brokers_and_tools_may_write(path: str, kind: str) -> None:
     assert case.told(lambda s: (s.in_office(7), s.znode(path, kind, 9)), "C11 stale-controller") == []
 
 
-@case("C11 stale-controller")
-def _() -> tuple[Build, Build]:
-    def unseats(session: int) -> Build:
-        return lambda s: (
-            s.znode(paths.CONTROLLER, "created", 7),
-            s.znode(paths.CONTROLLER, "deleted", 0),  # its session ended, or an operator wants another
-            s.znode(paths.CONTROLLER, "created", 8),
-            s.znode(paths.CONTROLLER, "deleted", session),
-        )
-
-    return unseats(7), unseats(8)
+@case.pair("C11 stale-controller", 7, 8)
+def _(s: Story, session: int) -> None:
+    s.znode(paths.CONTROLLER, "created", 7)
+    s.znode(paths.CONTROLLER, "deleted", 0)
+    s.znode(paths.CONTROLLER, "created", 8)
+    s.znode(paths.CONTROLLER, "deleted", session)
 
 
 @case("C13 unsafe-ack")
@@ -252,12 +211,9 @@ def _() -> tuple[Build, Build]:
     return ack((1, 2), 4), ack((1, 2), 5)
 
 
-@case("C13 unsafe-ack")
-def _() -> tuple[Build, Build]:
-    def ack(isr: tuple[int, ...]) -> Build:
-        return lambda s: s.history.acks.append(Acked(1, 1, P, 5, isr, {1: 5}, 2))
-
-    return ack((1,)), ack((1, 2))
+@case.pair("C13 unsafe-ack", (1,), (1, 2))
+def _(s: Story, isr: tuple[int, ...]) -> None:
+    s.history.acks.append(Acked(1, 1, P, 5, isr, {1: 5}, 2))
 
 
 @case("C14 delivered-unsafe")
@@ -270,12 +226,10 @@ def _() -> tuple[Build, Build]:
     return lambda s: (s.serves(P, 3, 1), s.serves(P, 3, 2)), lambda s: (s.serves(P, 3, 1), s.serves(P, 4, 2))
 
 
-@case("C15 epoch-of-generation")
-def _() -> tuple[Build, Build]:
-    def sealed(epoch: int) -> Build:
-        return lambda s: (s.serves(P, 3, 1), s.serves(P, epoch, 1, sealed=True))
-
-    return sealed(3), sealed(4)
+@case.pair("C15 epoch-of-generation", 3, 4)
+def _(s: Story, epoch: int) -> None:
+    s.serves(P, 3, 1)
+    s.serves(P, epoch, 1, sealed=True)
 
 
 @case("C16 replicas-differ")

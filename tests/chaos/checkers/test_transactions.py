@@ -74,17 +74,11 @@ def _() -> tuple[Build, Build]:
     return lambda s: copied(s, second=True), lambda s: copied(s, second=False)
 
 
-@case("A30 offset-goes-back")
-def _() -> tuple[Build, Build]:
-    def taken_back(place: tuple[str, int]) -> Build:
-        def build(s: Story) -> None:
-            s.fetched(5)
-            s.reset({place: 2}, group="copiers")
-            s.fetched(2)
-
-        return build
-
-    return taken_back(Q), taken_back(P)
+@case.pair("A30 offset-goes-back", Q, P)
+def _(s: Story, place: tuple[str, int]) -> None:
+    s.fetched(5)
+    s.reset({place: 2}, group="copiers")
+    s.fetched(2)
 
 
 @case("A30 offset-goes-back")
@@ -137,16 +131,11 @@ def _() -> tuple[Build, Build]:
     return lambda s: zombie(s, "ok"), lambda s: zombie(s, "info")
 
 
-@case("A34 zombie-producer")
-def _() -> tuple[Build, Build]:
-    def heard_late(epoch: int) -> Build:  # an earlier producer that hears of its epoch after a later one did
-        return lambda s: (
-            s.producer_begun("p", epoch=3),
-            s.producer_begun("q", epoch=epoch),
-            s.transaction("x", ("b", "a")),
-        )
-
-    return heard_late(4), heard_late(2)
+@case.pair("A34 zombie-producer", 4, 2)
+def _(s: Story, epoch: int) -> None:  # an earlier producer that hears of its epoch after a later one did
+    s.producer_begun("p", epoch=3)
+    s.producer_begun("q", epoch=epoch)
+    s.transaction("x", ("b", "a"))
 
 
 @case("A35 stale-marker")
