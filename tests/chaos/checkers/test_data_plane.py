@@ -31,12 +31,11 @@ def _() -> tuple[Build, Build]:
     return lambda s: (s.send("a"), s.deliver("b", P, 1)), lambda s: (s.send("a", outcome="info"), s.deliver("b", P, 1))
 
 
-@case("A3 lost-write")
-def _() -> tuple[Build, Build]:
-    def deleted(*, only_read: bool) -> Build:
-        return lambda s: (s.send("a"), s.deliver("b", P, 1), s.delete(1, only_read=only_read))
-
-    return deleted(only_read=True), deleted(only_read=False)
+@case.pair("A3 lost-write", True, False)
+def _(s: Story, only_read: bool) -> None:
+    s.send("a")
+    s.deliver("b", P, 1)
+    s.delete(1, only_read=only_read)
 
 
 @case("A4 unseen")
@@ -58,25 +57,18 @@ def _() -> tuple[Build, Build]:
     return deleted, lambda s: (s.deliver("a"), deleted(s))
 
 
-@case("A4 unseen")
-def _() -> tuple[Build, Build]:
-    def asked_for(before: int) -> Build:
-        return lambda s: (
-            s.send("a", P, 4),
-            s.deliver("a", P, 4),
-            s.delete(before),
-            s.history.log_starts.update({P: 5}),
-        )
-
-    return asked_for(4), asked_for(5)  # a log that begins behind what was asked for has lost a record
+@case.pair("A4 unseen", 4, 5)  # a log that begins behind what was asked for has lost a record
+def _(s: Story, before: int) -> None:
+    s.send("a", P, 4)
+    s.deliver("a", P, 4)
+    s.delete(before)
+    s.history.log_starts.update({P: 5})
 
 
-@case("A4 unseen")
-def _() -> tuple[Build, Build]:
-    def nobody_waits(*, for_groups: bool) -> Build:
-        return lambda s: (s.send("a"), s.delete(1, only_read=for_groups))
-
-    return nobody_waits(for_groups=True), nobody_waits(for_groups=False)
+@case.pair("A4 unseen", True, False)
+def _(s: Story, for_groups: bool) -> None:
+    s.send("a")
+    s.delete(1, only_read=for_groups)
 
 
 @case("A4 unseen")
@@ -93,12 +85,10 @@ def _() -> tuple[Build, Build]:
     return of_a_topic_nobody_reads(), of_a_topic_nobody_reads("a")
 
 
-@case("A4 unseen")
-def _() -> tuple[Build, Build]:
-    def stands_in_a_batch(*, only_read: bool) -> Build:
-        return lambda s: (s.stored("a"), s.delete(1, only_read=only_read))
-
-    return stands_in_a_batch(only_read=True), stands_in_a_batch(only_read=False)
+@case.pair("A4 unseen", True, False)
+def _(s: Story, only_read: bool) -> None:
+    s.stored("a")
+    s.delete(1, only_read=only_read)
 
 
 @case("A5 aborted-read")
@@ -133,18 +123,12 @@ def _() -> tuple[Build, Build]:
     return lambda s: (s.send("a", P, 1), s.send("b", P, 0)), overlap
 
 
-@case("A18 visible-ack")
-def _() -> tuple[Build, Build]:
-    def ends_at(offset: int) -> Build:
-        def build(s: Story) -> None:
-            s.state(leader=1, epoch=3)
-            s.send("a", P, 5)
-            s.send("b", P, 4)  # acknowledged later: what is highest counts
-            s.history.ends_told.append(EndTold(s.history.tick(), 1, P, 3, offset))
-
-        return build
-
-    return ends_at(5), ends_at(6)
+@case.pair("A18 visible-ack", 5, 6)
+def _(s: Story, offset: int) -> None:
+    s.state(leader=1, epoch=3)
+    s.send("a", P, 5)
+    s.send("b", P, 4)  # acknowledged later: what is highest counts
+    s.history.ends_told.append(EndTold(s.history.tick(), 1, P, 3, offset))
 
 
 @case("A18 visible-ack")
@@ -161,17 +145,11 @@ def _() -> tuple[Build, Build]:
     return told_by(1, 3), told_by(2, 2)  # deposed, and has not heard of it
 
 
-@case("A18 visible-ack")
-def _() -> tuple[Build, Build]:
-    def asked(order: int) -> Build:
-        def build(s: Story) -> None:
-            s.state(leader=1, epoch=0)
-            s.send("a", P, 5)
-            s.history.ends_told.append(EndTold(order, 1, P, 0, 5))
-
-        return build
-
-    return asked(9), asked(2)  # before it was acknowledged
+@case.pair("A18 visible-ack", 9, 2)  # before it was acknowledged
+def _(s: Story, order: int) -> None:
+    s.state(leader=1, epoch=0)
+    s.send("a", P, 5)
+    s.history.ends_told.append(EndTold(order, 1, P, 0, 5))
 
 
 @case("A19 immutable-prefix")
@@ -179,12 +157,10 @@ def _() -> tuple[Build, Build]:
     return lambda s: s.deliver("a"), lambda s: (s.deliver("a"), s.stored("a"))
 
 
-@case("A19 immutable-prefix")
-def _() -> tuple[Build, Build]:
-    def begins_at(offset: int) -> Build:
-        return lambda s: (s.deliver("a", P, 5), s.delete(offset))
-
-    return begins_at(5), begins_at(6)
+@case.pair("A19 immutable-prefix", 5, 6)
+def _(s: Story, offset: int) -> None:
+    s.deliver("a", P, 5)
+    s.delete(offset)
 
 
 @case("A20 epoch-order")
@@ -208,45 +184,27 @@ def _() -> tuple[Build, Build]:
     return sequences(0, 2), sequences(0, 1)
 
 
-@case("A25 sequence-gap")
-def _() -> tuple[Build, Build]:
-    def second(epoch: int) -> Build:
-        def build(s: Story) -> None:
-            one, two = s.stored("a", P, 0), s.stored("b", P, 1)
-            one.producer_id = two.producer_id = 9
-            one.producer_epoch, two.producer_epoch = 0, epoch
-            one.sequence = two.sequence = 0
-
-        return build
-
-    return second(0), second(1)  # a new epoch of the producer begins at 0 again
+@case.pair("A25 sequence-gap", 0, 1)  # a new epoch of the producer begins at 0 again
+def _(s: Story, epoch: int) -> None:
+    one, two = s.stored("a", P, 0), s.stored("b", P, 1)
+    one.producer_id = two.producer_id = 9
+    one.producer_epoch, two.producer_epoch = 0, epoch
+    one.sequence = two.sequence = 0
 
 
-@case("A25 sequence-gap")
-def _() -> tuple[Build, Build]:
-    def begins(*, deleted: bool) -> Build:
-        def build(s: Story) -> None:
-            row = s.stored("c", P, 2)
-            row.producer_id, row.producer_epoch, row.sequence = 9, 0, 2
-            if deleted:
-                s.history.log_starts[P] = 2
-
-        return build
-
-    return begins(deleted=False), begins(deleted=True)
+@case.pair("A25 sequence-gap", False, True)
+def _(s: Story, deleted: bool) -> None:
+    row = s.stored("c", P, 2)
+    row.producer_id, row.producer_epoch, row.sequence = 9, 0, 2
+    if deleted:
+        s.history.log_starts[P] = 2
 
 
-@case("A39 undead")
-def _() -> tuple[Build, Build]:
-    def buried(offset: int) -> Build:
-        def build(s: Story) -> None:
-            s.history.gone.add("t~1")
-            s.send("a", ("t~1", 0), 0)
-            s.stored("a", P, offset)  # elsewhere: a repeated request that was long under way
-
-        return build
-
-    return buried(0), buried(3)
+@case.pair("A39 undead", 0, 3)
+def _(s: Story, offset: int) -> None:
+    s.history.gone.add("t~1")
+    s.send("a", ("t~1", 0), 0)
+    s.stored("a", P, offset)  # elsewhere: a repeated request that was long under way
 
 
 @pytest.mark.parametrize(("checker", "bad", "near"), case.rows)

@@ -27,34 +27,22 @@ def _() -> tuple[Build, Build]:
     return skip, gap
 
 
-@case("A7 poll-skip")
-def _() -> tuple[Build, Build]:
-    def deleted(position: int) -> Build:
-        def build(s: Story) -> None:
-            s.send("a", P, position)
-            s.stored("b", P, 2)
-            s.delete(2)
-            s.begin(P, 1)
-            s.deliver("b", P, 2)
-
-        return build
-
-    return deleted(1), deleted(0)  # what was deleted has been there, and was skipped
+@case.pair("A7 poll-skip", 1, 0)  # what was deleted has been there, and was skipped
+def _(s: Story, position: int) -> None:
+    s.send("a", P, position)
+    s.stored("b", P, 2)
+    s.delete(2)
+    s.begin(P, 1)
+    s.deliver("b", P, 2)
 
 
-@case("A7 poll-skip")
-def _() -> tuple[Build, Build]:
-    def deleted(*, only_read: bool) -> Build:
-        def build(s: Story) -> None:
-            s.send("a", P, 1)
-            s.stored("b", P, 2)
-            s.delete(2, only_read=only_read)
-            s.begin(P, 0)
-            s.deliver("b", P, 2)
-
-        return build
-
-    return deleted(only_read=True), deleted(only_read=False)
+@case.pair("A7 poll-skip", True, False)
+def _(s: Story, only_read: bool) -> None:
+    s.send("a", P, 1)
+    s.stored("b", P, 2)
+    s.delete(2, only_read=only_read)
+    s.begin(P, 0)
+    s.deliver("b", P, 2)
 
 
 @case("A9 nonmonotonic-poll")
@@ -73,17 +61,11 @@ def _() -> tuple[Build, Build]:
     return back, again
 
 
-@case("A21 commit-lost")
-def _() -> tuple[Build, Build]:
-    def taken_back(place: tuple[str, int]) -> Build:
-        def build(s: Story) -> None:
-            s.commit(P, 5)
-            s.reset({place: 2})
-            s.begin(P, 2, group=2)
-
-        return build
-
-    return taken_back(Q), taken_back(P)
+@case.pair("A21 commit-lost", Q, P)
+def _(s: Story, place: tuple[str, int]) -> None:
+    s.commit(P, 5)
+    s.reset({place: 2})
+    s.begin(P, 2, group=2)
 
 
 @case("A21 commit-lost")
@@ -94,12 +76,10 @@ def _() -> tuple[Build, Build]:
     )
 
 
-@case("A21 commit-lost")
-def _() -> tuple[Build, Build]:
-    def again(consumer: str) -> Build:  # without a rebalance
-        return lambda s: (s.commit(P, 5), s.begin(P, 4, consumer=consumer))
-
-    return again("r"), again("another")
+@case.pair("A21 commit-lost", "r", "another")
+def _(s: Story, consumer: str) -> None:  # without a rebalance
+    s.commit(P, 5)
+    s.begin(P, 4, consumer=consumer)
 
 
 @case("A48 commit-taken-back")
@@ -110,25 +90,18 @@ def _() -> tuple[Build, Build]:
     )
 
 
-@case("A48 commit-taken-back")
-def _() -> tuple[Build, Build]:
-    def reset(place: tuple[str, int]) -> Build:
-        return lambda s: (s.commit(P, 5), s.reset({place: 2}), s.commit(P, 4, group=2))
+@case.pair("A48 commit-taken-back", Q, P)
+def _(s: Story, place: tuple[str, int]) -> None:
+    s.commit(P, 5)
+    s.reset({place: 2})
+    s.commit(P, 4, group=2)
 
-    return reset(Q), reset(P)
 
-
-@case("A48 commit-taken-back")
-def _() -> tuple[Build, Build]:
-    def sent(*, before: bool) -> Build:
-        def build(s: Story) -> None:
-            first, second = s.commit(P, 5), s.commit(P, 4, group=2)
-            if before:
-                first.acked_order = second.acked_order + 1
-
-        return build
-
-    return sent(before=False), sent(before=True)
+@case.pair("A48 commit-taken-back", False, True)
+def _(s: Story, before: bool) -> None:
+    first, second = s.commit(P, 5), s.commit(P, 4, group=2)
+    if before:
+        first.acked_order = second.acked_order + 1
 
 
 @case("A22 zombie-commit")

@@ -25,17 +25,11 @@ def _() -> tuple[Build, Build]:
     return lambda s: split(s, first="b"), other_keys
 
 
-@case("B1 key-order")
-def _() -> tuple[Build, Build]:
-    def removed(*, only_read: bool) -> Build:
-        def build(s: Story) -> None:
-            s.history.resizes.retired.append(Retired(s.history.tick(), P, 1, 1, 1, True, {}))
-            s.delete(1, only_read=only_read)
-            split(s, first="b")
-
-        return build
-
-    return removed(only_read=True), removed(only_read=False)
+@case.pair("B1 key-order", True, False)
+def _(s: Story, only_read: bool) -> None:
+    s.history.resizes.retired.append(Retired(s.history.tick(), P, 1, 1, 1, True, {}))
+    s.delete(1, only_read=only_read)
+    split(s, first="b")
 
 
 @case("B2 early-open")
@@ -43,19 +37,13 @@ def _() -> tuple[Build, Build]:
     return lambda s: split(s, first="no commit"), split
 
 
-@case("B2 early-open")
-def _() -> tuple[Build, Build]:
-    def again(*, committed: bool) -> Build:
-        def build(s: Story) -> None:  # who is taken back waits once more
-            split(s)
-            s.reset({P: 0, Q: 0})
-            if committed:
-                s.commit(P, 1)
-            s.deliver("b", Q, 0, key=MOVED, generation=1)
-
-        return build
-
-    return again(committed=False), again(committed=True)
+@case.pair("B2 early-open", False, True)
+def _(s: Story, committed: bool) -> None:  # who is taken back waits once more
+    split(s)
+    s.reset({P: 0, Q: 0})
+    if committed:
+        s.commit(P, 1)
+    s.deliver("b", Q, 0, key=MOVED, generation=1)
 
 
 @case("B3 misrouted")
@@ -67,20 +55,15 @@ def _() -> tuple[Build, Build]:
     return wrong, split
 
 
-@case("B4 write-after-seal")
-def _() -> tuple[Build, Build]:
-    def sealed(epoch: int) -> Build:
-        return lambda s: (s.serves(P, 3, 1, sealed=True), s.stored("a", P, 0, epoch=epoch))
-
-    return sealed(3), sealed(2)
+@case.pair("B4 write-after-seal", 3, 2)
+def _(s: Story, epoch: int) -> None:
+    s.serves(P, 3, 1, sealed=True)
+    s.stored("a", P, 0, epoch=epoch)
 
 
-@case("B6 regress")
-def _() -> tuple[Build, Build]:
-    def see(process: str) -> Build:
-        return lambda s: s.history.seen.extend([Seen(1, "n", "generation", 3), Seen(2, process, "generation", 2)])
-
-    return see("n"), see("m")
+@case.pair("B6 regress", "n", "m")
+def _(s: Story, process: str) -> None:
+    s.history.seen.extend([Seen(1, "n", "generation", 3), Seen(2, process, "generation", 2)])
 
 
 @case("B9 illegal-replay")
@@ -113,46 +96,28 @@ def _() -> tuple[Build, Build]:
     return backwards, split
 
 
-@case("B13 log-order")
-def _() -> tuple[Build, Build]:
-    def in_one_partition(other: str) -> Build:
-        def build(s: Story) -> None:
-            s.send("a", P, 1)
-            s.send("b", P, 0, key=other)
-            s.stored("a", P, 1)
-            s.stored("b", P, 0, key=other)
-
-        return build
-
-    return in_one_partition("k"), in_one_partition("j")
+@case.pair("B13 log-order", "k", "j")
+def _(s: Story, other: str) -> None:
+    s.send("a", P, 1)
+    s.send("b", P, 0, key=other)
+    s.stored("a", P, 1)
+    s.stored("b", P, 0, key=other)
 
 
-@case("B3 misrouted")
-def _() -> tuple[Build, Build]:
-    def where_it_does_not_belong(ordered: bool) -> Build:
-        def build(s: Story) -> None:
-            split(s)
-            s.send("stock", P, 9, key=MOVED)
-            s.history.sends[-1] = replace(s.history.sends[-1], ordered=ordered)
-            s.stored("stock", P, 9, key=MOVED, epoch=9)
-
-        return build
-
-    return where_it_does_not_belong(True), where_it_does_not_belong(False)
+@case.pair("B3 misrouted", True, False)
+def _(s: Story, ordered: bool) -> None:
+    split(s)
+    s.send("stock", P, 9, key=MOVED)
+    s.history.sends[-1] = replace(s.history.sends[-1], ordered=ordered)
+    s.stored("stock", P, 9, key=MOVED, epoch=9)
 
 
-@case("B13 log-order")
-def _() -> tuple[Build, Build]:
-    def backwards(ordered: bool) -> Build:
-        def build(s: Story) -> None:
-            for value, offset in (("a", 1), ("b", 0)):
-                s.send(value, P, offset)
-                s.history.sends[-1] = replace(s.history.sends[-1], ordered=ordered)
-                s.stored(value, P, offset)
-
-        return build
-
-    return backwards(True), backwards(False)
+@case.pair("B13 log-order", True, False)
+def _(s: Story, ordered: bool) -> None:
+    for value, offset in (("a", 1), ("b", 0)):
+        s.send(value, P, offset)
+        s.history.sends[-1] = replace(s.history.sends[-1], ordered=ordered)
+        s.stored(value, P, offset)
 
 
 @pytest.mark.parametrize(("checker", "bad", "near"), case.rows)

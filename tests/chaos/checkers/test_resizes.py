@@ -40,62 +40,38 @@ def retired(
     s.history.resizes.retired.append(Retired(s.history.tick(), place, epoch, end, 1, sealed, {1: log}))
 
 
-@case("B14 boundary-moved")
-def _() -> tuple[Build, Build]:
-    def told(end: int) -> Build:
-        def build(s: Story) -> None:
-            s.history.resizes.boundaries.append(BoundaryTold(s.history.tick(), 2, P, 4, 3, end))
-            s.stored("a", P, 5, epoch=3)
-
-        return build
-
-    return told(5), told(6)
+@case.pair("B14 boundary-moved", 5, 6)
+def _(s: Story, end: int) -> None:
+    s.history.resizes.boundaries.append(BoundaryTold(s.history.tick(), 2, P, 4, 3, end))
+    s.stored("a", P, 5, epoch=3)
 
 
-@case("B15 replay-order")
-def _() -> tuple[Build, Build]:
-    def again(younger_too: bool) -> Build:
-        def build(s: Story) -> None:
-            split(s)
-            if younger_too:
-                s.begin(Q)
-            s.begin(P)
-            s.deliver("a", P, 0, key=MOVED)
-
-        return build
-
-    return again(younger_too=False), again(younger_too=True)
+@case.pair("B15 replay-order", False, True)
+def _(s: Story, younger_too: bool) -> None:
+    split(s)
+    if younger_too:
+        s.begin(Q)
+    s.begin(P)
+    s.deliver("a", P, 0, key=MOVED)
 
 
-@case("B15 replay-order")
-def _() -> tuple[Build, Build]:
-    def removed(*, only_read: bool) -> Build:
-        def build(s: Story) -> None:
-            split(s)
-            s.history.resizes.retired.append(Retired(s.history.tick(), P, 1, 1, 1, True, {}))
-            s.delete(1, only_read=only_read)
-            s.begin(P)
-            s.deliver("a", P, 0, key=MOVED)
-
-        return build
-
-    return removed(only_read=True), removed(only_read=False)
+@case.pair("B15 replay-order", True, False)
+def _(s: Story, only_read: bool) -> None:
+    split(s)
+    s.history.resizes.retired.append(Retired(s.history.tick(), P, 1, 1, 1, True, {}))
+    s.delete(1, only_read=only_read)
+    s.begin(P)
+    s.deliver("a", P, 0, key=MOVED)
 
 
-@case("B15 replay-order")
-def _() -> tuple[Build, Build]:
-    def by(consumer: str) -> Build:
-        def build(s: Story) -> None:  # who lost the partition without knowing may repeat what it had read
-            split(s)
-            s.begin(P, 1, consumer="s")
-            s.begin(P, 0, consumer="r")
-            if consumer == "s":
-                s.begin(P, 1, consumer="s")
-            s.deliver("a", P, 0, key=MOVED)
-
-        return build
-
-    return by("r"), by("s")
+@case.pair("B15 replay-order", "r", "s")
+def _(s: Story, consumer: str) -> None:  # who lost the partition without knowing may repeat what it had read
+    split(s)
+    s.begin(P, 1, consumer="s")
+    s.begin(P, 0, consumer="r")
+    if consumer == "s":
+        s.begin(P, 1, consumer="s")
+    s.deliver("a", P, 0, key=MOVED)
 
 
 @case("B15 replay-order")
@@ -112,53 +88,35 @@ def _() -> tuple[Build, Build]:
     return taken_back(P), taken_back(P, Q)  # alone, or with its lineage
 
 
-@case("B15 replay-order")
-def _() -> tuple[Build, Build]:
-    def taken_back(*, removed_before: bool) -> Build:
-        def build(s: Story) -> None:  # what is removed by then cannot be taken back, what is removed later could
-            split(s)
-            if removed_before:
-                retired(s, Q, end=1)
-            s.reset({P: 0})
-            if not removed_before:
-                retired(s, Q, end=1)
-            s.begin(P)
-            s.deliver("a", P, 0, key=MOVED)
-
-        return build
-
-    return taken_back(removed_before=False), taken_back(removed_before=True)
+@case.pair("B15 replay-order", False, True)
+def _(s: Story, removed_before: bool) -> None:
+    split(s)  # what is removed by then cannot be taken back, what is removed later could
+    if removed_before:
+        retired(s, Q, end=1)
+    s.reset({P: 0})
+    if not removed_before:
+        retired(s, Q, end=1)
+    s.begin(P)
+    s.deliver("a", P, 0, key=MOVED)
 
 
-@case("B15 replay-order")
-def _() -> tuple[Build, Build]:
-    def taken_back(end: int) -> Build:
-        def build(s: Story) -> None:  # an index that is used again begins where its earlier life ended
-            split(s)
-            retired(s, Q, end=end)
-            s.reset({P: 0})
-            s.begin(P)
-            s.deliver("a", P, 0, key=MOVED)
-
-        return build
-
-    return taken_back(end=0), taken_back(end=1)
+@case.pair("B15 replay-order", 0, 1)
+def _(s: Story, end: int) -> None:  # an index that is used again begins where its earlier life ended
+    split(s)
+    retired(s, Q, end=end)
+    s.reset({P: 0})
+    s.begin(P)
+    s.deliver("a", P, 0, key=MOVED)
 
 
-@case("B15 replay-order")
-def _() -> tuple[Build, Build]:
-    def again(reset: bool) -> Build:
-        def build(s: Story) -> None:  # a removal alone takes nothing back
-            split(s)
-            retired(s, Q, end=1)
-            if reset:
-                s.reset({P: 0})
-            s.begin(P)
-            s.deliver("a", P, 0, key=MOVED)
-
-        return build
-
-    return again(reset=False), again(reset=True)
+@case.pair("B15 replay-order", False, True)
+def _(s: Story, reset: bool) -> None:  # a removal alone takes nothing back
+    split(s)
+    retired(s, Q, end=1)
+    if reset:
+        s.reset({P: 0})
+    s.begin(P)
+    s.deliver("a", P, 0, key=MOVED)
 
 
 @case("B16 generation-falls")
@@ -182,17 +140,11 @@ def _() -> tuple[Build, Build]:
     return lambda s: (retired(s), s.state(epoch=3)), lambda s: (retired(s), s.state(epoch=4))
 
 
-@case("B18 shown-too-early")
-def _() -> tuple[Build, Build]:
-    def shown(epoch: int) -> Build:
-        def build(s: Story) -> None:
-            s.serves(P, 0, 0)
-            s.serves(P, 1, 1)
-            s.history.resizes.shown.append(Shown(s.history.tick(), "c", "t", 0, {0: epoch}))
-
-        return build
-
-    return shown(1), shown(0)
+@case.pair("B18 shown-too-early", 1, 0)
+def _(s: Story, epoch: int) -> None:
+    s.serves(P, 0, 0)
+    s.serves(P, 1, 1)
+    s.history.resizes.shown.append(Shown(s.history.tick(), "c", "t", 0, {0: epoch}))
 
 
 @case("B19 removed-too-early")
@@ -205,63 +157,37 @@ def _() -> tuple[Build, Build]:
     return lambda s: retired(s, log=(5, 5, 4)), retired  # a transaction is open
 
 
-@case("B19 removed-too-early")
-def _() -> tuple[Build, Build]:
-    def appended(offset: int) -> Build:
-        return lambda s: (retired(s), s.send("a", P, offset))
-
-    return appended(4), appended(5)  # the latter is in the next life of the index
+@case.pair("B19 removed-too-early", 4, 5)  # the latter is in the next life of the index
+def _(s: Story, offset: int) -> None:
+    retired(s)
+    s.send("a", P, offset)
 
 
-@case("B20 unaffected-touched")
-def _() -> tuple[Build, Build]:
-    def bumped(index: int) -> Build:
-        def build(s: Story) -> None:  # 2 -> 3 moves keys of partition 0 only
-            s.state(place=("t", index))
-            topic(s, 0, 2, (1, 2, 3))
-            s.serves(("t", index), 1, 1)
-
-        return build
-
-    return bumped(1), bumped(0)
+@case.pair("B20 unaffected-touched", 1, 0)
+def _(s: Story, index: int) -> None:  # 2 -> 3 moves keys of partition 0 only
+    s.state(place=("t", index))
+    topic(s, 0, 2, (1, 2, 3))
+    s.serves(("t", index), 1, 1)
 
 
-@case("B20 unaffected-touched")
-def _() -> tuple[Build, Build]:
-    def fenced(count: int) -> Build:
-        def build(s: Story) -> None:
-            s.state(place=Q)
-            topic(s, 0, 2, (1, 2, count))
-            s.state(place=Q, epoch=1)
-            topic(s, 1, count)
-
-        return build
-
-    return fenced(3), fenced(4)
+@case.pair("B20 unaffected-touched", 3, 4)
+def _(s: Story, count: int) -> None:
+    s.state(place=Q)
+    topic(s, 0, 2, (1, 2, count))
+    s.state(place=Q, epoch=1)
+    topic(s, 1, count)
 
 
-@case("B20 unaffected-touched")
-def _() -> tuple[Build, Build]:
-    def refused(index: int) -> Build:
-        def build(s: Story) -> None:
-            s.resized(1, 2, 3)
-            s.history.resizes.refused.append(Refused(s.history.tick(), 1, ("t", index), 1, 2, False))
-
-        return build
-
-    return refused(1), refused(0)
+@case.pair("B20 unaffected-touched", 1, 0)
+def _(s: Story, index: int) -> None:
+    s.resized(1, 2, 3)
+    s.history.resizes.refused.append(Refused(s.history.tick(), 1, ("t", index), 1, 2, False))
 
 
-@case("B20 unaffected-touched")
-def _() -> tuple[Build, Build]:
-    def gated(segment: Segment) -> Build:
-        def build(s: Story) -> None:
-            s.resized(2, 3)
-            s.history.resizes.gated.append(Gated(s.history.tick(), "r", "t", segment))
-
-        return build
-
-    return gated(Segment(0, 1)), gated(Segment(2, 1))
+@case.pair("B20 unaffected-touched", Segment(0, 1), Segment(2, 1))
+def _(s: Story, segment: Segment) -> None:
+    s.resized(2, 3)
+    s.history.resizes.gated.append(Gated(s.history.tick(), "r", "t", segment))
 
 
 @case("B21 step-repeated")
@@ -272,25 +198,18 @@ def _() -> tuple[Build, Build]:
     return generations(0, 1, 0), generations(0, 1, 1, 2)
 
 
-@case("B21 step-repeated")
-def _() -> tuple[Build, Build]:
-    def recreated(topic_id: str) -> Build:
-        def build(s: Story) -> None:
-            for generation, identity in ((0, "one"), (1, "one"), (0, topic_id)):
-                row = s.state(place=P, epoch=generation)
-                row.generation, row.topic_id = generation, identity
-
-        return build
-
-    return recreated("one"), recreated("another")
+@case.pair("B21 step-repeated", "one", "another")
+def _(s: Story, topic_id: str) -> None:
+    for generation, identity in ((0, "one"), (1, "one"), (0, topic_id)):
+        row = s.state(place=P, epoch=generation)
+        row.generation, row.topic_id = generation, identity
 
 
-@case("B21 step-repeated")
-def _() -> tuple[Build, Build]:
-    def planned(plan: Plan) -> Build:
-        return lambda s: (topic(s, 0, 1), topic(s, 0, 1, plan), topic(s, 1, 2))
-
-    return planned((2, 1, 2)), planned((1, 1, 2))
+@case.pair("B21 step-repeated", (2, 1, 2), (1, 1, 2))
+def _(s: Story, plan: Plan) -> None:
+    topic(s, 0, 1)
+    topic(s, 0, 1, plan)
+    topic(s, 1, 2)
 
 
 @case("B21 step-repeated")
@@ -298,12 +217,10 @@ def _() -> tuple[Build, Build]:
     return lambda s: (retired(s), retired(s)), lambda s: (retired(s), retired(s, epoch=4))
 
 
-@case("B22 legacy-touched")
-def _() -> tuple[Build, Build]:
-    def sealed(plan: Plan | None) -> Build:
-        return lambda s: (topic(s, 0, 2, plan), s.serves(P, 1, 1, sealed=True))
-
-    return sealed(None), sealed((1, 2, 1))
+@case.pair("B22 legacy-touched", None, (1, 2, 1))
+def _(s: Story, plan: Plan | None) -> None:
+    topic(s, 0, 2, plan)
+    s.serves(P, 1, 1, sealed=True)
 
 
 def let_in(s: Story, *, stamped: bool, generation: int = 1, policy: str = "auto") -> None:
@@ -326,25 +243,17 @@ def _() -> tuple[Build, Build]:
     return late, in_time
 
 
-@case("B23 mark-late")
-def _() -> tuple[Build, Build]:
-    def then(stamped: bool) -> Build:
-        return lambda s: (topic(s, 0, 1, stamped=True), topic(s, 0, 1, (1, 1, 2), stamped=stamped))
-
-    return then(False), then(True)
+@case.pair("B23 mark-late", False, True)
+def _(s: Story, stamped: bool) -> None:
+    topic(s, 0, 1, stamped=True)
+    topic(s, 0, 1, (1, 1, 2), stamped=stamped)
 
 
-@case("B24 outsider-let-in")
-def _() -> tuple[Build, Build]:
-    def planned(stamped: bool) -> Build:
-        def build(s: Story) -> None:
-            topic(s, 0, 1, (1, 1, 2), stamped=stamped)
-            topic(s, 1, 2, stamped=True)
-            let_in(s, stamped=False)
-
-        return build
-
-    return planned(True), planned(False)
+@case.pair("B24 outsider-let-in", True, False)
+def _(s: Story, stamped: bool) -> None:
+    topic(s, 0, 1, (1, 1, 2), stamped=stamped)
+    topic(s, 1, 2, stamped=True)
+    let_in(s, stamped=False)
 
 
 @case("B24 outsider-let-in")
