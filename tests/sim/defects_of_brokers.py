@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from anabranch.broker.handlers import write_txn_markers
+from anabranch.broker.metadata import metadata_cache
+from anabranch.broker.replication.legacy_producers import LegacyProducers
+from anabranch.broker.replication.partition import Partition
+from anabranch.broker.replication.replica_manager import ReplicaManager
+from anabranch.broker.replication.stamped_topics import StampedTopics
+from anabranch.clients.producer import switch
+from anabranch.controller import resize
 from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.sim.defects import defect
 from tests.sim.planted import Planter
@@ -11,8 +19,6 @@ from tests.sim.planted import Planter
 
 @defect("K403", "duplicates are looked for after the generation is checked")
 def duplicates_last(planter: Planter) -> None:
-    from anabranch.broker.replication.replica_manager import ReplicaManager
-
     def append_local(manager: Any, partition: Any, records: Any, *, generation: int | None, **options: Any) -> Any:
         if generation is not None:
             manager.check_generation(partition, generation, options.get("fit"))
@@ -24,7 +30,6 @@ def duplicates_last(planter: Planter) -> None:
 @defect("K307, K401", "the generation is the topic's, not the partition's")
 def generation_of_the_topic(planter: Planter) -> None:
     """As KIP-253 has it: a LeaderAndIsr for one partition changes what a broker demands for all of them."""
-    from anabranch.broker.replication.replica_manager import ReplicaManager
 
     def apply_state(manager: Any, topic: str, topic_id: bytes, state: Any, **more: Any) -> Any:
         code = original(manager, topic, topic_id, state, **more)
@@ -40,10 +45,6 @@ def generation_of_the_topic(planter: Planter) -> None:
 @defect("K204", "leaders compare counts, not generations")
 def counts_of_leaders(planter: Planter) -> None:
     """4, 8, 4: what was partitioned for the first 4 is accepted at the second; producers do not notice, either."""
-    from anabranch.broker.replication.partition import Partition
-    from anabranch.clients.producer import switch
-    from anabranch.controller import resize
-
     counts: dict[tuple[bytes, int], int] = {}
 
     def planned(body: Any, count: int, added: Any) -> Any:
@@ -74,15 +75,11 @@ def counts_of_leaders(planter: Planter) -> None:
 
 @defect("R12", "new leader epochs are shown before their generation")
 def shown_too_early(planter: Planter) -> None:
-    from anabranch.broker.metadata import metadata_cache
-
     planter.replace(metadata_cache, "visible", lambda partition, topic_generation: partition)
 
 
 @defect("R6, K512", "sealed partitions refuse the ends of transactions")
 def markers_refused(planter: Planter) -> None:
-    from anabranch.broker.handlers import write_txn_markers
-
     def append(replicas: Any, partition: Any, content: bytes, **options: Any) -> Any:
         if replicas.leader_of(*partition).sealed:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "sealed")
@@ -97,9 +94,6 @@ def markers_refused(planter: Planter) -> None:
     aim="a replica sleeps over a removal and the next life of its index",
 )
 def old_log_kept(planter: Planter) -> None:
-    from anabranch.broker.replication.partition import Partition
-    from anabranch.broker.replication.replica_manager import ReplicaManager
-
     def stop_replica(manager: Any, topic: str, index: int, leader_epoch: int, *, delete: bool) -> Any:
         return original(manager, topic, index, leader_epoch, delete=False)
 
@@ -109,9 +103,6 @@ def old_log_kept(planter: Planter) -> None:
 
 @defect("R16", "a topic is marked as ordered after its first stamped batch is in")
 def marked_late(planter: Planter) -> None:
-    from anabranch.broker.replication.partition import Partition
-    from anabranch.broker.replication.stamped_topics import StampedTopics
-
     async def write(stamps: Any, partitions: Any, timeout_ms: int) -> None:
         for partition in partitions:
             stamps._ask(partition)
@@ -130,8 +121,6 @@ def marked_late(planter: Planter) -> None:
 
 @defect("R16", "an ordered topic lets in who stamps nothing")
 def outsiders_let_in(planter: Planter) -> None:
-    from anabranch.broker.replication.legacy_producers import LegacyProducers
-
     def check(legacy: Any, partition: Any, fit: Any) -> None:
         if partition.sealed or legacy._topic_config(partition.topic).reshard_legacy_producers == "verify":
             original(legacy, partition, fit)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from anabranch.controller import partitions, requests, resize
 from tests.sim.defects import defect
 from tests.sim.planted import Planter
 
 
 @defect("K304", "partitions that are merged away are not fenced")
 def victims_not_fenced(planter: Planter) -> None:
-    from anabranch.controller import resize
-
     def phases(body: Any) -> Any:
         return (phase for phase in original(body) if not phase.sealed)
 
@@ -21,8 +20,6 @@ def victims_not_fenced(planter: Planter) -> None:
 
 @defect("K205", "every partition of the topic is fenced")
 def everything_fenced(planter: Planter) -> None:
-    from anabranch.controller import resize
-
     def phases(body: Any) -> Any:
         for phase in original(body):
             if phase.label == "bump":
@@ -34,8 +31,6 @@ def everything_fenced(planter: Planter) -> None:
 
 @defect("K307, R2", "a partition changes its generation within a leader epoch")
 def same_epoch(planter: Planter) -> None:
-    from anabranch.controller import resize
-
     def bumped(committed: Any, generation: int, **options: Any) -> Any:
         after = original(committed, generation, **options)
         epoch = committed.state.leader_epoch
@@ -46,8 +41,6 @@ def same_epoch(planter: Planter) -> None:
 
 @defect("K301, K303", "the epoch of a cut is remembered one too high")
 def cut_too_high(planter: Planter) -> None:
-    from anabranch.controller import resize
-
     def bumped(committed: Any, generation: int, **options: Any) -> Any:
         after = original(committed, generation, **options)
         return replace(after, gen_start=(*after.gen_start[:-1], (generation, after.leader_epoch + 1)))
@@ -57,8 +50,6 @@ def cut_too_high(planter: Planter) -> None:
 
 @defect("K305, K306", "a successor takes partitions that it finds for bumped")
 def found_is_bumped(planter: Planter) -> None:
-    from anabranch.controller import resize
-
     def serves(state: Any, partition: Any, generation: int) -> bool:
         committed = state.partitions.get(partition)
         if committed is not None and committed.state.controller_epoch < state.controller_epoch:
@@ -71,8 +62,6 @@ def found_is_bumped(planter: Planter) -> None:
 
 @defect("R3", "a plan is forgotten with its controller")
 def plan_forgotten(planter: Planter) -> None:
-    from anabranch.controller import resize
-
     planned_in: dict[tuple[bytes, int], int] = {}
 
     def advance(state: Any, name: str) -> Any:
@@ -88,8 +77,6 @@ def plan_forgotten(planter: Planter) -> None:
 
 @defect("K313", "a drained partition is removed while records are left in it")
 def removed_with_records(planter: Planter) -> None:
-    from anabranch.controller import resize
-
     def offset_reported(state: Any, partition: Any, leader_epoch: int, *, timestamp: int, offset: int) -> Any:
         if timestamp == resize.LATEST and partition in state.log_starts:
             state.log_starts[partition] = (leader_epoch, offset)
@@ -100,8 +87,6 @@ def removed_with_records(planter: Planter) -> None:
 
 @defect("K701, R13", "an index that is used again begins with epoch 0 and offset 0")
 def index_from_zero(planter: Planter) -> None:
-    from anabranch.controller import partitions, requests
-
     def birth(topic: Any, index: int, *rest: Any, **options: Any) -> Any:
         return original(replace(topic, body=replace(topic.body, retired={})), index, *rest, **options)
 

@@ -6,6 +6,21 @@ import asyncio
 from dataclasses import replace
 from typing import Any, Final
 
+from anabranch.broker.handlers import offset_for_leader_epoch as handler
+from anabranch.broker.metadata import metadata_cache
+from anabranch.clients.connection import Connection
+from anabranch.clients.consumer import poll_loop
+from anabranch.clients.consumer.delivery import Deliveries
+from anabranch.clients.consumer.gate import TopicGate
+from anabranch.clients.consumer.offset_lookup import LATEST, OffsetResets
+from anabranch.clients.consumer.ownership import Ownership
+from anabranch.clients.consumer.progress import PartitionProgress
+from anabranch.clients.consumer.topic_gates import Gates
+from anabranch.controller import resize
+from anabranch.protocol import linear_hashing
+from anabranch.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from anabranch.protocol.lineage import Lineage, Segment
+from anabranch.protocol.order_gates import UNKNOWN
 from tests.sim.defects import defect
 from tests.sim.loop import PROCESS
 from tests.sim.planted import Planter
@@ -26,9 +41,6 @@ def _group() -> tuple[int, str]:
     aim=BEHIND,
 )
 def positions(planter: Planter) -> None:
-    from anabranch.clients.consumer.progress import PartitionProgress
-    from anabranch.clients.consumer.topic_gates import Gates
-
     reached: dict[Any, int] = {}
 
     def take(progress: Any, limit: int, generation: int = -1) -> Any:
@@ -54,15 +66,11 @@ def positions(planter: Planter) -> None:
     aim="keys pass through a partition that nobody wrote to, and readers are behind",
 )
 def not_recursive(planter: Planter) -> None:
-    from anabranch.protocol.lineage import Lineage
-
     planter.replace(Lineage, "sources", Lineage.predecessors)
 
 
 @defect("K607", "a gate is asked only at the start of a partition", aim=BEHIND)
 def only_at_the_start(planter: Planter) -> None:
-    from anabranch.clients.consumer.topic_gates import Gates
-
     def passes(gates: Any, topic: str, segment: Any, now_s: float) -> bool:
         if gates._gates[topic].lineage.previous(segment) is not None:
             return True
@@ -73,8 +81,6 @@ def only_at_the_start(planter: Planter) -> None:
 
 @defect("K111", "a gate opens when any of its parents is done", aim=BEHIND)
 def any_parent(planter: Planter) -> None:
-    from anabranch.clients.consumer.gate import TopicGate
-
     def is_open(gate: Any, segment: Any) -> bool:
         waits = gate.waits(segment)
         return not waits or len(waits) < len(gate.lineage.predecessors(segment))
@@ -84,8 +90,6 @@ def any_parent(planter: Planter) -> None:
 
 @defect("K106", "the end of a segment is taken for its last record")
 def inclusive(planter: Planter) -> None:
-    from anabranch.clients.consumer.gate import TopicGate
-
     def note_end(gate: Any, segment: Any, end_offset: int, *, leader_epoch: int) -> None:
         original(gate, segment, max(end_offset - 1, min(end_offset, 0)), leader_epoch=leader_epoch)
 
@@ -94,8 +98,6 @@ def inclusive(planter: Planter) -> None:
 
 @defect("K406", "the high watermark is taken for the end of a segment")
 def high_watermark(planter: Planter) -> None:
-    from anabranch.broker.handlers import offset_for_leader_epoch as handler
-
     def end_of_epoch(ctx: Any, topic: str, asked: Any, *, consumer: bool = True) -> Any:
         answer = original(ctx, topic, asked, consumer=consumer)
         partition = ctx.services.replicas.leader_of(topic, asked.partition)
@@ -109,10 +111,6 @@ def high_watermark(planter: Planter) -> None:
 @defect("K407", "a leader that has not adopted the cut says where a segment ends")
 def not_adopted(planter: Planter) -> None:
     """Nobody names an epoch when asking, and gates ask as soon as a plan is known, which here is at once."""
-    from anabranch.broker.metadata import metadata_cache
-    from anabranch.clients.connection import Connection
-    from anabranch.controller import resize
-    from anabranch.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 
     def send(connection: Any, request: Any, **options: Any) -> Any:
         if isinstance(request, OffsetForLeaderEpochRequest) and request.replica_id == -1:
@@ -132,16 +130,11 @@ def not_adopted(planter: Planter) -> None:
     aim="who told an end dies with records before it that nobody else has",
 )
 def kept_ends(planter: Planter) -> None:
-    from anabranch.clients.consumer.gate import TopicGate
-    from anabranch.protocol.order_gates import UNKNOWN
-
     planter.replace(TopicGate, "end", lambda gate, segment: gate._ends.get(segment, (UNKNOWN, UNKNOWN))[0])
 
 
 @defect("K408", "an unknown end is taken for the start")
 def unknown_is_zero(planter: Planter) -> None:
-    from anabranch.clients.consumer.gate import TopicGate
-
     def waits(gate: Any, segment: Any) -> Any:
         return tuple(wait for wait in original(gate, segment) if wait.end >= 0)
 
@@ -150,8 +143,6 @@ def unknown_is_zero(planter: Planter) -> None:
 
 @defect("K606", "the end of a segment is committed only at the end of the log")
 def report_at_the_end(planter: Planter) -> None:
-    from anabranch.clients.consumer.delivery import Deliveries
-
     def boundaries(deliveries: Any, **options: Any) -> Any:
         return [one for one in original(deliveries, **options) if not one.progress.buffered]
 
@@ -160,9 +151,6 @@ def report_at_the_end(planter: Planter) -> None:
 
 @defect("K201, K302", "a child waits for a sibling that the same resize makes")
 def sibling(planter: Planter) -> None:
-    from anabranch.protocol import linear_hashing
-    from anabranch.protocol.lineage import Lineage, Segment
-
     def predecessors(lineage: Any, segment: Any) -> Any:
         before, after = lineage._counts_around(segment.generation)
         if before is not None and before < after and segment.partition >= before:
@@ -176,8 +164,6 @@ def sibling(planter: Planter) -> None:
 
 @defect("R20, K611", "a new partition is read from where it ends when it is found")
 def latest(planter: Planter) -> None:
-    from anabranch.clients.consumer.offset_lookup import LATEST, OffsetResets
-
     def timestamp(resets: Any, network: Any, partition: Any, resumed: Any) -> int:
         topic = network.metadata.topics.get(partition.topic)
         if topic is not None and topic.lineage is not None:
@@ -192,8 +178,6 @@ def latest(planter: Planter) -> None:
 @defect("K204", "consumers compare counts, not generations")
 def counts_of_consumers(planter: Planter) -> None:
     """Who sleeps through 4, 8, 4 sees nothing new: the records of both times are one segment to it."""
-    from anabranch.clients.consumer.gate import TopicGate
-    from anabranch.clients.consumer.ownership import Ownership
 
     def refresh(gate: Any, lineage: Any, partitions: Any) -> None:
         if lineage.count == gate.lineage.count:
@@ -216,8 +200,6 @@ def counts_of_consumers(planter: Planter) -> None:
 
 @defect("I5", "nobody is told that keys have arrived")
 def not_told(planter: Planter) -> None:
-    from anabranch.clients.consumer import poll_loop
-
     async def tell(callback: Any, about: Any) -> None:
         if "key_assigned" not in callback.__name__:
             await original(callback, about)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from anabranch.clients import metadata
+from anabranch.clients.consumer.gate import TopicGate
+from anabranch.clients.producer import drain_order, switch
+from anabranch.clients.producer.queues import Batch, PartitionQueue
 from tests.sim.defects import defect
 from tests.sim.planted import Planter
 
@@ -11,8 +15,6 @@ from tests.sim.planted import Planter
 @defect("K501", "the count of the request is compared, and refused batches are tried again where they were")
 def as_published(planter: Planter) -> None:
     """As KIP-253 has it: partitions are chosen once, requests bear what the producer knows when it sends them."""
-    from anabranch.clients.producer import switch
-    from anabranch.clients.producer.queues import Batch
 
     def bytes_with(batch: Any, compression: str, **options: Any) -> bytes:
         batch.stamp = batch.queue.stamp
@@ -26,8 +28,6 @@ def as_published(planter: Planter) -> None:
 
 @defect("K503", "a switch leaves the oldest waiting batch where it was")
 def not_atomic(planter: Planter) -> None:
-    from anabranch.clients.producer import switch
-
     def withdraw(queue: Any) -> None:
         oldest = queue.waiting.popleft() if queue.live and queue.waiting else None
         original(queue)
@@ -39,8 +39,6 @@ def not_atomic(planter: Planter) -> None:
 
 @defect("K504", "records of batches with unknown outcomes are sent elsewhere")
 def unknown_outcomes(planter: Planter) -> None:
-    from anabranch.clients.producer import switch
-
     def withdraw(queue: Any) -> None:
         original(queue)
         for batch in [one for one in queue.unresolved if not one.on_wire]:
@@ -55,9 +53,6 @@ def unknown_outcomes(planter: Planter) -> None:
     aim="a leader hears late that it is one",
 )
 def first_contact(planter: Planter) -> None:
-    from anabranch.clients.producer import drain_order
-    from anabranch.clients.producer.queues import PartitionQueue
-
     planter.replace(drain_order, "first_contact", lambda queue: False)
 
     def established(queue: Any) -> bool:
@@ -71,10 +66,6 @@ def first_contact(planter: Planter) -> None:
 
 @defect("K507", "older metadata is believed")
 def metadata_goes_back(planter: Planter) -> None:
-    from anabranch.clients import metadata
-    from anabranch.clients.consumer.gate import TopicGate
-    from anabranch.clients.producer import switch
-
     def merge(answered: Any, name: str, known: Any, lineages: Any) -> Any:
         return original(answered, name, None, {})
 
@@ -88,6 +79,4 @@ def metadata_goes_back(planter: Planter) -> None:
 
 @defect("R8", "returned records are placed behind younger ones")
 def behind_younger(planter: Planter) -> None:
-    from anabranch.clients.producer import switch
-
     planter.replace(switch, "_age", lambda entry: -entry[0].order)

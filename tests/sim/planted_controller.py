@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from anabranch.broker.membership.controller_fence import ControllerFence
+from anabranch.broker.replication.partition import Partition
+from anabranch.controller import alter_partition, elections, fenced_writes, machine, partitions
+from anabranch.controller.candidacy import retry_connection_loss
+from anabranch.controller.effects import PartitionWrite
+from anabranch.controller.znode_reader import ZnodeReader
 from tests.sim.planted import Planter, plant
 
 
 @plant("controller writes unfenced", aim="a controller is asked for producer ids while another takes over")
 def unfenced(planter: Planter) -> None:
-    from anabranch.controller import fenced_writes
-    from anabranch.controller.candidacy import retry_connection_loss
-
     async def write(session: Any, term: Any, ops: Any) -> Any:
         return await retry_connection_loss(lambda: session.multi(list(ops)))
 
@@ -21,8 +24,6 @@ def unfenced(planter: Planter) -> None:
 
 @plant("requests of a deposed controller accepted")
 def stale_controller(planter: Planter) -> None:
-    from anabranch.broker.membership.controller_fence import ControllerFence
-
     def admit(fence: Any, *, controller_epoch: int, broker_epoch: int) -> None:
         fence.controller_epoch = min(fence.controller_epoch, controller_epoch)
         original(fence, controller_epoch=controller_epoch, broker_epoch=broker_epoch)
@@ -32,8 +33,6 @@ def stale_controller(planter: Planter) -> None:
 
 @plant("requests for an earlier life of a broker accepted")
 def earlier_life(planter: Planter) -> None:
-    from anabranch.broker.membership.controller_fence import ControllerFence
-
     async def at_once(fence: Any) -> None:
         return
 
@@ -46,8 +45,6 @@ def earlier_life(planter: Planter) -> None:
 
 @plant("unclean election although it is off")
 def unclean(planter: Planter) -> None:
-    from anabranch.controller import elections
-
     def offline(assignment: Any, isr: Any, live: Any, *, unclean: bool) -> Any:
         return original(assignment, [one for one in assignment if one in live][-1:] or isr, live, unclean=True)
 
@@ -56,8 +53,6 @@ def unclean(planter: Planter) -> None:
 
 @plant("an election keeps the leader epoch")
 def epoch_kept(planter: Planter) -> None:
-    from anabranch.controller import partitions
-
     def led(committed: Any, elected: Any, controller_epoch: int) -> Any:
         after = original(committed, elected, controller_epoch)
         return replace(after, leader_epoch=committed.state.leader_epoch)
@@ -67,9 +62,6 @@ def epoch_kept(planter: Planter) -> None:
 
 @plant("stale ISR accepted")
 def stale_isr(planter: Planter) -> None:
-    from anabranch.controller import alter_partition
-    from anabranch.controller.effects import PartitionWrite
-
     def decide(state: Any, partition: Any, row: Any, *, by_id: bool, asker: int) -> Any:
         committed = state.partitions[partition]
         isr = tuple(member.broker_id for member in row.new_isr_with_epochs)
@@ -82,17 +74,12 @@ def stale_isr(planter: Planter) -> None:
 
 @plant("broker epochs in an ISR not compared (before KIP-903)")
 def kip_903_off(planter: Planter) -> None:
-    from anabranch.broker.replication.partition import Partition
-    from anabranch.controller import alter_partition
-
     planter.replace(alter_partition, "eligible", lambda state, isr, row: True)
     planter.replace(Partition, "_eligible", lambda partition, replica, follower: True)
 
 
 @plant("a restarted broker is taken for its earlier life")
 def lives_confused(planter: Planter) -> None:
-    from anabranch.controller import machine
-
     def on_brokers_read(state: Any, event: Any) -> Any:
         known = {one: state.brokers.get(one, broker) for one, broker in event.brokers.items()}
         return original(state, replace(event, brokers=known))
@@ -102,8 +89,6 @@ def lives_confused(planter: Planter) -> None:
 
 @plant("a watch that is not set again")
 def watch_lost(planter: Planter) -> None:
-    from anabranch.controller.znode_reader import ZnodeReader
-
     async def brokers(reader: Any) -> Any:
         if reader.__dict__.setdefault("_asked", 0) >= 2:
             session, reader._session = reader._session, _WithoutWatches(reader._session)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from anabranch.broker.coordinators.classic_groups import group_machine
+from anabranch.broker.replication.replica_manager import ReplicaManager
+from anabranch.clients.consumer.core import ConsumerCore
 from tests.sim.planted import Planter, plant
 
 
 @plant("commits of an old generation accepted", aim="a member of another make commits after it was replaced")
 def zombie_commits(planter: Planter) -> None:
-    from anabranch.broker.coordinators.classic_groups import group_machine
-
     def authorize(group: Any, event: Any, now_ms: int) -> None:
         if event.transactional:
             original(group, event, now_ms)
@@ -23,8 +24,6 @@ def zombie_commits(planter: Planter) -> None:
     aim="a member's search for its start outlasts its rebalance timeout",
 )
 def start_of_an_earlier_assignment(planter: Planter) -> None:
-    from anabranch.clients.consumer.core import ConsumerCore
-
     def starts_to_commit(core: Any) -> Any:
         rows = {one: core.assignment.get(one) for one in core._starts}
         core._starts.update({one: (row.begun, core._starts[one][1]) for one, row in rows.items() if row is not None})
@@ -35,8 +34,6 @@ def start_of_an_earlier_assignment(planter: Planter) -> None:
 
 @plant("commits acknowledged before they are stored")
 def commits_not_stored(planter: Planter) -> None:
-    from anabranch.broker.replication.replica_manager import ReplicaManager
-
     async def append(manager: Any, topic: str, index: int, records: Any, **options: Any) -> Any:
         return await original(manager, topic, index, records, **{**options, "acks": 1})
 

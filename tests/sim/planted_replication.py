@@ -5,14 +5,26 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import anabranch.broker.storage.segment as segment
+from anabranch.broker.handlers import list_offsets
+from anabranch.broker.replication import isr_changes, replica_fetcher
+from anabranch.broker.replication.fetch_reader import FetchReader
+from anabranch.broker.replication.isr_change import Verdict
+from anabranch.broker.replication.partition import Partition, Role
+from anabranch.broker.replication.purgatory import DelayedProduce
+from anabranch.broker.replication.replica_fetcher import Fetcher
+from anabranch.broker.storage.durability import Durability
+from anabranch.broker.storage.epochs import LeaderEpochCache
+from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.producer_state import ProducerStates
+from anabranch.clients.connection import Connection
+from anabranch.protocol.apis.fetch import FetchRequest
+from anabranch.protocol.errors import ErrorCode, KafkaError
 from tests.sim.planted import Planter, plant
 
 
 @plant("acknowledge before replication")
 def acknowledge_early(planter: Planter) -> None:
-    from anabranch.broker.replication.purgatory import DelayedProduce
-    from anabranch.protocol.errors import ErrorCode
-
     def settled(wait: Any) -> bool:
         wait.code = ErrorCode.NONE
         return True
@@ -22,22 +34,16 @@ def acknowledge_early(planter: Planter) -> None:
 
 @plant("acknowledge below min.insync.replicas")
 def acknowledge_alone(planter: Planter) -> None:
-    from anabranch.broker.replication.partition import Partition
-
     planter.replace(Partition, "effective_min_isr", property(lambda partition: 1))
 
 
 @plant("no truncation")
 def no_truncation(planter: Planter) -> None:
-    from anabranch.broker.replication import replica_fetcher
-
     planter.replace(replica_fetcher, "truncate", lambda partition, leader: None)
 
 
 @plant("truncation to the high watermark (before KIP-101)")
 def truncate_to_high_watermark(planter: Planter) -> None:
-    from anabranch.broker.replication.replica_fetcher import Fetcher
-
     def follow(fetcher: Any, partition: Any) -> None:
         partition.log.truncate_to(partition.high_watermark)
         original(fetcher, partition)
@@ -50,16 +56,11 @@ def truncate_to_high_watermark(planter: Planter) -> None:
     aim="a leader is back with less than a reader has, who still believes in it",
 )
 def epoch_not_checked(planter: Planter) -> None:
-    from anabranch.broker.replication.partition import Partition
-
     planter.replace(Partition, "check_epoch", lambda partition, believed: None)
 
 
 @plant("a former leader answers with a code that the API does not have")
 def unexpected_error(planter: Planter) -> None:
-    from anabranch.broker.replication.partition import Partition
-    from anabranch.protocol.errors import ErrorCode, KafkaError
-
     def check_leader(partition: Any) -> None:
         try:
             original(partition)
@@ -74,16 +75,11 @@ def unexpected_error(planter: Planter) -> None:
     aim="a leader is asked for its end as soon as it is elected",
 )
 def end_not_heard_of(planter: Planter) -> None:
-    from anabranch.broker.handlers import list_offsets
-
     planter.replace(list_offsets, "check_leader_is_caught_up", lambda partition, version: None)
 
 
 @plant("divergence of a fetch not checked")
 def divergence_not_checked(planter: Planter) -> None:
-    from anabranch.clients.connection import Connection
-    from anabranch.protocol.apis.fetch import FetchRequest
-
     def send(connection: Any, request: Any, **options: Any) -> Any:
         if isinstance(request, FetchRequest):
             for topic in request.topics:
@@ -96,8 +92,6 @@ def divergence_not_checked(planter: Planter) -> None:
 
 @plant("high watermark ignores a pending ISR")
 def ignore_pending_isr(planter: Planter) -> None:
-    from anabranch.broker.replication.partition import Partition
-
     planter.replace(Partition, "maximal_isr", property(lambda partition: partition.isr))
     # The grace given to a replica that is about to join would hide it.
     planter.replace(Partition, "_eligible", lambda partition, replica, follower: not partition.pending)
@@ -105,8 +99,6 @@ def ignore_pending_isr(planter: Planter) -> None:
 
 @plant("high watermark from the fastest replica")
 def high_watermark_of_the_fastest(planter: Planter) -> None:
-    from anabranch.broker.replication.partition import Partition, Role
-
     def advance(partition: Any, now_ms: float) -> bool:
         if partition.role is not Role.LEADER or not partition.followers:
             return False
@@ -122,8 +114,6 @@ def high_watermark_of_the_fastest(planter: Planter) -> None:
 
 @plant("a replica joins the ISR before it has caught up")
 def join_early(planter: Planter) -> None:
-    from anabranch.broker.replication.partition import Partition
-
     def propose_expand(partition: Any, replica: int, own_broker_epoch: int) -> Any:
         if partition.pending is not None or replica in partition.isr or not partition.is_leader:
             return None
@@ -134,8 +124,6 @@ def join_early(planter: Planter) -> None:
 
 @plant("a follower takes over a lower high watermark")
 def high_watermark_back(planter: Planter) -> None:
-    from anabranch.broker.replication.partition import Partition
-
     def follow(partition: Any, leader_high_watermark: int) -> bool:
         partition.high_watermark = min(leader_high_watermark, partition.log.log_end_offset)
         partition.changed()
@@ -146,15 +134,11 @@ def high_watermark_back(planter: Planter) -> None:
 
 @plant("consumers read above the high watermark")
 def read_uncommitted_tail(planter: Planter) -> None:
-    from anabranch.broker.replication.fetch_reader import FetchReader
-
     planter.replace(FetchReader, "_limit", lambda reading, partition: partition.log.log_end_offset)
 
 
 @plant("an ISR is asked for while another question about it is open")
 def asked_at_once(planter: Planter) -> None:
-    from anabranch.broker.replication import isr_changes
-
     async def deliver_all(changes: Any) -> None:
         async def deliver(batch: Any) -> None:
             changes._queue += await changes._deliver(batch)
@@ -173,9 +157,6 @@ def asked_at_once(planter: Planter) -> None:
 
 @plant("late answer to an ISR proposal applied")
 def late_answer(planter: Planter) -> None:
-    from anabranch.broker.replication.isr_change import Verdict
-    from anabranch.broker.replication.partition import Partition
-
     def on_answer(partition: Any, change: Any, answer: Any) -> Any:
         partition.isr = change.isr
         partition.pending = None
@@ -186,17 +167,12 @@ def late_answer(planter: Planter) -> None:
 
 @plant("duplicates of a producer not recognised")
 def duplicates_stored(planter: Planter) -> None:
-    from anabranch.broker.storage.producer_state import ProducerStates
-
     planter.replace(ProducerStates, "find_duplicate", lambda states, header: None)
     planter.replace(ProducerStates, "check", lambda states, header, **options: None)
 
 
 @plant("producer state lost when a log is opened")
 def producer_state_lost(planter: Planter) -> None:
-    from anabranch.broker.storage.log import PartitionLog
-    from anabranch.broker.storage.producer_state import ProducerStates
-
     def opened(cls: Any, *args: Any, **options: Any) -> Any:
         log = original.__func__(cls, *args, **options)
         log.producers = ProducerStates()
@@ -207,20 +183,14 @@ def producer_state_lost(planter: Planter) -> None:
 
 @plant("epoch cache not cut with the log")
 def epochs_not_cut(planter: Planter) -> None:
-    from anabranch.broker.storage.epochs import LeaderEpochCache
-
     planter.replace(LeaderEpochCache, "truncate_from_end", lambda cache, end_offset: None)
 
 
 @plant("a flush that does nothing")
 def no_flush(planter: Planter) -> None:
-    from anabranch.broker.storage.durability import Durability
-
     planter.replace(Durability, "flush", lambda known, log_end: None)
 
 
 @plant("a torn end kept when a log is opened")
 def torn_end_kept(planter: Planter) -> None:
-    import anabranch.broker.storage.segment as segment
-
     planter.replace(segment, "check_crc", lambda buffer, position, header: True)

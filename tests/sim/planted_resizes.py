@@ -5,20 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from anabranch.broker.replication.partition import Partition
+from anabranch.clients.consumer import listener, poll_loop
+from anabranch.clients.consumer.topic_gates import Gates
+from anabranch.clients.producer import accumulator, switch
+from anabranch.controller import resize
 from tests.sim.planted import Planter, plant
 
 
 @plant("generation of a batch not checked")
 def generation_not_checked(planter: Planter) -> None:
-    from anabranch.broker.replication.partition import Partition
-
     planter.replace(Partition, "check_generation", lambda partition, stamp: None)
 
 
 @plant("sealed partitions accept records")
 def seal_ignored(planter: Planter) -> None:
-    from anabranch.broker.replication.partition import Partition
-
     def adopt(partition: Any, state: Any, role: Any) -> None:
         generation = partition.generation
         original(partition, state, role)
@@ -31,8 +32,6 @@ def seal_ignored(planter: Planter) -> None:
 
 @plant("a generation is published before its leaders are fenced")
 def publish_early(planter: Planter) -> None:
-    from anabranch.controller import resize
-
     planter.replace(resize, "all_adopted", lambda state, topic, indices: True)
     planter.replace(resize, "bumped", _bumped_without_generation(resize.bumped))
 
@@ -49,15 +48,11 @@ def _bumped_without_generation(original: Any) -> Any:
 
 @plant("gates are always open")
 def gates_open(planter: Planter) -> None:
-    from anabranch.clients.consumer.topic_gates import Gates
-
     planter.replace(Gates, "passes", lambda gates, topic, segment, now_s: True)
 
 
 @plant("boundaries are crossed without a flush")
 def no_flush_callback(planter: Planter) -> None:
-    from anabranch.clients.consumer import listener, poll_loop
-
     async def tell(callback: Any, about: Any) -> None:
         if "maybe_revoked" not in callback.__name__:
             await original(callback, about)
@@ -68,8 +63,6 @@ def no_flush_callback(planter: Planter) -> None:
 
 @plant("a producer does not wait at the barrier of a resize")
 def no_barrier(planter: Planter) -> None:
-    from anabranch.clients.producer import accumulator, switch
-
     planter.replace(switch, "stale_classes", lambda topic: set())
     planter.replace(switch, "closed_partitions", lambda topic: frozenset())
     for name in ("stale_classes", "closed_partitions"):

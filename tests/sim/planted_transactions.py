@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+import dataclasses
+from dataclasses import replace
 from typing import Any
 
+from anabranch.broker.coordinators.classic_groups import group_machine
+from anabranch.broker.coordinators.groups.group_transactions import GroupTransactions
+from anabranch.broker.coordinators.offsets.committed_offsets import Offsets
+from anabranch.broker.coordinators.transactions import transaction_coordinator
+from anabranch.broker.coordinators.transactions import transaction_requests as requests
+from anabranch.broker.coordinators.transactions.marker_sender import MarkerSender
+from anabranch.broker.coordinators.transactions.transaction_coordinator import TransactionCoordinator
+from anabranch.broker.coordinators.transactions.transaction_requests import Producer
+from anabranch.broker.coordinators.transactions.transactional_id import ONGOING
+from anabranch.broker.replication.partition import Partition
+from anabranch.broker.storage.log import PartitionLog
+from anabranch.broker.storage.producer_state import ProducerStates
+from anabranch.clients.consumer.assignors import FunctionAssignor
+from anabranch.clients.consumer.progress import _Aborted
+from anabranch.clients.producer.transaction_manager import TransactionManager
+from anabranch.protocol.errors import KafkaError
+from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
 from tests.sim.planted import Planter, plant
 
 
 @plant("transactions: open ones do not hold readers back")
 def readers_not_held_back(planter: Planter) -> None:
-    from anabranch.broker.replication.partition import Partition
-
     planter.replace(Partition, "last_stable_offset", property(lambda partition: partition.high_watermark))
 
 
 @plant("transactions: aborted ones are not listed")
 def aborted_not_listed(planter: Planter) -> None:
-    from anabranch.broker.storage.log import PartitionLog
-
     planter.replace(PartitionLog, "aborted_in", lambda log, batches, start_offset: [])
 
 
 @plant("transactions: a consumer does not filter what was aborted")
 def aborted_not_filtered(planter: Planter) -> None:
-    from anabranch.clients.consumer.progress import _Aborted
-
     planter.replace(_Aborted, "has", lambda aborted, batch: False)
 
 
@@ -34,9 +47,6 @@ def aborted_not_filtered(planter: Planter) -> None:
 )
 def old_markers_accepted(planter: Planter) -> None:
     """And coordinators go on when they are replaced, as they do when they have not heard of it yet."""
-    from anabranch.broker.coordinators.transactions.marker_sender import MarkerSender
-    from anabranch.broker.storage.producer_state import ProducerStates
-
     planter.replace(ProducerStates, "check_marker", lambda states, header, control, *, newer=False: None)
     planter.replace(MarkerSender, "forget", lambda sender, shard: None)
 
@@ -47,7 +57,6 @@ def old_markers_accepted(planter: Planter) -> None:
 )
 def late_end_accepted(planter: Planter) -> None:
     """The epoch of an EndTxn is not compared, so a repeated one is carried out twice."""
-    from anabranch.broker.coordinators.transactions import transaction_requests as requests
 
     def end(transaction: Any, producer: Any, *, from_client: bool = True, **options: Any) -> Any:
         if from_client and producer.id == transaction.producer_id:
@@ -63,8 +72,6 @@ def late_end_accepted(planter: Planter) -> None:
 )
 def pending_not_tested(planter: Planter) -> None:
     """It gets the identity that the last one has, which goes on."""
-    from anabranch.broker.coordinators.transactions.transaction_coordinator import TransactionCoordinator
-    from anabranch.broker.coordinators.transactions.transaction_requests import Producer
 
     async def init_producer_id(coordinator: Any, transactional_id: str, timeout_ms: int, expected: Any) -> Any:
         found = coordinator.transaction(transactional_id)
@@ -77,16 +84,12 @@ def pending_not_tested(planter: Planter) -> None:
 
 @plant("transactions: a replaced producer is not fenced")
 def producers_not_fenced(planter: Planter) -> None:
-    from anabranch.broker.coordinators.transactions import transaction_requests as requests
-
     planter.replace(requests, "_check_producer", lambda transaction, producer: None)
     late_end_accepted(planter)
 
 
 @plant("transactions: offsets are visible before the commit")
 def offsets_visible(planter: Planter) -> None:
-    from anabranch.broker.coordinators.offsets.committed_offsets import Offsets
-
     def stage(offsets: Any, producer_id: int, partition: Any, value: Any) -> None:
         offsets.commit(partition, value)
 
@@ -95,8 +98,6 @@ def offsets_visible(planter: Planter) -> None:
 
 @plant("transactions: an abort commits the offsets")
 def abort_commits_offsets(planter: Planter) -> None:
-    from anabranch.broker.coordinators.offsets.committed_offsets import Offsets
-
     def settle(offsets: Any, producer_id: int, *, commit: bool) -> Any:
         return original(offsets, producer_id, commit=True)
 
@@ -108,8 +109,6 @@ def abort_commits_offsets(planter: Planter) -> None:
     aim="a copier sleeps in a transaction while another takes its partitions",
 )
 def old_generations_accepted(planter: Planter) -> None:
-    from anabranch.broker.coordinators.classic_groups import group_machine
-
     def authorize(group: Any, event: Any, now_ms: int) -> None:
         if not event.transactional:
             original(group, event, now_ms)
@@ -119,8 +118,6 @@ def old_generations_accepted(planter: Planter) -> None:
 
 @plant("transactions: a new coordinator forgets what was decided")
 def decisions_forgotten(planter: Planter) -> None:
-    from anabranch.broker.coordinators.transactions.transaction_coordinator import TransactionCoordinator
-
     planter.replace(TransactionCoordinator, "_loaded", lambda coordinator, shard: None)
 
 
@@ -129,9 +126,6 @@ def decisions_forgotten(planter: Planter) -> None:
     aim="a coordinator dies with what nobody else has",
 )
 def promised_too_early(planter: Planter) -> None:
-    from anabranch.broker.coordinators.transactions.transaction_coordinator import TransactionCoordinator
-    from anabranch.protocol.errors import KafkaError
-
     async def decide(coordinator: Any, shard: Any, transaction: Any, transition: Any) -> None:
         async def later() -> None:
             try:
@@ -146,11 +140,6 @@ def promised_too_early(planter: Planter) -> None:
 
 @plant("transactions: partitions are added in memory only")
 def partitions_not_written(planter: Planter) -> None:
-    import dataclasses
-
-    from anabranch.broker.coordinators.transactions import transaction_coordinator
-    from anabranch.broker.coordinators.transactions.transactional_id import ONGOING
-
     def record_of(transactional_id: str, transition: Any) -> tuple[bytes, bytes]:
         if transition.state is ONGOING:
             transition = dataclasses.replace(transition, partitions=frozenset(list(transition.partitions)[:1]))
@@ -161,8 +150,6 @@ def partitions_not_written(planter: Planter) -> None:
 
 @plant("transactions: a producer ends one before its records are stored")
 def ended_too_early(planter: Planter) -> None:
-    from anabranch.clients.producer.transaction_manager import TransactionManager
-
     def ask(transactions: Any, *, settled: bool) -> Any:
         return original(transactions, settled=True)
 
@@ -174,17 +161,11 @@ def ended_too_early(planter: Planter) -> None:
     aim="a copier's records cannot be stored in time",
 )
 def failures_forgiven(planter: Planter) -> None:
-    from anabranch.clients.producer.transaction_manager import TransactionManager
-
     planter.replace(TransactionManager, "batch_failed", lambda transactions, code, why: None)
 
 
 @plant("groups: an assignor gives a partition to two members")
 def two_owners(planter: Planter) -> None:
-    from dataclasses import replace
-
-    from anabranch.clients.consumer.assignors import FunctionAssignor
-
     def to_all(assignor: Any, metadata: Any, members: Any) -> Any:
         assignment = original(assignor, metadata, members)
         first = next(iter(sorted(assignment)), None)
@@ -199,11 +180,6 @@ def two_owners(planter: Planter) -> None:
 
 @plant("transactions: their offsets are kept in memory only")
 def offsets_not_written(planter: Planter) -> None:
-    import dataclasses
-
-    from anabranch.broker.coordinators.groups.group_transactions import GroupTransactions
-    from anabranch.protocol.internal_topics import CONSUMER_OFFSETS_TOPIC
-
     async def stage(transactions: Any, slot: Any, request: Any, values: Any, verification: Any) -> None:
         log = transactions._replicas.leader_of(CONSUMER_OFFSETS_TOPIC, slot.partition).log
         for partition, value in values.items():
