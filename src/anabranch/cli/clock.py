@@ -30,12 +30,7 @@ def command() -> None:
     """Look at the time in a cluster, move it on, stop it."""
 
 
-@command.command(
-    epilog=examples(
-        "anabranch clock show",
-        "anabranch clock show --json | jq .time_ms",
-    )
-)
+@command.command(epilog=examples("anabranch clock show", "anabranch clock show --json | jq .time_ms"))
 @as_json
 @with_control
 def show(control: ControlClient, as_json: bool) -> None:
@@ -46,12 +41,7 @@ def show(control: ControlClient, as_json: bool) -> None:
     tell(as_json, row, [f"{now.isoformat(timespec='milliseconds')}  {pace}"])
 
 
-@command.command(
-    epilog=examples(
-        "anabranch clock advance 500ms",
-        "anabranch clock advance 7d",
-    )
-)
+@command.command(epilog=examples("anabranch clock advance 500ms", "anabranch clock advance 7d"))
 @click.argument("span")
 @with_control
 def advance(control: ControlClient, span: str) -> None:

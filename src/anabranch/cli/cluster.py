@@ -34,10 +34,7 @@ def command() -> None:
 
 
 @command.command(
-    epilog=examples(
-        "anabranch cluster describe",
-        "anabranch cluster describe --json | jq .brokers",
-    ),
+    epilog=examples("anabranch cluster describe", "anabranch cluster describe --json | jq .brokers"),
 )
 @as_json
 @with_admin()
@@ -119,10 +116,7 @@ def elect(topic: str | None, partitions: tuple[int, ...], unclean: bool, bootstr
 
 
 @command.command(
-    epilog=examples(
-        "anabranch cluster move flights 0 --to 2,3,1",
-        "anabranch cluster move flights 0 --cancel",
-    ),
+    epilog=examples("anabranch cluster move flights 0 --to 2,3,1", "anabranch cluster move flights 0 --cancel"),
 )
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(0))
@@ -151,10 +145,7 @@ def move(topic: str, partition: int, to: str | None, cancel: bool, bootstrap: st
 
 
 @command.command(
-    epilog=examples(
-        "anabranch cluster moves",
-        "anabranch cluster moves --watch        until all are done",
-    ),
+    epilog=examples("anabranch cluster moves", "anabranch cluster moves --watch        until all are done"),
 )
 @click.option("--watch", is_flag=True, help="Show them again every second, until there is none.")
 @as_json

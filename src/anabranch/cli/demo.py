@@ -24,10 +24,7 @@ INSTALL = "the demonstration needs the extras: pip install 'anabranch[audit,demo
 
 @click.command(
     name="demo",
-    epilog=examples(
-        "anabranch demo",
-        "anabranch demo --flights 50000 --out /tmp/demo      a shorter one",
-    ),
+    epilog=examples("anabranch demo", "anabranch demo --flights 50000 --out /tmp/demo      a shorter one"),
 )
 @click.option("--out", default="out/demo", show_default=True, type=click.Path(file_okay=False), help="Logs and report.")
 @click.option("--flights", type=click.IntRange(1000), help="Only the first so many of the 336,776 flights.")

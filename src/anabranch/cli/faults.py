@@ -85,10 +85,7 @@ def _edit(said: str) -> tuple[str, Any]:
 
 @command.command(
     name="list",
-    epilog=examples(
-        "anabranch faults list",
-        "anabranch faults list --json | jq '.[] | select(.hits == 0)'",
-    ),
+    epilog=examples("anabranch faults list", "anabranch faults list --json | jq '.[] | select(.hits == 0)'"),
 )
 @click.option("--json", "as_json", is_flag=True, help="All that is known, as one JSON list.")
 @with_control
@@ -127,12 +124,7 @@ def release(control: ControlClient, name: str) -> None:
     RuleClient(control.ask, name).release()
 
 
-@command.command(
-    epilog=examples(
-        "anabranch faults remove rule-1",
-        "anabranch faults remove --all",
-    )
-)
+@command.command(epilog=examples("anabranch faults remove rule-1", "anabranch faults remove --all"))
 @click.argument("name", required=False)
 @click.option("--all", "everything", is_flag=True, help="Remove every rule.")
 @with_control

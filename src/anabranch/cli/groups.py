@@ -43,10 +43,7 @@ def command() -> None:
 
 @command.command(
     name="list",
-    epilog=examples(
-        "anabranch groups list",
-        "anabranch groups list --type share",
-    ),
+    epilog=examples("anabranch groups list", "anabranch groups list --type share"),
 )
 @click.option("--type", "kind", type=click.Choice(KINDS), help="Only groups of this type. Default: all.")
 @as_json

@@ -12,10 +12,7 @@ from anabranch.cli.remote import as_json, tell
 
 @click.group(
     name="nodes",
-    epilog=examples(
-        "anabranch nodes list",
-        "anabranch nodes start 2      after a kill -9 of node 2",
-    ),
+    epilog=examples("anabranch nodes list", "anabranch nodes start 2      after a kill -9 of node 2"),
 )
 def command() -> None:
     """The nodes of clusters of processes on this machine."""
@@ -23,10 +20,7 @@ def command() -> None:
 
 @command.command(
     name="list",
-    epilog=examples(
-        "anabranch nodes list",
-        "anabranch nodes list --cluster ./data",
-    ),
+    epilog=examples("anabranch nodes list", "anabranch nodes list --cluster ./data"),
 )
 @click.option("--cluster", default="", metavar="DIR|HOST:PORT", help="Only this cluster: its directory or ZooKeeper.")
 @as_json

@@ -59,10 +59,7 @@ def restore(control: ControlClient, name: str) -> None:
 
 @command.command(
     name="list",
-    epilog=examples(
-        "anabranch state list",
-        "anabranch state list --json | jq .snapshot",
-    ),
+    epilog=examples("anabranch state list", "anabranch state list --json | jq .snapshot"),
 )
 @as_json
 @with_control
@@ -101,12 +98,7 @@ def load(control: ControlClient, name: str, file: str) -> None:
     control.snapshots.load(name, file)
 
 
-@command.command(
-    epilog=examples(
-        "anabranch state fork",
-        "anabranch state fork seeded",
-    )
-)
+@command.command(epilog=examples("anabranch state fork", "anabranch state fork seeded"))
 @click.argument("name", required=False, default="")
 @with_control
 def fork(control: ControlClient, name: str) -> None:

@@ -93,10 +93,7 @@ def create(
 
 @command.command(
     name="list",
-    epilog=examples(
-        "anabranch tokens list",
-        "anabranch tokens list --owner User:alice --json",
-    ),
+    epilog=examples("anabranch tokens list", "anabranch tokens list --owner User:alice --json"),
 )
 @click.option("--owner", "owners", multiple=True, metavar="User:NAME", help="Only theirs.")
 @as_json
@@ -116,12 +113,7 @@ async def list_tokens(admin: Admin, owners: tuple[str, ...], as_json: bool) -> N
         tell(as_json, row, [f"{token.token_id} of {token.owner}, {until}"])
 
 
-@command.command(
-    epilog=examples(
-        "anabranch tokens renew tokenid",
-        "anabranch tokens renew tokenid --hours 8",
-    )
-)
+@command.command(epilog=examples("anabranch tokens renew tokenid", "anabranch tokens renew tokenid --hours 8"))
 @click.argument("token_id")
 @click.option("--hours", type=click.FloatRange(min=0), help="How long from now on. Default: the brokers'.")
 @with_admin()
@@ -132,12 +124,7 @@ async def renew(admin: Admin, token_id: str, hours: float | None) -> None:
     click.echo(f"token {token_id} is good until {_time(ends_ms)}")
 
 
-@command.command(
-    epilog=examples(
-        "anabranch tokens expire tokenid",
-        "anabranch tokens expire tokenid --hours 1",
-    )
-)
+@command.command(epilog=examples("anabranch tokens expire tokenid", "anabranch tokens expire tokenid --hours 1"))
 @click.argument("token_id")
 @click.option("--hours", type=click.FloatRange(min=0), help="How long from now on. Default: it ends at once.")
 @with_admin()

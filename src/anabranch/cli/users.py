@@ -79,10 +79,7 @@ def set_password(
 
 @command.command(
     name="list",
-    epilog=examples(
-        "anabranch users list",
-        "anabranch users list --json",
-    ),
+    epilog=examples("anabranch users list", "anabranch users list --json"),
 )
 @as_json
 @with_admin()
@@ -94,10 +91,7 @@ async def list_users(admin: Admin, as_json: bool) -> None:
 
 
 @command.command(
-    epilog=examples(
-        "anabranch users delete alice",
-        "anabranch users delete alice --mechanism SCRAM-SHA-256",
-    ),
+    epilog=examples("anabranch users delete alice", "anabranch users delete alice --mechanism SCRAM-SHA-256"),
 )
 @click.argument("user")
 @mechanism
