@@ -21,7 +21,7 @@ from anabranch.clients.streams.streams_errors import StreamsError
 from anabranch.clients.streams.streams_partition_assignor import AssignedTasks
 from anabranch.clients.streams.subscription_info import RUNNING
 from anabranch.clients.streams.task_disk import TaskDisk
-from anabranch.clients.streams.task_effects import Close, Commit, Effect, Follow, Open, Pause, Rejoin, Resume
+from anabranch.clients.streams.task_effects import Close, Commit, Effect, Follow, Open, Pause, Rejoin, Resume, Seek
 from anabranch.clients.streams.task_id import TaskId
 from anabranch.clients.streams.task_machine import TaskMachine
 from anabranch.clients.streams.tasks import Output, State, Task
@@ -445,3 +445,25 @@ def test_marks_are_written_again_on_a_changelog_that_was_cut_off(one: Instance) 
     one.release()
     one[0].committed({}, transactional=True)
     assert not one[0].stores["counts"].log_marks
+
+
+def test_copy_is_compared_with_its_changelog_when_it_is_opened_and_when_it_is_doubted(one: Instance) -> None:
+    one.assign(standby=[0])
+    assert one.machine.is_without_target(one.view) == [one[0]]
+    one.answer(0, 3)
+    assert one.machine.is_without_target(one.view) == []
+    assert one.machine.doubt([], {counted(0).topic: OTHER_ID})
+    assert one.machine.is_without_target(one.view) == [one[0]]
+    assert one.answer(0, 9, topic_id=OTHER_ID) == [Seek(counted(0), 0), Follow()]
+    assert one.machine.is_without_target(one.view) == []
+
+
+def test_running_task_whose_offsets_went_back_is_stopped_and_compared_with_its_changelog(one: Instance) -> None:
+    one.runs(0)
+    one[0].stores["counts"].put(b"k", b"1")
+    one[0].committed({"counts": [0, 1, 2]}, transactional=True)
+    one[0].committed({"counts": [1]}, transactional=True)
+    assert one.machine.before_commit(one.view) == [Pause([place(0)])]
+    assert one.machine.catch_up_expected() == [Follow()]
+    assert one.answer(0, 2, topic_id=OTHER_ID) == [Seek(counted(0), 0), Follow()]
+    assert one[0].targets == {"counts": 2}
