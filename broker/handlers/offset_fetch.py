@@ -9,8 +9,8 @@ says at which epoch it is. v1 has no place for a group's error but the partition
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
 
 from anabranch.broker.coordinators.offsets.committed_offsets import NO_LEADER_EPOCH, UNKNOWN_OFFSET, Offsets
 from anabranch.broker.dispatch.auth_helper import authorize, is_authorized
@@ -37,6 +37,7 @@ from anabranch.protocol.wire import ZERO_UUID
 FIRST_VERSION_WITH_GROUP_ERROR: Final = 2
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 Topics = Iterable[tuple[str, list[int]]]
+Shown = TypeVar("Shown")
 Row = tuple[int, int, int, str, ErrorCode]
 """Partition, committed offset, leader epoch, metadata, error."""
 
@@ -58,19 +59,7 @@ async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> Offs
     return OffsetFetchResponse(
         error_code=error,
         topics=[
-            OffsetFetchResponseTopic(
-                name=topic,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=index,
-                        committed_offset=offset,
-                        committed_leader_epoch=leader_epoch,
-                        metadata=metadata,
-                        error_code=row_error,
-                    )
-                    for index, offset, leader_epoch, metadata, row_error in rows
-                ],
-            )
+            OffsetFetchResponseTopic(name=topic, partitions=shown(OffsetFetchResponsePartition, rows))
             for topic, rows in found
         ],
     )
@@ -117,22 +106,24 @@ def answer_group(ctx: RequestContext, group: OffsetFetchRequestGroup, require_st
         topics=[]
         if error is not ErrorCode.NONE
         else [
-            OffsetFetchResponseTopics(
-                name=topic,
-                partitions=[
-                    OffsetFetchResponsePartitions(
-                        partition_index=index,
-                        committed_offset=offset,
-                        committed_leader_epoch=leader_epoch,
-                        metadata=metadata,
-                        error_code=row_error,
-                    )
-                    for index, offset, leader_epoch, metadata, row_error in rows
-                ],
-            )
+            OffsetFetchResponseTopics(name=topic, partitions=shown(OffsetFetchResponsePartitions, rows))
             for topic, rows in found
         ],
     )
+
+
+def shown(partition: Callable[..., Shown], rows: list[Row]) -> list[Shown]:
+    """The rows of a topic in the structure that the version has for a partition."""
+    return [
+        partition(
+            partition_index=index,
+            committed_offset=offset,
+            committed_leader_epoch=leader_epoch,
+            metadata=metadata,
+            error_code=error,
+        )
+        for index, offset, leader_epoch, metadata, error in rows
+    ]
 
 
 def look_up(
