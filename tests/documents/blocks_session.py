@@ -1,4 +1,4 @@
-"""A reader of a page: one directory, one shell for its commands, and a terminal for each command that keeps running."""
+"""Runs the blocks of a page: one directory, one shell, and a terminal for each command that keeps running."""
 
 from __future__ import annotations
 
@@ -66,6 +66,7 @@ class Terminal:
             start_new_session=True,
         )
         self.output = ""
+        self._ended = False
         self._more = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -78,10 +79,8 @@ class Terminal:
                     self.output += piece.decode(errors="replace")
                     self._more.notify_all()
         with self._more:
-            self._reader_ended = True
+            self._ended = True
             self._more.notify_all()
-
-    _reader_ended = False
 
     def send(self, text: str) -> None:
         """Type a text."""
@@ -98,9 +97,7 @@ class Terminal:
                 assert left > 0, (
                     f"{pattern.pattern!r} was not printed in {DEADLINE_S} s:\n{self.output[start:][-LAST_CHARS:]}"
                 )
-                assert not self._reader_ended, (
-                    f"ended without {pattern.pattern!r}:\n{self.output[start:][-LAST_CHARS:]}"
-                )
+                assert not self._ended, f"ended without {pattern.pattern!r}:\n{self.output[start:][-LAST_CHARS:]}"
                 self._more.wait(left)
         return found
 
@@ -124,7 +121,7 @@ class Terminal:
 
 
 class Session:
-    """Runs the blocks of one page from top to bottom."""
+    """One page: its directory, its ports, its shell, and the commands that keep running."""
 
     def __init__(self, directory: Path, replaced: Mapping[str, str]) -> None:
         self.directory = directory

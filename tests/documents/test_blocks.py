@@ -3,6 +3,7 @@
 Method: a page is read from top to bottom in one directory. Its files are written; commands are typed into one shell,
 and those that keep running into terminals of their own; scripts are run; tests are run by pytest at the end. Ports are
 replaced by free ones. A new `anabranch up` begins when the one before was ended with Ctrl-C.
+ANABRANCH_MINUTES=1 runs blocks that take long, ANABRANCH_NETWORK=1 those that install from an index.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ NEEDS: Final[dict[str, Callable[[], bool]]] = {
     "ANABRANCH_NETWORK": lambda: "ANABRANCH_NETWORK" in os.environ,
     "ANABRANCH_MINUTES": lambda: "ANABRANCH_MINUTES" in os.environ,
     "three machines": lambda: False,  # tests/hosts has three, as network namespaces
-    "a collector": lambda: False,
+    "an OTLP collector": lambda: False,
 }
 """What blocks need beyond the package and its development tools, and whether it is here."""
 
@@ -78,7 +79,7 @@ BLOCKS: Final = {
 
 
 def test_every_block_can_be_run() -> None:
-    """A language that nothing runs, or a need that nobody can check, would leave a block out without a word."""
+    """A language that nothing runs, or a need that is not known, would leave a block out silently."""
     found = [(f"{page}:{one.line}", one) for page, shown in BLOCKS.items() for one in shown]
     assert [place for place, one in found if one.language not in RUN] == []
     assert [(place, need) for place, one in found for need in one.needs if need not in NEEDS] == []
