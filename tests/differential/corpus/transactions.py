@@ -405,22 +405,50 @@ async def producers(run: Run) -> None:
     await run.ask(DescribeProducersRequest(topics=[]))
 
 
+def marker(
+    producer_id: int,
+    epoch: int,
+    *topics: tuple[str, list[int]],
+    commit: bool = True,
+    coordinator_epoch: int = 0,
+    version: int = 0,
+) -> WritableTxnMarker:
+    """A marker; `version` is that of the transaction."""
+    rows = [WritableTxnMarkerTopic(name=one, partition_indexes=indexes) for one, indexes in topics]
+    return WritableTxnMarker(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        transaction_result=commit,
+        topics=rows,
+        coordinator_epoch=coordinator_epoch,
+        transaction_version=version,
+    )
+
+
+@case("WriteTxnMarkers", "2")
+async def markers_of_each_version(run: Run) -> None:
+    """The marker of a transaction of version 2 has a later epoch than its records."""
+    await run.create(name := run.name())
+    await Producer.made(run, run.name("x"))
+    producer = await Producer.made(run, run.name("x"))
+    await run.prepare(producer.add((name, [0])), version=3)
+    await producer.send(run, name, 0, b"a")
+    for version in (2, 1, 3):
+        for more in (-1, 0, 1, 1):
+            row = marker(producer.id, producer.epoch + more, (name, [0]), commit=False, version=version)
+            await run.ask(WriteTxnMarkersRequest(markers=[row]))
+    for version in (2, 0):
+        row = marker(60_000_007, 0, (name, [0]), version=version)
+        await run.ask(WriteTxnMarkersRequest(markers=[row]))
+        offsets_row = marker(60_000_008, 0, ("__consumer_offsets", [0]), version=version)
+        await run.ask(WriteTxnMarkersRequest(markers=[offsets_row, offsets_row]))
+    await run.ask(fetch(name, await id_of(run, name), (0, 0)))
+
+
 @case("WriteTxnMarkers")
 async def markers(run: Run) -> None:
     await run.create(name := run.name())
     await run.append(name, batch(b"a", producer=(60_000_000, 3, 0)))
-
-    def marker(
-        producer_id: int, epoch: int, *topics: tuple[str, list[int]], commit: bool = True, coordinator_epoch: int = 0
-    ) -> WritableTxnMarker:
-        rows = [WritableTxnMarkerTopic(name=one, partition_indexes=indexes) for one, indexes in topics]
-        return WritableTxnMarker(
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            transaction_result=commit,
-            topics=rows,
-            coordinator_epoch=coordinator_epoch,
-        )
 
     async def write(*rows: WritableTxnMarker) -> None:
         await run.ask(WriteTxnMarkersRequest(markers=list(rows)))
