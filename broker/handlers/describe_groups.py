@@ -43,7 +43,7 @@ def describe(ctx: RequestContext, group_id: str, generation_aware: bool) -> Desc
     if not isinstance(group, ClassicGroup):
         missing = ctx.version >= FIRST_VERSION_THAT_MISSES_GROUPS
         return responses.not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.NONE)
-    row = responses.described(group)
+    row = responses.described(group, last_assignments=ctx.services.profile.shows_last_assignments)
     if generation_aware:
         add_gates(row, group, ctx.services.groups.withheld(group_id))
     return row

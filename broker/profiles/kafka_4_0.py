@@ -67,6 +67,7 @@ PROFILE: Final = CompatibilityProfile(
     any_broker_is_controller=True,
     answers_like_a_quorum=True,
     leave_group_removes_all_kinds=True,
+    shows_last_assignments=True,
     keeps_emptied_groups=True,
     tests_pending_first=True,
     converts_messages=False,

@@ -46,6 +46,8 @@ class CompatibilityProfile:
     """Whether LeaveGroup removes members that speak the consumer protocol, too."""
     alter_offsets_creates_share_groups: bool = False
     """Whether AlterShareGroupOffsets for a group that does not exist creates it."""
+    shows_last_assignments: bool = False
+    """Whether DescribeGroups shows the assignments of the last generation while a group rebalances."""
     keeps_emptied_groups: bool = False
     """Whether an Empty group that has lost its last offset stays until the next check of retention."""
     clears_start_of_transaction: bool = False

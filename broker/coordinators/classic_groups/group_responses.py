@@ -170,8 +170,11 @@ def left(event: Leave, rows: Iterable[tuple[MemberIdentity, ErrorCode]]) -> Leav
     return LeaveGroupResponse(error_code=members[0].error_code if alone else ErrorCode.NONE, members=members)
 
 
-def described(group: ClassicGroup) -> DescribedGroup:
-    """The group for administrators; metadata and assignments are only shown while they are in force."""
+def described(group: ClassicGroup, *, last_assignments: bool = False) -> DescribedGroup:
+    """The group for administrators; metadata and assignments are only shown while they are in force.
+
+    With `last_assignments` those of the last generation are shown while the group rebalances, too.
+    """
     stable = group.state.value == "Stable"
     return DescribedGroup(
         error_code=ErrorCode.NONE,
@@ -186,7 +189,7 @@ def described(group: ClassicGroup) -> DescribedGroup:
                 client_id=member.client_id,
                 client_host=member.client_host,
                 member_metadata=member.metadata(group.protocol) if stable else b"",
-                member_assignment=member.assignment if stable else b"",
+                member_assignment=member.assignment if stable or last_assignments else b"",
             )
             for member in group.members
         ],

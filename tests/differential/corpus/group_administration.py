@@ -23,7 +23,7 @@ from tests.differential.case import Run, batch, case
 from tests.differential.corpus import share_groups, streams_groups
 from tests.differential.corpus.consumer_groups import beat, made
 from tests.differential.corpus.groups import commit, drop, fetch
-from tests.differential.corpus.members import Member, coordinated, leave
+from tests.differential.corpus.members import Member, coordinated, join, leave
 from tests.differential.corpus.offsets import EARLIEST, LATEST, offsets
 
 UNKNOWN_TOPIC: Final = 3
@@ -73,6 +73,16 @@ async def classic_living(run: Run, instance: str | None = None, kind: str = "con
 
 async def classic_static(run: Run) -> Group:
     return await classic_living(run, instance="one")
+
+
+async def classic_syncing(run: Run) -> Group:
+    """Its leader has not brought the assignment yet."""
+    found = await missing(run)
+    asked = join(found.id, topics=[found.topic])
+    asked.member_id = (await run.prepare(asked, version=9)).member_id
+    joined = await run.prepare(asked, version=9)
+    assert joined.error_code == 0, joined
+    return Group(found.id, found.topic, joined.member_id, None, joined.generation_id)
 
 
 async def classic_left(run: Run) -> Group:
@@ -180,6 +190,7 @@ KINDS: dict[str, list[Maker]] = {
         deleted,
         classic_living,
         classic_static,
+        classic_syncing,
         classic_left,
         classic_left_without_offsets,
         connect_living,

@@ -118,6 +118,20 @@ async def test_every_version_of_administration() -> None:
 # --- commits -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("kafka_version", "shown"), [("3.9", b""), ("4.0", b"mine")])
+async def test_assignments_of_the_last_generation_are_described_in_a_rebalance_of_kafka_4(
+    kafka_version: str, shown: bytes
+) -> None:
+    async with group_world(kafka_version=kafka_version) as world:
+        connection = await connect(world)
+        member_id, _ = await join_alone(connection)
+        assert (await connection.call(join_request(member_id), version=3)).error_code == 0
+        (described,) = (await connection.call(DescribeGroupsRequest(groups=["g"]), version=5)).groups
+        assert (described.group_state, described.protocol_data) == ("CompletingRebalance", "")
+        assert bytes(described.members[0].member_assignment) == shown
+        await connection.close()
+
+
 async def test_partitions_are_refused_one_by_one() -> None:
     async with group_world() as world:
         connection = await connect(world)
