@@ -1,13 +1,12 @@
-"""AlterPartition: which ISR a leader may have (KIP-497, and KIP-903 made to work with ZooKeeper, D5).
+"""Decides the ISR changes that leaders request with AlterPartition (KIP-497, and KIP-903 over ZooKeeper, D5).
 
-The rules are checked per partition in Kafka's order, against the same state that the conditional write is based on.
-Of the epochs in a version 3 request each must be that of the broker's present registration: an ISR that a leader
-computed from fetches of a broker's previous life is refused, however late it arrives. -1 means unknown and is
-accepted.
+Each partition is checked in Kafka's order, against the state on which the conditional write is based. Every broker
+epoch in a version 3 request must be that of the broker's current registration. So an ISR computed from fetches of an
+earlier registration is refused, however late it arrives. -1 means unknown and is accepted.
 
-Ours: a leader that leaves itself out resigns, because its disk has failed (Kafka answers INVALID_REQUEST, and would be
-told by a znode). Another one is elected, of the others that are in sync, in the write that drops it. And a leader that
-is about to append a topic's first stamped batch says so here (`stamps`).
+Differences from Kafka: a leader that leaves itself out of the ISR resigns, because its disk has failed (Kafka answers
+INVALID_REQUEST, and learns of the failure by a znode). The write that drops it elects another in-sync replica. A leader
+also reports here that it is about to append a topic's first batch with a generation (`stamps`).
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ RECOVERING = 1
 
 
 def ask(state: ClusterState, event: AlterPartitionRequested) -> list[Effect]:
-    """Write what may be written; the answer follows from the outcome."""
+    """Write the changes that are allowed; the response follows from the outcome."""
     request = event.request
     broker = state.brokers.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:
@@ -64,14 +63,14 @@ def ask(state: ClusterState, event: AlterPartitionRequested) -> list[Effect]:
 
 
 def topic_name(state: ClusterState, topic: TopicData) -> str:
-    """The topic a row is about; an unknown id has no name."""
+    """Return the topic's name; empty for an unknown id."""
     return state.names.get(topic.topic_id, "") if topic.topic_id != ZERO_UUID else topic.topic_name
 
 
 def decide(
     state: ClusterState, partition: TopicPartition, row: PartitionData, *, by_id: bool, asker: int
 ) -> PartitionWrite | None:
-    """The write that a row asks for, None if it is committed already. Raises KafkaError."""
+    """Return the write for a row, None if it is committed already. Raises KafkaError."""
     if by_id and partition.topic not in state.topics:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
     committed = state.partitions.get(partition)
@@ -80,7 +79,7 @@ def decide(
     current = committed.state
     isr = tuple(member.broker_id for member in row.new_isr_with_epochs) or tuple(row.new_isr)
     if row.partition_epoch > committed.epoch or row.leader_epoch > current.leader_epoch:
-        raise KafkaError(ErrorCode.NOT_CONTROLLER)  # the leader knows more than I do: I must have been replaced
+        raise KafkaError(ErrorCode.NOT_CONTROLLER)  # the leader has a newer epoch: this controller was replaced
     if row.leader_epoch < current.leader_epoch:
         raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
     if isr == current.isr and row.leader_recovery_state == current.leader_recovery_state:
@@ -109,7 +108,9 @@ def decide(
 
 
 def eligible(state: ClusterState, isr: tuple[int, ...], row: PartitionData) -> bool:
-    """Whether every member is alive, not about to stop, and in the life in which the leader saw it (KIP-903)."""
+    """Whether every member is alive, not shutting down, and registered with the broker epoch that the leader saw
+    (KIP-903).
+    """
     if not set(isr) <= state.live:
         return False
     return all(member.broker_epoch in (-1, state.brokers[member.broker_id].epoch) for member in row.new_isr_with_epochs)
@@ -121,7 +122,7 @@ def written(
     done: Mapping[TopicPartition, Partition],
     lost: Mapping[TopicPartition, Partition | None],
 ) -> list[Effect]:
-    """Tell all brokers about all partitions of the request, then answer with what is committed."""
+    """Send the request's partitions to all brokers, then respond with the committed state."""
     resigned = {one: now for one, now in done.items() if has_new_epoch(state, one, now)}
     others = {one: now for one, now in done.items() if one not in resigned}
     effects_of_write = partitions.after_write(state, others, is_new=False, led_anew=False)
@@ -146,7 +147,7 @@ def written(
 
 
 def has_new_epoch(state: ClusterState, partition: TopicPartition, written: Partition) -> bool:
-    """Whether this write, which is not believed yet, begins a leader epoch."""
+    """Whether this write, not yet adopted as state, has a new leader epoch."""
     known = state.partitions.get(partition)
     return known is not None and written.state.leader_epoch > known.state.leader_epoch
 

@@ -1,4 +1,4 @@
-"""Winning /controller, and what makes a term safe: every write checks that /controller_epoch is still ours.
+"""Elects the controller through /controller, and fences its writes with the version of /controller_epoch.
 
 Kafka's scheme (`KafkaZkClient.registerControllerAndIncrementControllerEpoch`): one transaction creates the ephemeral
 /controller and raises /controller_epoch, conditional on the version just read. The new version is the fence of the
@@ -36,17 +36,17 @@ T = TypeVar("T")
 
 
 SUSPECT_BYTES: Final = 64 * 1024
-"""Requests smaller than this are read by every server."""
+"""Every server accepts requests smaller than this."""
 LOSSES_MAX: Final = 5
 
 
 class NoLongerController(Exception):
-    """Another controller was elected: this term is over, and nothing of it may be written any more."""
+    """Another controller was elected: the tenure is over, and every write of it fails."""
 
 
 @value
 class ControllerTenure:
-    """One period in office: its epoch, and the version of /controller_epoch that fences its writes."""
+    """One period as controller: its epoch, and the version of /controller_epoch that fences its writes."""
 
     epoch: int
     fence: int
@@ -61,7 +61,7 @@ class Candidacy:
         self._now_ms = now_ms
 
     async def elect(self) -> ControllerTenure | None:
-        """Try once to be elected. Returns the term, or None when another node holds office."""
+        """Try once to win the election. Returns the tenure, or None if another node is controller."""
         epoch, version = await self._newest_epoch()
         settings = self._settings
         body = znodes.ControllerBody(settings.node_id, settings.host, settings.port, self._now_ms())
@@ -73,30 +73,32 @@ class Candidacy:
                 ]
             )
         except (NodeExists, BadVersion, ConnectionLoss):
-            # The reply to an attempt that succeeded may have been lost: what counts is whose session holds the node.
+            # The reply to a successful attempt may be lost, so check which session owns the node.
             if not await self.holds_office() or (await self._newest_epoch())[0] != epoch + 1:
                 return None
         return ControllerTenure(epoch + 1, version + 1)
 
     async def holds_office(self, watch: WatchCallback | None = None) -> bool:
-        """Whether /controller is this session's."""
+        """Whether this session owns /controller."""
         stat = await self.holder(watch)
         return stat is not None and stat.ephemeral_owner == self._session.session_id
 
     async def holder(self, watch: WatchCallback | None = None) -> Stat | None:
-        """The stat of /controller, None while there is none; the watch fires when that changes."""
+        """Return the stat of /controller, None if it does not exist; the watch fires on a change."""
         return await retry_connection_loss(lambda: self._session.exists(paths.CONTROLLER, watch))
 
     async def resign(self, term: ControllerTenure) -> None:
-        """Leave office, so that the next controller need not wait for the session to expire; nothing if it is lost."""
+        """Delete /controller, so that the next election need not wait for the session to expire. Does nothing if it is
+        lost.
+        """
         with contextlib.suppress(ZkError):
             await self._session.multi([Check(paths.CONTROLLER_EPOCH, term.fence), Delete(paths.CONTROLLER)])
 
     async def vacate(self) -> None:
-        """Remove a /controller of this session that no term of ours belongs to any more; never another's.
+        """Remove a /controller of this session that belongs to no current tenure; never another session's.
 
-        An attempt whose answer was lost may have succeeded, and another node may have been elected since. So each
-        attempt looks which session owns the znode, and is conditional on the epoch, which every election raises.
+        An attempt whose response was lost may have succeeded, and another node may have been elected since. So each
+        attempt checks the znode's owner, and is conditional on the epoch, which every election raises.
         """
         while True:
             _, version = await self._newest_epoch()
@@ -117,10 +119,10 @@ class Candidacy:
 
 
 async def retry_connection_loss(ask: Callable[[], Awaitable[T]], *, size_bytes: int = 0) -> T:
-    """Ask again after each lost connection, until there is an answer; the session lets each attempt wait for one.
+    """Repeat an idempotent request after each lost connection until it is answered; the session delays each attempt.
 
-    For what may be carried out twice. Raises TooLarge when a request of this size was lost again and again, each time
-    with a connection that had come back: then the server closes it because of the request, as its limit is smaller.
+    Raises TooLarge when a request of this size repeatedly loses a connection that had come back: the server then closes
+    it because the request exceeds its limit.
     """
     losses = 0
     while True:
@@ -133,9 +135,9 @@ async def retry_connection_loss(ask: Callable[[], Awaitable[T]], *, size_bytes: 
 
 
 async def fenced(session: ZkSession, term: ControllerTenure, ops: Sequence[Op]) -> list[str | Stat | None]:
-    """A transaction of this term. Deposed if the term is over; otherwise the error of the first operation that failed.
+    """Commit a transaction of this tenure. Raises Deposed if it is over, otherwise the first failed operation's error.
 
-    After a lost connection it is tried again: the caller finds out from the znode whether the first attempt succeeded.
+    It is retried after a lost connection: the caller finds out from the znode whether the first attempt succeeded.
     """
     guarded = [Check(paths.CONTROLLER_EPOCH, term.fence), *ops]
     try:

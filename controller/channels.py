@@ -1,8 +1,8 @@
-"""One ordered outbound queue per broker, as the protocol of the controller demands: first decided, first received.
+"""Ordered queues of requests from the controller to each broker (Kafka's ControllerChannelManager).
 
-One request is in flight per broker. It is sent again, over a new connection, until it is answered or the broker is
-gone: a request that were skipped would leave that broker with a hole in what it was told. A queue belongs to one
-incarnation of a broker; closing it drops what is in it.
+One request is in flight per broker. It is resent over a new connection until the broker answers or is gone: skipping
+one would leave a gap in that broker's state. A queue belongs to one incarnation of a broker; closing it drops its
+requests.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class ControllerChannelManager:
         self._answered = answered
         self._channels: dict[int, ControllerChannel] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        """Tasks that were cancelled and have not yet ended."""
+        """Cancelled tasks that have not ended yet."""
 
     def open(self, broker: Broker) -> None:
-        """A queue to this incarnation of a broker, in place of that to an earlier one."""
+        """Open a queue to this incarnation of a broker, replacing that of an earlier one."""
         self.close(broker.id)
         self._channels[broker.id] = ControllerChannel(broker, self._settings, self._answered)
 
@@ -46,13 +46,13 @@ class ControllerChannelManager:
             closing.add_done_callback(self._closing.discard)
 
     def send(self, broker_id: int, broker_epoch: int, request: Any) -> None:
-        """Queue a request, unless the incarnation it is meant for is gone."""
+        """Queue a request, unless this incarnation of the broker is gone."""
         channel = self._channels.get(broker_id)
         if channel is not None and channel.broker.epoch == broker_epoch:
             channel.send(request)
 
     async def close_all(self) -> None:
-        """Drop everything."""
+        """Drop all queues."""
         for broker_id in list(self._channels):
             self.close(broker_id)
         await asyncio.gather(*self._closing, return_exceptions=True)
@@ -76,7 +76,7 @@ class ControllerChannel:
         self._queue.put_nowait(request)
 
     def close(self) -> asyncio.Task[None]:
-        """Stop sending; the task that is about to end."""
+        """Stop sending. Returns the task that is ending."""
         self._task.cancel()
         return self._task
 
@@ -97,7 +97,7 @@ class ControllerChannel:
                 connection = await self._connected()
                 return await connection.call(request, timeout_ms=self._settings.request_timeout_ms)
             except (ConnectionError, TimeoutError, KafkaError) as error:
-                # Once per outage: a broker that died is retried until ZooKeeper notices, which takes a session timeout.
+                # Log once per outage: a dead broker is retried until ZooKeeper notices, after a session timeout.
                 if failures == 0:
                     log.info("controller %d: broker %d: %s", self._settings.node_id, self.broker.id, error)
                 failures += 1

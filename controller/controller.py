@@ -1,11 +1,11 @@
-"""The controller as a node sees it: a candidate that is elected sooner or later, and answers while it holds office.
+"""A controller candidate of one node: it takes part in elections, and serves requests while it is controller.
 
-    follower --/controller is free--> candidate --won--> active --deposed, or a bug of ours--> follower
+    follower --/controller is free--> candidate --won--> active --deposed, or a bug--> follower
                                                                   --session over--> stopped
 
 A controller belongs to one ZooKeeper session. While the session is suspended, the controller cannot know whether its
-term is over: it rests, that is, it decides nothing and answers as if it held no office, until it is connected again.
-When the session expires the term ends at once, and the node makes a new controller with its next session.
+tenure is over, so it decides nothing and answers NOT_CONTROLLER until it is connected again.
+When the session expires the tenure ends at once, and the node creates a new controller with its next session.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 CRASH_STATUS = 137
-"""What a process that was killed leaves as its exit status: an injected crash looks like one."""
+"""Exit status of a killed process; an injected crash uses it as well."""
 
 
 class Controller:
@@ -73,10 +73,12 @@ class Controller:
         failpoint: Callable[[str], None] | None = None,
         in_turn: Callable[[], bool] | None = None,
     ) -> None:
-        """`failpoint` is told of every step of `failpoints.STEPS` that was taken; by default `crash_at` acts on it.
+        """Create a candidate.
 
-        `in_turn` tells whether it may now be stopped between any two partitions of a step, which are written one by one
-        then; by default that is so wherever something is told of steps.
+        `failpoint` is called for every completed step of `failpoints.STEPS`; by default `crash_at` acts on it.
+
+        `in_turn` tells whether the controller may stop between any two partitions of a step, which are then written one
+        by one; by default it may wherever a callback receives steps.
         """
         self._session = session
         self._settings = settings
@@ -93,21 +95,21 @@ class Controller:
 
     @property
     def active(self) -> bool:
-        """Whether this controller holds office, has read what there is, and is in touch with ZooKeeper."""
+        """Whether this controller is elected, has read the state, and is connected to ZooKeeper."""
         return self._runner is not None and self._runner.loaded and self._in_touch.is_set()
 
     @property
     def epoch(self) -> int:
-        """The controller epoch of the present, or last, term; 0 if there was none."""
+        """The controller epoch of the current or last tenure; 0 before the first."""
         return 0 if self._term is None else self._term.epoch
 
     @property
     def state(self) -> ClusterState | None:
-        """What the active controller believes, to look at only; None while this one is not active."""
+        """The active controller's state, read-only; None while this controller is not active."""
         return self._runner.state if self._runner is not None and self.active else None
 
     async def start(self) -> None:
-        """Become a candidate; returns before any election."""
+        """Start as a candidate; returns before any election."""
         for path in (paths.BROKER_IDS, paths.TOPICS, paths.TOPIC_CONFIGS, paths.DELETE_TOPICS):
             with contextlib.suppress(NodeExists):
                 await retry_connection_loss(lambda path=path: self._session.create(path, make_parents=True))  # type: ignore[misc]
@@ -115,7 +117,7 @@ class Controller:
         self._task = asyncio.ensure_future(self._run())
 
     async def stop(self) -> None:
-        """Leave office, if held, and stop."""
+        """Resign, if elected, and stop."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -123,27 +125,27 @@ class Controller:
             self._task = None
 
     def adopt(self, settings: ControllerSettings) -> None:
-        """The settings are others now: the present term goes on with them."""
+        """Apply changed settings to the current tenure."""
         self._settings = settings
         if self._runner is not None:
             self._runner.adopt(settings)
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        """Carry out the ISR changes that a leader asks for (KIP-497). Like all requests here, raises NOT_CONTROLLER."""
+        """Handle AlterPartition (KIP-497). Like every request here, raises NOT_CONTROLLER."""
         answer = await self._ask(lambda token: events.AlterPartitionRequested(token, request))
         return answer or AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER, topics=[])
 
     async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
-        """Move the leaderships of a broker that wants to stop; the answer names those that remain."""
+        """Move the leaderships of a broker that shuts down; the response names those that remain."""
         answer = await self._ask(lambda token: events.ShutdownRequested(token, request))
         return answer or ControlledShutdownResponse(error_code=ErrorCode.NOT_CONTROLLER, remaining_partitions=[])
 
     async def create_partitions(
         self, request: CreatePartitionsRequest, barred: Mapping[str, KafkaError] | None = None
     ) -> CreatePartitionsResponse:
-        """Grow, or shrink, topics, but for those that are `barred` from shrinking.
+        """Grow or shrink topics, except those that are `barred` from shrinking.
 
-        Answers when the resizes are published or the request's time is up.
+        Responds when the resizes are published or the request times out.
         """
         answer = await self._ask(lambda token: events.PartitionsRequested(token, request, barred or {}))
         return answer or CreatePartitionsResponse(
@@ -158,14 +160,14 @@ class Controller:
         )
 
     async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
-        """Preferred leaders back, or leaders at any price; answers when the elections are written."""
+        """Elect preferred or unclean leaders; responds when the elections are written."""
         answer: ElectLeadersResponse | None = await self._ask(lambda token: events.ElectionRequested(token, request))
         return in_office(answer)
 
     async def alter_partition_reassignments(
         self, request: AlterPartitionReassignmentsRequest
     ) -> AlterPartitionReassignmentsResponse:
-        """Move replicas, or call moves off; answers when they have begun."""
+        """Start or cancel reassignments; responds when they have started."""
         answer: AlterPartitionReassignmentsResponse | None = await self._ask(
             lambda token: events.ReassignmentRequested(token, request)
         )
@@ -174,7 +176,7 @@ class Controller:
     async def list_partition_reassignments(
         self, request: ListPartitionReassignmentsRequest
     ) -> ListPartitionReassignmentsResponse:
-        """The replicas that are being moved."""
+        """List the replicas that are being moved."""
         answer: ListPartitionReassignmentsResponse | None = await self._ask(
             lambda token: events.ReassignmentsListed(token, request)
         )
@@ -183,9 +185,9 @@ class Controller:
     async def update_features(
         self, request: UpdateFeaturesRequest, *, together: bool = False
     ) -> UpdateFeaturesResponse:
-        """Finalize levels of features, or withdraw them; answers when that is written.
+        """Finalize or withdraw feature levels; responds when they are written.
 
-        With `together` it is done for all of them or, with a KafkaError, for none.
+        With `together`, all updates succeed or, with a KafkaError, none.
         """
         outcome: dict[str, tuple[ErrorCode, str]] | KafkaError | None = await self._ask(
             lambda token: events.FeaturesRequested(token, request, together)
@@ -202,7 +204,7 @@ class Controller:
         )
 
     async def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> ProducerIdBlock:
-        """A block of producer ids for a broker. Raises KafkaError."""
+        """Allocate a block of producer ids for a broker. Raises KafkaError."""
         runner = self._runner
         if runner is None or not self.active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
@@ -219,17 +221,17 @@ class Controller:
         except NoLongerController as error:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from None
         except ZkError as error:
-            # Kafka says UNKNOWN_SERVER_ERROR; but this is no bug, and the broker that asks may find another controller.
+            # Kafka answers UNKNOWN_SERVER_ERROR; this is no bug, though, and the broker may find another controller.
             raise KafkaError(ErrorCode.NOT_CONTROLLER, f"ZooKeeper cannot be asked: {error}") from None
 
     def describe(self) -> str:
-        """The controller's beliefs, for people."""
+        """Describe the controller's state as text."""
         if self._runner is None:
             return f"controller {self._settings.node_id}: not active"
         return describe.state(self._runner.state)
 
     async def _ask(self, make_event: Callable[[int], events.Event]) -> Any:
-        """The active runner's answer; None when this controller is not active, or its term ends before the answer."""
+        """Return the active runner's response; None if this controller is not active or its tenure ends first."""
         runner = self._runner
         if runner is None or not self.active:
             return None
@@ -238,18 +240,18 @@ class Controller:
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
-                raise  # the caller itself was cancelled; otherwise the term ended
+                raise  # the caller itself was cancelled; otherwise the tenure ended
             return None
 
     async def _run(self) -> None:
-        """Candidate, controller, candidate ... until the session is over."""
+        """Alternate between candidate and controller until the session ends."""
         candidacy = Candidacy(self._session, self._settings, self._now_ms)
         with contextlib.suppress(SessionExpired):
             while not self._expired:
                 changed = asyncio.Event()
                 holder = await candidacy.holder(lambda _, changed=changed: changed.set())  # type: ignore[misc]
                 if holder is not None and holder.ephemeral_owner == self._session.session_id:
-                    await candidacy.vacate()  # left behind by a term of ours that ended
+                    await candidacy.vacate()  # left behind by a tenure that ended
                     self._reached("vacate")
                 elif holder is not None:
                     await changed.wait()
@@ -278,17 +280,19 @@ class Controller:
         except (SessionExpired, asyncio.CancelledError):
             raise
         except Exception:
-            # A bug of ours. The next term reads everything anew, as another node's would.
+            # A bug in this code. The next tenure reads all state again, as another node would.
             log.exception("controller %d ends its term\n%s", self._settings.node_id, describe.state(runner.state))
             await asyncio.sleep(self._settings.retry_backoff_ms / 1000)
         finally:
             self._runner = None
-            if self._in_touch.is_set():  # otherwise no server hears it, and the end of the session does the same
+            if self._in_touch.is_set():  # otherwise no server is reachable, and the session's end has the same effect
                 await candidacy.resign(term)
                 self._reached("resign")
 
     def _on_session(self, event: SessionEvent) -> None:
-        """Rest while the session is suspended: another node may be elected. When it is over, end the term at once."""
+        """Suspend decisions while the session is suspended, as another node may be elected. End the tenure when it
+        expires.
+        """
         if event is SessionEvent.SUSPENDED:
             self._in_touch.clear()
         elif event is SessionEvent.CONNECTED:
@@ -313,7 +317,7 @@ class Controller:
 
 
 def in_office(answer: T | None) -> T:
-    """The answer of an active controller; KafkaError(NOT_CONTROLLER) in place of none."""
+    """Return an active controller's response; raise KafkaError(NOT_CONTROLLER) for None."""
     if answer is None:
         raise KafkaError(ErrorCode.NOT_CONTROLLER, "This is not the correct controller for this cluster.")
     return answer

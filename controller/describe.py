@@ -1,8 +1,8 @@
-"""The controller as text: its beliefs, one line per broker, topic and partition; and its state tables as diagrams.
+"""Describes the controller as text: one line per broker, topic and partition; and its state tables as diagrams.
 
     python -m anabranch.controller.describe [FILE]     draw the tables into FILE (docs/controller.md), between two marks
 
-The diagrams are made from the tables that the machine itself obeys, so they cannot say anything else.
+The diagrams are made from the tables that the state machine enforces.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ END: Final = "<!-- drawn by python -m anabranch.controller.describe: end -->"
 
 
 def state(cluster: ClusterState) -> str:
-    """All that the controller believes, as lines."""
+    """Describe the controller's whole state in lines."""
     settings = cluster.settings
     lines = [f"controller {settings.node_id} at epoch {cluster.controller_epoch}: {len(cluster.topics)} topics"]
     for broker in sorted(cluster.brokers.values(), key=lambda one: one.id):
@@ -80,7 +80,7 @@ def diagram(table: Mapping[Phase, Collection[Phase]]) -> str:
 
 
 def drawn(text: str) -> str:
-    """The text with fresh diagrams between the marks. ValueError if there are none."""
+    """Replace the diagrams between the marks in the text. ValueError if there are none."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -89,7 +89,7 @@ def drawn(text: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Draw into a file."""
+    """Draw the diagrams into a file."""
     path = Path(arguments[0] if arguments else "docs/controller.md")
     path.write_text(drawn(path.read_text()))
     return 0

@@ -1,8 +1,7 @@
-"""Everything the machine may ask for. The runner acts effects in the order in which they were decided.
+"""Effects that the state machine returns; the runner executes them in the order in which they were decided.
 
-Writes are conditional twice: on the version of the znode they change, and on the version of /controller_epoch, so
-that a controller that has been replaced cannot change anything. Their outcomes come back as events before anything
-else does.
+Writes are conditional twice: on the version of the znode, and on the version of /controller_epoch, so that a replaced
+controller cannot change anything. Their outcomes return as events before any other event.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ class WritePartitions:
 
 @value
 class WriteTopic:
-    """Write a topic's znode; partitions in `removed` vanish in the same transaction, states included.
+    """Write a topic's znode; the same transaction removes the partitions in `removed` and their states.
 
-    The `states` are written in that transaction too: all of it is committed, or nothing.
+    It also writes `states`: all of it is committed, or nothing.
     """
 
     name: str
@@ -73,7 +72,7 @@ class RemoveDeletion:
 class WriteFeatures:
     """Replace the finalized levels if their epoch is `expected_epoch` (-1: none are written yet).
 
-    `results` are what the admin who asked is answered once this is written.
+    `results` is the response to the admin once this is written.
     """
 
     levels: Mapping[str, int]
@@ -81,26 +80,26 @@ class WriteFeatures:
     token: int | None = None
     results: Mapping[str, tuple[ErrorCode, str]] = field(default_factory=dict)
     configs: Mapping[str, str] = field(default_factory=dict)
-    """What is set for all brokers together with it, if nothing is set yet."""
+    """Default configuration of all brokers, written in the same transaction if none is set."""
 
 
 @value
 class Connect:
-    """Open the outbound queue to a broker, in place of that to its earlier life."""
+    """Open the request queue to a broker, replacing that of its earlier incarnation."""
 
     broker: Broker
 
 
 @value
 class Disconnect:
-    """Close the outbound queue to a broker; what is in it is dropped."""
+    """Close the request queue to a broker and drop its requests."""
 
     broker_id: int
 
 
 @value
 class SendToBroker:
-    """Append a request to a broker's outbound queue, for this incarnation of it only."""
+    """Append a request to the queue of this incarnation of a broker."""
 
     broker_id: int
     broker_epoch: int
@@ -109,7 +108,7 @@ class SendToBroker:
 
 @value
 class SetTimer:
-    """Fire `TimerFired(timer)` after a delay; setting it again moves it."""
+    """Fire `TimerFired(timer)` after a delay; setting the timer again replaces it."""
 
     timer: str
     delay_ms: int
@@ -133,14 +132,14 @@ class SendReply:
 
 @value
 class Post:
-    """Come back with this event once the writes decided before it have their outcomes."""
+    """Deliver this event after the outcomes of the writes decided before it."""
 
     event: Event
 
 
 @value
 class PublishEvent:
-    """Add a line to the timeline and the log: `kind` in words, and what it is about."""
+    """Add a line to the timeline and the log: `kind` in words, and its subject."""
 
     kind: str
     detail: Mapping[str, Any] = field(default_factory=dict)

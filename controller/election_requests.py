@@ -1,8 +1,8 @@
-"""ElectLeaders as the controller answers it (KIP-183, KIP-460): preferred leaders back, or leaders at any price.
+"""Handles ElectLeaders in the controller (KIP-183, KIP-460): preferred or unclean elections.
 
-Every partition is judged on its own, in Kafka's order: unknown, being deleted, led as it should be already, without a
-replica to elect. An unclean election by request needs no configuration: the request is the permission, and it is used
-only where no replica in sync is alive. The answer says what was committed.
+Each partition is checked on its own, in Kafka's order: unknown, being deleted, already led as requested, without a
+candidate. A requested unclean election needs no configuration, and is used only where no in-sync replica is alive. The
+response reports what was committed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UNCLEAN: Final = 1
 
 
 def ask(state: ClusterState, event: ElectionRequested) -> list[Effect]:
-    """Write the elections that are needed and possible; the answer follows from the outcome."""
+    """Write the elections that are needed and possible; the response follows from the outcome."""
     request = event.request
     if request.election_type not in (PREFERRED, UNCLEAN):
         refused = ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST, replica_election_results=[])
@@ -41,14 +41,14 @@ def ask(state: ClusterState, event: ElectionRequested) -> list[Effect]:
             writes.append(write(state, partition, request.election_type))
         except KafkaError as error:
             results[partition] = (error.code, error.message)
-    if request.topic_partitions is None:  # a request for all partitions is answered with those that were not in order
+    if request.topic_partitions is None:  # a request for all partitions is answered with those that needed an election
         asked = tuple(one for one in asked if results.get(one, (0, ""))[0] != ErrorCode.ELECTION_NOT_NEEDED)
     label = "elect-preferred" if request.election_type == PREFERRED else "elect-unclean"
     return [effects.WritePartitions(tuple(writes), label, then=Election(event.token, results, asked))]
 
 
 def named(state: ClusterState, request: ElectLeadersRequest) -> tuple[TopicPartition, ...]:
-    """The partitions that a request is about, each once; all there are if it names none."""
+    """Return the partitions of a request, each once; all partitions if it names none."""
     if request.topic_partitions is None:
         return tuple(one for name in sorted(state.topics) for one in state.partitions_of(name))
     pairs = (TopicPartition(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions)
@@ -56,7 +56,7 @@ def named(state: ClusterState, request: ElectLeadersRequest) -> tuple[TopicParti
 
 
 def write(state: ClusterState, partition: TopicPartition, election_type: int) -> PartitionWrite:
-    """The election of one partition. KafkaError says why there is none."""
+    """Elect a leader for one partition. Raises KafkaError if there is no election."""
     assignment, committed = state.assignment(partition), state.partitions.get(partition)
     if not assignment or partitions.removed_soon(state, partition):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
@@ -78,7 +78,7 @@ def write(state: ClusterState, partition: TopicPartition, election_type: int) ->
 
 
 def no_candidate(assignment: tuple[int, ...], election_type: int) -> KafkaError:
-    """The error that says why none of these replicas can be elected."""
+    """Return the error that says why none of these replicas can be elected."""
     if election_type == PREFERRED:
         return KafkaError(
             ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
@@ -88,7 +88,7 @@ def no_candidate(assignment: tuple[int, ...], election_type: int) -> KafkaError:
 
 
 def reply(then: Election, event: PartitionsWritten) -> Effect:
-    """The answer, from what is committed."""
+    """Build the response from the committed states."""
     topics: dict[str, ReplicaElectionResult] = {}
     for partition in then.asked:
         code, message = then.results.get(partition, (int(ErrorCode.NONE), ""))

@@ -20,7 +20,7 @@ RECOVERING = 1
 
 @value
 class Elected:
-    """The outcome of an election: leader and ISR, and whether committed records may have been lost (RECOVERING)."""
+    """The outcome of an election: leader and ISR, and whether committed records may be lost (RECOVERING)."""
 
     leader: int
     isr: tuple[int, ...]
@@ -28,7 +28,7 @@ class Elected:
 
 
 def first_leader(assignment: Sequence[int], live: Collection[int]) -> Elected | None:
-    """A new partition: the first live replica leads, and all live replicas are in sync with its empty log."""
+    """Elect a new partition's leader: the first live replica; all live replicas are in sync with its empty log."""
     alive = tuple(replica for replica in assignment if replica in live)
     return Elected(alive[0], alive) if alive else None
 
@@ -36,7 +36,9 @@ def first_leader(assignment: Sequence[int], live: Collection[int]) -> Elected | 
 def elect_offline_leader(
     assignment: Sequence[int], isr: Sequence[int], live: Collection[int], *, unclean: bool
 ) -> Elected | None:
-    """The leader is gone: the first live replica in sync; if `unclean` is allowed and there is none, any live one."""
+    """Replace a dead leader with the first live in-sync replica; if `unclean` is allowed and there is none, any live
+    one.
+    """
     in_sync = tuple(replica for replica in isr if replica in live)
     for replica in assignment:
         if replica in in_sync:
@@ -49,7 +51,7 @@ def elect_offline_leader(
 
 
 def elect_preferred_leader(assignment: Sequence[int], isr: Sequence[int], live: Collection[int]) -> Elected | None:
-    """Hand leadership back to the first replica of the assignment, if it is alive and in sync."""
+    """Elect the first replica of the assignment, if it is alive and in sync."""
     first = assignment[0] if assignment else NO_LEADER
     return Elected(first, tuple(isr)) if first in live and first in isr else None
 
@@ -57,9 +59,9 @@ def elect_preferred_leader(assignment: Sequence[int], isr: Sequence[int], live: 
 def elect_reassigned_leader(
     target: Sequence[int], leader: int, isr: Sequence[int], live: Collection[int]
 ) -> Elected | None:
-    """The replicas that are to stay take over, in sync all of them: the leader remains if it is one and alive.
+    """Elect among the target replicas, once all are in sync: the leader stays if it is one of them and alive.
 
-    Those that leave are out of the ISR in the same write: they may delete their logs from then on.
+    The same write removes the other replicas from the ISR: they may delete their logs from then on.
     """
     staying = tuple(replica for replica in isr if replica in target)
     for replica in (leader, *target):
@@ -71,7 +73,7 @@ def elect_reassigned_leader(
 def elect_for_shutdown(
     assignment: Sequence[int], isr: Sequence[int], live: Collection[int], leaving: Collection[int]
 ) -> Elected | None:
-    """Move leadership off the brokers that are about to stop, and them out of the ISR, while they still serve."""
+    """Move leadership off brokers that are shutting down, and remove them from the ISR, while they still serve."""
     staying = tuple(replica for replica in isr if replica not in leaving)
     for replica in assignment:
         if replica in staying and replica in live:
@@ -80,6 +82,6 @@ def elect_for_shutdown(
 
 
 def without_replica(leader: int, isr: Sequence[int], gone: Collection[int]) -> Elected:
-    """Leader and ISR after these brokers vanished and before any election."""
+    """Return leader and ISR after these brokers failed, before any election."""
     remaining = tuple(replica for replica in isr if replica not in gone)
     return Elected(NO_LEADER if leader in gone else leader, remaining or tuple(isr))

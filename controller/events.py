@@ -1,8 +1,7 @@
-"""Everything that can happen to the active controller. The runner turns watches, answers, timers and calls into
-these.
+"""Events of the active controller. The runner makes them from watches, responses, timers and calls.
 
-An event carries what was read, never where to read it: `machine.step` decides without I/O. The outcome of a
-conditional write is an event too, so that losing one is an ordinary case and not an exception inside a decision.
+An event carries the data that was read, so `machine.step` decides without I/O. The outcome of a conditional write is an
+event too, so a lost write is an ordinary case and not an exception inside a decision.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ if TYPE_CHECKING:
 
 @value
 class TopicSnapshot:
-    """A topic with the states of those of its partitions that have one."""
+    """A topic and the states of those partitions that have one."""
 
     topic: Topic
     partitions: Mapping[int, Partition]
     fresh_id: bytes = ZERO_UUID
-    """An id drawn for the topic in case it has none: chance enters as data."""
+    """A random id for the topic in case it has none, drawn outside the state machine."""
 
 
 @value
 class ControllerFailover:
-    """This node won the election and has read everything there is."""
+    """This node won the election and has read the whole state."""
 
     brokers: Mapping[int, Broker]
     topics: tuple[TopicSnapshot, ...]
@@ -51,28 +50,28 @@ class ControllerFailover:
 
 @value
 class SendInitialState:
-    """Posted by a new controller behind its first elections: tell all brokers everything, then go on deleting."""
+    """Posted by a new controller behind its first elections: send all brokers the full state, then continue deletions."""
 
     deletions: frozenset[str]
 
 
 @value
 class BrokersRead:
-    """/brokers/ids as it is now."""
+    """The current children of /brokers/ids."""
 
     brokers: Mapping[int, Broker]
 
 
 @value
 class BrokersJoined:
-    """These brokers registered, for the first time or again; posted once their earlier lives were dealt with."""
+    """These brokers registered, for the first time or again; posted once their earlier incarnations were handled."""
 
     brokers: tuple[Broker, ...]
 
 
 @value
 class TopicsRead:
-    """The children of /brokers/topics as they are now, and the contents of those not known before."""
+    """The current children of /brokers/topics, and the contents of new ones."""
 
     names: frozenset[str]
     found: tuple[TopicSnapshot, ...]
@@ -80,16 +79,16 @@ class TopicsRead:
 
 @value
 class TopicRead:
-    """One known topic's znode or configuration changed: this is what they hold."""
+    """A known topic's znode or configuration changed: its new contents."""
 
     topic: Topic
 
 
 @value
 class TopicWriteLost:
-    """A `WriteTopic` was lost: another writer had changed the znode, which holds `topic` now, None if it is gone.
+    """A `WriteTopic` lost to another writer: the znode holds `topic` now, None if it was deleted.
 
-    `states` are those that it would have written, as they are.
+    `states` are the current states of the partitions that the write included.
     """
 
     name: str
@@ -100,7 +99,7 @@ class TopicWriteLost:
 
 @value
 class TopicWriteRefused:
-    """A `WriteTopic` of this label cannot be written: it is larger than ZooKeeper takes."""
+    """A `WriteTopic` with this label exceeds ZooKeeper's size limit."""
 
     name: str
     label: str
@@ -109,19 +108,19 @@ class TopicWriteRefused:
 
 @value
 class Reconcile:
-    """Elect, create, advance and delete whatever can be, now that something has changed."""
+    """Elect, create, advance and delete where possible after a change."""
 
 
 @value
 class DeletionsRead:
-    """The children of /admin/delete_topics as they are now."""
+    """The current children of /admin/delete_topics."""
 
     names: frozenset[str]
 
 
 @value
 class PartitionsWritten:
-    """The outcome of a `WritePartitions`: states that are committed, and for those that were lost what is there."""
+    """The outcome of a `WritePartitions`: committed states, and the current states of those that were lost."""
 
     written: Mapping[TopicPartition, Partition]
     lost: Mapping[TopicPartition, Partition | None]
@@ -132,7 +131,7 @@ class PartitionsWritten:
 
 @value
 class TopicWritten:
-    """A `WriteTopic` succeeded; `removed` partitions are gone together with their state."""
+    """A `WriteTopic` succeeded; `removed` partitions and their states are deleted."""
 
     name: str
     body: TopicBody
@@ -144,14 +143,14 @@ class TopicWritten:
 
 @value
 class TopicRemoved:
-    """Nothing of this topic is left in ZooKeeper."""
+    """All znodes of this topic are deleted."""
 
     name: str
 
 
 @value
 class ResponseReceived:
-    """A broker answered a request that was sent to this incarnation of it."""
+    """A broker answered a request sent to this incarnation of it."""
 
     broker_id: int
     broker_epoch: int
@@ -176,17 +175,17 @@ class TimerFired:
 
 @value
 class FeaturesRequested:
-    """An admin wants levels of features finalized, or withdrawn."""
+    """An admin requests to finalize or withdraw feature levels."""
 
     token: int
     request: UpdateFeaturesRequest
     together: bool = False
-    """Whether all of it is done or nothing."""
+    """Whether all updates succeed or none."""
 
 
 @value
 class FeaturesWritten:
-    """The outcome of a `WriteFeatures`: the levels that are finalized now; the write was lost if these are others."""
+    """The outcome of a `WriteFeatures`: the current finalized levels; the write was lost if they differ from its own."""
 
     features: Features
     wanted: Mapping[str, int]
@@ -196,7 +195,7 @@ class FeaturesWritten:
 
 @value
 class SettingsChanged:
-    """This node's settings are others now, as they may become while it runs."""
+    """This node's dynamic settings changed."""
 
     settings: ControllerSettings
 
@@ -211,7 +210,7 @@ class AlterPartitionRequested:
 
 @value
 class ShutdownRequested:
-    """A broker wants to stop and asks for its leaderships to be moved."""
+    """A broker shuts down and asks for its leaderships to be moved."""
 
     token: int
     request: ControlledShutdownRequest
@@ -219,17 +218,17 @@ class ShutdownRequested:
 
 @value
 class PartitionsRequested:
-    """An admin asks for more, or fewer, partitions."""
+    """An admin asks for more or fewer partitions."""
 
     token: int
     request: CreatePartitionsRequest
     barred: Mapping[str, KafkaError] = field(default_factory=dict)
-    """Topics that may not shrink, for the sake of those who read them, each with the refusal."""
+    """Topics that may not shrink because of their readers, each with the error to return."""
 
 
 @value
 class ElectionRequested:
-    """An admin wants preferred leaders back, or leaders at any price."""
+    """An admin requests preferred or unclean leader elections."""
 
     token: int
     request: ElectLeadersRequest
@@ -237,7 +236,7 @@ class ElectionRequested:
 
 @value
 class ReassignmentRequested:
-    """An admin wants replicas elsewhere, or back where they were."""
+    """An admin starts or cancels reassignments."""
 
     token: int
     request: AlterPartitionReassignmentsRequest
@@ -245,7 +244,7 @@ class ReassignmentRequested:
 
 @value
 class ReassignmentStarted:
-    """The znodes of a `ReassignmentRequested` are written, or lost: posted behind their outcomes."""
+    """The znodes of a `ReassignmentRequested` are written or lost; posted behind their outcomes."""
 
     token: int
     targets: Mapping[TopicPartition, tuple[int, ...]]
@@ -256,7 +255,7 @@ class ReassignmentStarted:
 
 @value
 class ReassignmentsListed:
-    """An admin asks which replicas are being moved."""
+    """An admin lists reassignments."""
 
     token: int
     request: ListPartitionReassignmentsRequest
@@ -264,7 +263,7 @@ class ReassignmentsListed:
 
 @value
 class ReplyDue:
-    """The time that a `PartitionsRequested` may wait is up."""
+    """A `PartitionsRequested` timed out."""
 
     token: int
 

@@ -1,9 +1,8 @@
-"""The steps at which a controller can be made to die: one name for everything it does that outlives it.
+"""The named steps at which a controller can be made to crash, one for each lasting change.
 
-`crash_at=NAME` ends the process right after the step; `NAME:2` after the second partition of a step that writes more.
-A step that is not in this table does not exist: nothing is written without the name of one (`fenced_writes`), so
-"killed after each step" is a loop over it. What any node may prepare is no step: empty parents, the epoch before the
-first.
+`crash_at=NAME` ends the process right after the step; `NAME:2` after the second partition of a step that writes
+several. Every write needs the name of a step in this table (`fenced_writes`), so a loop over it kills the controller
+after each step. Preparations that any node may do (empty parent znodes, the first epoch) are not steps.
 """
 
 from __future__ import annotations
@@ -46,7 +45,9 @@ STEPS: Final[Mapping[str, str]] = {
 
 
 def step_of(point: str) -> str:
-    """The step that a point belongs to: `resize:after-bump:2` is one of `resize:after-bump`. KeyError if none is."""
+    """Return the step of a point: `resize:after-bump:2` belongs to `resize:after-bump`. Raises KeyError for an unknown
+    one.
+    """
     step, _, count = point.rpartition(":")
     name = step if count.isdigit() else point
     if name not in STEPS:

@@ -1,8 +1,8 @@
-"""Finalized features: what every broker of the cluster may rely on (KIP-584), in Kafka's znode `/feature`.
+"""Finalized features: levels that every broker supports (KIP-584), kept in Kafka's znode `/feature`.
 
 A broker registers which levels of a feature it supports. An administrator finalizes one level, and the controller
-writes it if every live broker supports it; the znode's version is the epoch by which nodes tell newer from older. A
-feature that is not finalized must not be used. Kafka's ZooKeeper mode knows no feature; the rules are those of its
+writes it if every live broker supports it; the znode's version is the epoch by which nodes order them. A feature that
+is not finalized must not be used. Kafka's ZooKeeper mode knows no feature; the rules are those of its
 `KafkaController.validateFeatureUpdate`.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 RESHARD: Final = "reshard.version"
 """Level 1: every broker compares the generations of batches with its own, so topics may be resized in order (R17)."""
 SUPPORTED: Final[dict[str, tuple[int, int]]] = {RESHARD: (1, 1)}
-"""What this software supports: feature -> lowest and highest level."""
+"""Supported features: feature -> lowest and highest level."""
 
 UPGRADE: Final = 1
 SAFE_DOWNGRADE: Final = 2
@@ -33,12 +33,12 @@ ALL_FAILED: Final = "The update failed for all features since the following feat
 
 
 def supported_by(broker: Broker, name: str, level: int) -> bool:
-    """Whether a broker has registered that it supports this level."""
+    """Whether a broker has registered support for this level."""
     return any(one == name and least <= level <= most for one, least, most in broker.features)
 
 
 def check_reshard(state: ClusterState) -> None:
-    """R17: raise UNSUPPORTED_VERSION unless every broker is known to fence the batches of older generations."""
+    """Raise UNSUPPORTED_VERSION unless every broker is known to fence batches of older generations (R17)."""
     behind = sorted(broker.id for broker in state.brokers.values() if not supported_by(broker, RESHARD, 1))
     if behind:
         raise KafkaError(
@@ -53,19 +53,19 @@ def check_reshard(state: ClusterState) -> None:
 
 
 def bootstrap(state: ClusterState) -> list[Effect]:
-    """The first controller of a cluster finalizes what it was told to, as far as all its brokers support it."""
+    """Finalize the configured levels in a new cluster, as far as all its brokers support them."""
     levels = {
         name: level
         for name, level in state.settings.first_features.items()
         if all(supported_by(broker, name, level) for broker in state.brokers.values())
     }
-    # With eligible leader replicas Kafka's controller writes down how many replicas are enough, for all brokers alike.
+    # With eligible leader replicas, Kafka's controller stores min.insync.replicas as a default for all brokers.
     enough = {"min.insync.replicas": str(state.settings.min_insync_replicas)} if levels.get(ELIGIBLE_LEADERS) else {}
     return [effects.WriteFeatures(levels, -1, configs=enough)]
 
 
 def ask(state: ClusterState, event: FeaturesRequested) -> list[Effect]:
-    """Judge each update on its own, and write all that are allowed at once."""
+    """Check each update on its own, and write all that are allowed at once."""
     if event.together:
         return ask_together(state, event)
     levels = dict(state.features.levels)
@@ -86,7 +86,7 @@ def ask(state: ClusterState, event: FeaturesRequested) -> list[Effect]:
 
 
 def ask_together(state: ClusterState, event: FeaturesRequested) -> list[Effect]:
-    """Judge all updates by the rules of Kafka's KRaft controllers, and write all of them or none (KIP-1022)."""
+    """Check all updates by the rules of Kafka's KRaft controllers, and write all of them or none (KIP-1022)."""
     levels = dict(state.features.levels)
     for update in event.request.feature_updates:
         reason = objection(state, update)
@@ -103,7 +103,7 @@ def ask_together(state: ClusterState, event: FeaturesRequested) -> list[Effect]:
 
 
 def objection(state: ClusterState, update: FeatureUpdateKey) -> str:
-    """What a KRaft controller has against an update, in its words; empty if nothing."""
+    """Return a KRaft controller's error message for an update; empty if it is allowed."""
     name, level, present = update.feature, update.max_version_level, state.features.levels.get(update.feature, 0)
     kind = SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type
     if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
@@ -128,13 +128,13 @@ def objection(state: ClusterState, update: FeatureUpdateKey) -> str:
 
 
 def kept_by_resizes(state: ClusterState) -> str:
-    """Why the feature that resizes need must stay finalized; empty if it need not."""
+    """Return why the feature that resizes need must stay finalized; empty if it need not."""
     resized = sorted(topic.name for topic in state.topics.values() if topic.body.generation > 0)
     return f"Topics have been resized, and need {RESHARD} from now on: {', '.join(resized[:10])}." if resized else ""
 
 
 def written(state: ClusterState, event: FeaturesWritten) -> list[Effect]:
-    """Believe what the znode holds. An admin whose request was overtaken by another write is told that it failed."""
+    """Adopt the znode's levels. Fail an admin's request that another write overtook."""
     state.features = event.features
     if event.token is None:
         return []
@@ -146,7 +146,7 @@ def written(state: ClusterState, event: FeaturesWritten) -> list[Effect]:
 
 
 def judged(state: ClusterState, update: FeatureUpdateKey) -> int | None:
-    """The level that an update leads to, None for a feature that is finalized no more. Raises INVALID_REQUEST."""
+    """Return the level that an update sets, None if it withdraws the feature. Raises INVALID_REQUEST."""
     name, level = update.feature, update.max_version_level
     kind = SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type
     present = state.features.levels.get(name)
@@ -186,5 +186,5 @@ def judged(state: ClusterState, update: FeatureUpdateKey) -> int | None:
 
 
 def refused(reason: str) -> KafkaError:
-    """The error for an update that is not allowed: INVALID_REQUEST with the reason."""
+    """Return INVALID_REQUEST with the reason."""
     return KafkaError(ErrorCode.INVALID_REQUEST, reason)

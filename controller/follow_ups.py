@@ -1,7 +1,7 @@
-"""Whom the controller has to answer once a write of partition states has its outcome.
+"""The responses that a controller sends once a write of partition states has its outcome.
 
-A `WritePartitions` carries one of these, and the `PartitionsWritten` that tells its outcome brings it back; so the
-machine need not remember who asked for what.
+A `WritePartitions` carries one of these, and its `PartitionsWritten` returns it, so the state machine need not remember
+requests.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from anabranch.protocol.values import value
 
 @value
 class IsrChange:
-    """What the leader that sent an AlterPartition is answered when its ISR changes are written."""
+    """The response to a leader's AlterPartition when its ISR changes are written."""
 
     token: int
     refusals: Mapping[TopicPartition, int]
-    """Partition -> error code, for those that were not even tried."""
+    """Partition -> error code, for those that were refused before the write."""
     asked: tuple[tuple[bytes, str, tuple[TopicPartition, ...]], ...]
     """(topic id, topic name, partitions) in the order of the request."""
 
 
 @value
 class Shutdown:
-    """What a broker that wants to stop is answered when its leaderships have been moved."""
+    """The response to a broker that shuts down when its leaderships have been moved."""
 
     token: int
     broker_id: int
@@ -33,7 +33,7 @@ class Shutdown:
 
 @value
 class Election:
-    """What an admin is answered when the elections they asked for are written."""
+    """The response to an admin when the requested elections are written."""
 
     token: int
     results: Mapping[TopicPartition, tuple[int, str]]

@@ -1,8 +1,8 @@
-"""What to do about an event: `step(state, event) -> effects`. One function per event, no I/O, no clock, no chance.
+"""The controller's state machine: `step(state, event) -> effects`. One function per event; no I/O, clock or randomness.
 
-The runner feeds the outcome of each write back before any other event, so a function sees its own earlier decisions
-as committed or lost, never as pending. Where one event means two rounds of decisions (a broker that came back was
-first lost), the second is posted as an event of its own.
+The runner returns the outcome of each write before any other event, so a function sees its own earlier decisions as
+committed or lost, never as pending. An event that needs two rounds of decisions (a broker that re-registered was first
+lost) posts the second as an event of its own.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from anabranch.protocol.errors import ErrorCode
 
 
 def step(state: ClusterState, event: Event) -> list[Effect]:
-    """Change the state as the event demands, and say what has to be done."""
+    """Change the state for the event, and return the effects."""
     match event:
         case ControllerFailover():
             return on_controller_failover(state, event)
@@ -123,12 +123,12 @@ def step(state: ClusterState, event: Event) -> list[Effect]:
 
 
 def on_controller_failover(state: ClusterState, event: ControllerFailover) -> list[Effect]:
-    """Begin a term: tell all brokers who is alive and who leads what, and continue what the last controller began."""
+    """Start a tenure: send all brokers the live brokers and leaders, and continue unfinished work."""
     state.brokers = dict(event.brokers)
     decided: list[Effect] = [effects.PublishEvent("elected")]
     decided += [effects.Connect(broker) for broker in event.brokers.values()]
     first = RequestBatch(state)
-    first.add_brokers()  # brokers must know which others are alive before they are told to follow one
+    first.add_brokers()  # brokers must know the live brokers before they follow one of them
     decided += first.flush()
     for snapshot in event.topics:
         topics.load(state, snapshot)
@@ -147,7 +147,7 @@ def on_controller_failover(state: ClusterState, event: ControllerFailover) -> li
 
 
 def on_send_initial_state(state: ClusterState, event: SendInitialState) -> list[Effect]:
-    """The first elections are written: all brokers learn everything at once, with their outcome."""
+    """Send all brokers the full state, with the outcome of the first elections."""
     everything = RequestBatch(state)
     for partition in state.all_partitions():
         if partition in state.partitions:
@@ -159,7 +159,7 @@ def on_send_initial_state(state: ClusterState, event: SendInitialState) -> list[
 
 
 def on_reconcile(state: ClusterState) -> list[Effect]:
-    """Elections come first; resizes, deletions and queued requests go by their outcome."""
+    """Start elections; resizes, deletions and queued requests follow their outcome."""
     decided = partitions.elect_offline(state)
     if decided:
         return [*decided, effects.Post(Reconcile())]
@@ -175,7 +175,7 @@ def on_reconcile(state: ClusterState) -> list[Effect]:
 
 
 def on_brokers_read(state: ClusterState, event: BrokersRead) -> list[Effect]:
-    """Compare with what was known: lost, new, or back in another life (same id, another czxid), which is both."""
+    """Compare with the known brokers: lost, new, or re-registered (same id, another czxid), which is both."""
     known, now = state.brokers, event.brokers
     gone = frozenset(one for one in known if one not in now or now[one].epoch != known[one].epoch)
     joined = tuple(now[one] for one in sorted(now) if one not in known or one in gone)
@@ -193,7 +193,7 @@ def on_brokers_read(state: ClusterState, event: BrokersRead) -> list[Effect]:
 
 
 def on_broker_failure(state: ClusterState, gone: frozenset[int], bounced: frozenset[int]) -> list[Effect]:
-    """Elect where they led, shrink the ISRs they were in, and stop waiting for them."""
+    """Elect leaders for their partitions, shrink the ISRs, and drop pending waits for them."""
     decided: list[Effect] = []
     for broker in sorted(gone):
         del state.brokers[broker]
@@ -214,7 +214,7 @@ def on_broker_failure(state: ClusterState, gone: frozenset[int], bounced: frozen
 
 
 def on_brokers_joined(state: ClusterState, event: BrokersJoined) -> list[Effect]:
-    """New brokers: the others hear of them, they hear of everything, and their replicas learn whom to follow."""
+    """Announce new brokers to the others, send them the full state, and send their replicas their leaders."""
     state.deletable |= state.deleting
     existing = list(state.brokers)
     joined = [broker.id for broker in event.brokers]
@@ -236,7 +236,7 @@ def on_brokers_joined(state: ClusterState, event: BrokersJoined) -> list[Effect]
 
 
 def on_settings_changed(state: ClusterState, event: SettingsChanged) -> list[Effect]:
-    """Other defaults for topics: tell what brokers are told of them, and elect where that is allowed now."""
+    """Apply changed topic defaults: send brokers the affected ones, and elect where that is now allowed."""
     before, state.settings = state.settings, event.settings
     decided: list[Effect] = []
     if before.min_insync_replicas != event.settings.min_insync_replicas:
@@ -249,13 +249,13 @@ def on_settings_changed(state: ClusterState, event: SettingsChanged) -> list[Eff
 
 
 def on_topics_read(state: ClusterState, event: TopicsRead) -> list[Effect]:
-    """Topics appeared, or some were removed by hand."""
+    """Add new topics, and forget topics that were removed from ZooKeeper directly."""
     missing = state.topics.keys() - event.names
     return [*topics.vanished(state, missing), *topics.discovered(state, event.found), effects.Post(Reconcile())]
 
 
 def on_response(state: ClusterState, event: ResponseReceived) -> list[Effect]:
-    """A broker answered; one that has since restarted answered for a life that is over."""
+    """Handle a broker's response; ignore that of an earlier incarnation."""
     broker = state.brokers.get(event.broker_id)
     if broker is None or broker.epoch != event.broker_epoch:
         return []
@@ -272,13 +272,13 @@ def on_response(state: ClusterState, event: ResponseReceived) -> list[Effect]:
 def on_leadership_confirmed(
     state: ClusterState, event: ResponseReceived, request: LeaderAndIsrRequest, response: LeaderAndIsrResponse
 ) -> list[Effect]:
-    """Leaders that have their new state let resizes go on.
+    """Continue resizes whose leaders have their new state.
 
-    STALE_CONTROLLER_EPOCH of a partition means "I have this epoch, or a later one, already": it confirms as well.
-    KAFKA_STORAGE_ERROR means that the replica has lost something, or cannot be opened or written: it leaves the ISR if
-    a live replica remains in it, and is told again later.
-    INCONSISTENT_TOPIC_ID is the answer of a broker that was away when it should have deleted a replica of an earlier
-    topic of this name: it is told to delete that, and then of its partition again.
+    STALE_CONTROLLER_EPOCH of a partition means that the broker has this epoch or a later one: it confirms as well.
+    KAFKA_STORAGE_ERROR means that the replica lost data, or cannot be opened or written: it leaves the ISR if a live
+    replica remains in it, and receives its state again later. INCONSISTENT_TOPIC_ID comes from a broker that was down
+    when it should have deleted a replica of an earlier topic of this name: it is told to delete that, and then receives
+    its partition again.
     """
     if response.error_code != ErrorCode.NONE:
         return []
@@ -323,9 +323,9 @@ def on_leadership_confirmed(
 
 
 def on_remind(state: ClusterState) -> list[Effect]:
-    """Repeat the committed state to brokers that could not take it up: a disk that was full may have room by now.
+    """Resend the committed state to brokers that failed to adopt it: a full disk may have space by now.
 
-    Not of replicas that were told to go meanwhile: that would bring them back behind the controller's back.
+    Replicas that were removed meanwhile are left out, because that would create them again.
     """
     waiting, state.to_remind = sorted(state.to_remind), set()
     batch = RequestBatch(state)
@@ -339,7 +339,7 @@ def on_remind(state: ClusterState) -> list[Effect]:
 def on_replicas_stopped(
     state: ClusterState, broker: int, request: StopReplicaRequest, response: StopReplicaResponse
 ) -> list[Effect]:
-    """Replicas that are gone let deletions and removals go on."""
+    """Continue deletions and removals whose replicas are deleted."""
     failed = {
         TopicPartition(row.topic_name, row.partition_index)
         for row in response.partition_errors
@@ -360,7 +360,7 @@ def on_replicas_stopped(
 
 
 def on_offsets(state: ClusterState, request: ListOffsetsRequest, response: ListOffsetsResponse) -> list[Effect]:
-    """Where the log of a partition marked for deletion begins, or ends."""
+    """Handle the start or end offset of a partition marked for deletion."""
     decided: list[Effect] = []
     for topic, answer in zip(request.topics, response.topics, strict=False):
         for row, told in zip(topic.partitions, answer.partitions, strict=False):
@@ -376,7 +376,7 @@ def on_offsets(state: ClusterState, request: ListOffsetsRequest, response: ListO
 
 
 def on_timer(state: ClusterState, event: TimerFired) -> list[Effect]:
-    """Something that is done from time to time."""
+    """Run a periodic task."""
     settings = state.settings
     match event.timer:
         case events.PREFERRED_TIMER:

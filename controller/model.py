@@ -1,8 +1,8 @@
-"""The values the controller reasons about: brokers, partitions, topics and the plan of a resize. Frozen; no behaviour
-of their own beyond what follows from their fields.
+"""The controller's values: brokers, partitions, topics and the plan of a resize. Frozen; methods only derive from
+fields.
 
-`TopicBody` and `LeaderAndIsr` are exactly what two znodes hold (`controller.zk.znodes` turns them into JSON and
-back), so a new controller that has read the znodes knows everything its predecessor had decided (R2, R3).
+`TopicBody` and `LeaderAndIsr` are exactly the contents of two znodes (`controller.zk.znodes` converts them to and from
+JSON), so a new controller that has read the znodes knows every decision of its predecessor (R2, R3).
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ class Endpoint(NamedTuple):
 
 @value
 class Broker:
-    """A registered broker. `epoch` is the czxid of its registration: a restart changes it, nothing else does."""
+    """A registered broker. `epoch` is the czxid of its registration; only a new registration changes it."""
 
     id: int
     epoch: int
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     features: tuple[tuple[str, int, int], ...] = ()
-    """The features that it supports, with their lowest and highest level (KIP-584)."""
+    """Supported features, with their lowest and highest level (KIP-584)."""
 
     def endpoint(self, listener: str) -> Endpoint | None:
-        """Where it is reached by the listener of this name, if it has one."""
+        """Return the endpoint of this listener, None if it has none."""
         return next((one for one in self.endpoints if one.listener == listener), None)
 
 
 @value(kw_only=True)
 class LeaderAndIsr:
-    """A partition's state znode: leadership, and which generation of the topic's lineage it serves since which epoch.
+    """A partition's state znode: its leadership, and the generation that it serves since which epoch.
 
     `gen_start` is [(generation, first leader epoch that serves it)], rising in both; its last entry is the current
-    generation. All of it is written at once, so that one leader epoch never serves two generations (R2, invariant I1).
+    generation. One write replaces all of it, so one leader epoch never serves two generations (R2, invariant I1).
     """
 
     leader: int
@@ -63,12 +63,14 @@ class LeaderAndIsr:
     sealed: bool = False
     leader_epoch_after_creation: tuple[tuple[int, int], ...] = ()
     leader_epoch_before_deletion: tuple[tuple[int, int], ...] = ()
-    """KIP-253's maps {partition: its leader epoch before the bump}, for its readers; no rule here depends on them."""
+    """KIP-253's maps {partition: its leader epoch before the bump}, for other readers of the znode; no rule here uses
+    them.
+    """
 
 
 @value
 class Partition:
-    """A committed state together with the version of its znode, which Kafka calls the partition epoch."""
+    """A committed state with the version of its znode, which Kafka calls the partition epoch."""
 
     state: LeaderAndIsr
     epoch: int
@@ -76,7 +78,7 @@ class Partition:
 
 @value
 class Plan:
-    """A resize that was decided and not yet published (R3): from `before` to `after` partitions as `generation`."""
+    """A resize that is decided and not yet published (R3): from `before` to `after` partitions as `generation`."""
 
     generation: int
     before: int
@@ -90,9 +92,9 @@ class Plan:
 
 @value
 class Retired:
-    """What remains of a removed partition (R13): the next one of this index continues its epochs and offsets.
+    """The tombstone of a removed partition (R13): the next one of this index continues its epochs and offsets.
 
-    `gen_start` lets consumers that ask for the end of an old segment still find its place: at or before `end_offset`.
+    `gen_start` lets consumers still find the end of an old segment: at or before `end_offset`.
     """
 
     leader_epoch: int
@@ -104,8 +106,8 @@ class Retired:
 class TopicBody:
     """A topic's znode: Kafka's assignment, the counts of KIP-253, and the history of resizes (R1).
 
-    `base` 0 and an empty `history` are those of a znode that a stock tool wrote; the controller completes them.
-    `undeleted_partition_count` is what producers write to since the last published generation.
+    A znode written by a stock tool has `base` 0 and an empty `history`; the controller completes them.
+    `undeleted_partition_count` is the number of partitions that producers write to since the last published generation.
     """
 
     topic_id: bytes = ZERO_UUID
@@ -120,16 +122,16 @@ class TopicBody:
     plan: Plan | None = None
     retired: Mapping[int, Retired] = field(default_factory=dict)
     stamped: bool = False
-    """Whether a producer ever wrote a batch stamped with a generation; once True it stays (R16)."""
+    """Whether a producer ever wrote a batch with a generation; once True it stays (R16)."""
 
     @property
     def lineage(self) -> Lineage:
-        """The published history."""
+        """The lineage of the published history."""
         return Lineage(self.base, self.history)
 
     @property
     def complete(self) -> bool:
-        """Whether the fields that a stock tool does not write are there."""
+        """Whether the fields that a stock tool does not write are present."""
         return self.topic_id != ZERO_UUID and self.base > 0 and bool(self.history)
 
     @property
@@ -139,17 +141,17 @@ class TopicBody:
 
     @property
     def at_work(self) -> bool:
-        """Whether a resize, moves of replicas, or the removal of partitions marked for deletion are to be finished."""
+        """Whether a resize, a reassignment, or a removal of partitions marked for deletion is unfinished."""
         marked = max(self.assignment, default=-1) >= self.undeleted_partition_count
         return marked or self.plan is not None or bool(self.adding_replicas or self.removing_replicas)
 
     def target(self, index: int) -> tuple[int, ...]:
-        """The replicas that a partition is to have: all but those being removed."""
+        """Return a partition's target replicas: all but those being removed."""
         leaving = self.removing_replicas.get(index, ())
         return tuple(replica for replica in self.assignment.get(index, ()) if replica not in leaving)
 
     def origin(self, index: int) -> tuple[int, ...]:
-        """The replicas that a partition had: all but those being added."""
+        """Return a partition's original replicas: all but those being added."""
         coming = self.adding_replicas.get(index, ())
         return tuple(replica for replica in self.assignment.get(index, ()) if replica not in coming)
 
@@ -165,11 +167,11 @@ class Topic:
 
     @property
     def ordered(self) -> bool:
-        """Whether keys are placed, and resized, by generations (KIP-253), or the way Kafka does today.
+        """Whether keys are placed and resized by generations (KIP-253), or as in today's Kafka.
 
-        `enable.ordered.delivery` decides until the count is changed for the first time. From then on keys lie where one
-        of the two ways has put them, and stay with it. The coordinators' own topics are never ordered: their keys are
-        placed by the coordinators, not by producers.
+        `enable.ordered.delivery` decides until the first resize. From then on the keys' placement follows that choice,
+        and stays so. The coordinators' internal topics are never ordered: the coordinators place their keys, not
+        producers.
         """
         body = self.body
         if self.name in INTERNAL_TOPICS:
@@ -180,7 +182,7 @@ class Topic:
 
     @property
     def gated(self) -> bool:
-        """Whether consumers wait at a resize until what came before is read: may be changed at any time."""
+        """Whether consumers wait at a resize until earlier segments are read; may change at any time."""
         return self.config.get("enable.ordered.delivery", "true").lower() != "false"
 
 
@@ -194,7 +196,7 @@ class Features:
 
 
 class PartitionPhase(enum.Enum):
-    """Where a partition is in its life (`partitions.LEGAL`)."""
+    """The phase of a partition (`partitions.LEGAL`)."""
 
     NON_EXISTENT = "non-existent"
     NEW = "new"
@@ -203,7 +205,7 @@ class PartitionPhase(enum.Enum):
 
 
 class ReplicaPhase(enum.Enum):
-    """Where a replica is in its life (`replicas.LEGAL`)."""
+    """The phase of a replica (`replicas.LEGAL`)."""
 
     NON_EXISTENT = "non-existent"
     NEW = "new"

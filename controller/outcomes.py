@@ -1,8 +1,8 @@
-"""What the controller does about the outcome of a write: committed, or lost to a writer that came first.
+"""Handles the outcome of a write: committed, or lost to an earlier writer.
 
-The controller believes a decision when it is committed, never before. Then it tells the brokers, sends the answer that
-waited for the write, and takes the next step of the resize, move or election that the write was a step of. The outcome
-of a lost write is what the znode holds instead: the controller believes that, and looks at everything anew (`Settle`).
+The controller adopts a decision once it is committed, never before. Then it updates the brokers, sends the response
+that waited for the write, and takes the next step of the resize, reassignment or election. A lost write returns the
+znode's current contents: the controller adopts them, and reconciles everything (`Reconcile`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from anabranch.protocol.errors import ErrorCode
 
 
 def partitions_written(state: ClusterState, event: PartitionsWritten) -> list[Effect]:
-    """Believe the states that are committed, ours or another writer's, tell the brokers, and take the next steps."""
+    """Adopt the committed states, update the brokers, and take the next steps."""
     believe(state, event.lost)
     decided: list[Effect]
     if isinstance(event.then, IsrChange):
@@ -54,7 +54,7 @@ def partitions_written(state: ClusterState, event: PartitionsWritten) -> list[Ef
         decided.append(election_requests.reply(event.then, event))
     if event.lost:
         return [*decided, effects.Post(Reconcile())]
-    if len(event.written) >= partitions.PARTITIONS_AT_ONCE:  # the rest of a large step, after the events that wait
+    if len(event.written) >= partitions.PARTITIONS_AT_ONCE:  # the rest of a large step, after waiting events
         return [*decided, effects.SetTimer(events.NEXT_TIMER, 0)]
     for name in sorted({partition.topic for partition in event.written}):
         decided += resize.advance(state, name)
@@ -64,7 +64,7 @@ def partitions_written(state: ClusterState, event: PartitionsWritten) -> list[Ef
 
 
 def believe(state: ClusterState, actual: Mapping[TopicPartition, Partition | None]) -> None:
-    """Take the states that another writer has put in place of ours for what they are."""
+    """Adopt states that another writer committed."""
     for partition, committed in actual.items():
         if committed is not None and partition.topic in state.topics:
             partitions.adopt(state, partition, committed)
@@ -73,7 +73,7 @@ def believe(state: ClusterState, actual: Mapping[TopicPartition, Partition | Non
 
 
 def schedule_preferred(state: ClusterState, event: PartitionsWritten) -> list[Effect]:
-    """A preferred leader is in sync again: let it lead soon, without waiting for the periodic check."""
+    """Schedule the election of a preferred leader that is in sync again, ahead of the periodic check."""
     settings = state.settings
     if not settings.auto_leader_rebalance_enable or settings.preferred_election_delay_ms <= 0:
         return []
@@ -85,7 +85,7 @@ def schedule_preferred(state: ClusterState, event: PartitionsWritten) -> list[Ef
 
 
 def topic_written(state: ClusterState, event: TopicWritten) -> list[Effect]:
-    """A topic's znode is committed: what follows depends on which step it was."""
+    """Handle a committed topic znode: the next action depends on the step."""
     topic = state.topics.get(event.name)
     if topic is None:
         return []
@@ -122,7 +122,7 @@ def topic_written(state: ClusterState, event: TopicWritten) -> list[Effect]:
 
 
 def topic_write_lost(state: ClusterState, event: TopicWriteLost) -> list[Effect]:
-    """Another writer changed the topic's znode first: start again from what it holds now."""
+    """Handle a topic write lost to another writer: start again from the znode's contents."""
     believe(state, event.states)
     queue = state.waiting.get(event.name)
     if queue and event.label in (resize_requests.PLAN, resize_requests.GROW_PLAIN):
@@ -133,9 +133,9 @@ def topic_write_lost(state: ClusterState, event: TopicWriteLost) -> list[Effect]
 
 
 def topic_write_refused(state: ClusterState, event: TopicWriteRefused) -> list[Effect]:
-    """A topic's znode is too large for ZooKeeper: refuse the request that it was for, or try a later step again later.
+    """Handle a topic znode that exceeds ZooKeeper's limit: fail the request, or retry a later step later.
 
-    What is asked for is measured before it is begun, so this is met where a server has a smaller limit than ours.
+    Requests are measured before they start, so this happens only where a server's limit is below the expected one.
     """
     detail = {"topic": event.name, "step": event.label, "bytes": event.size_bytes}
     decided: list[Effect] = [effects.PublishEvent("topic too large for ZooKeeper", detail)]
@@ -148,6 +148,6 @@ def topic_write_refused(state: ClusterState, event: TopicWriteRefused) -> list[E
 
 
 def topic_removed(state: ClusterState, event: TopicRemoved) -> list[Effect]:
-    """Nothing is left of a topic, so nothing is known of it."""
+    """Forget a topic whose znodes are deleted."""
     state.forget_topic(event.name)
     return [effects.PublishEvent("topic deleted", {"topic": event.name}), *resize_requests.proceed(state, event.name)]

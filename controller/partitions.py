@@ -1,4 +1,4 @@
-"""The life of a partition: the table of its phases, and the decisions that create it or give it a leader.
+"""The partition state machine: the table of its phases, and the decisions that create partitions or elect leaders.
 
     non-existent -> new        its topic, or a planned growth, names it
     new -> online              a first leader was written (Kafka: OnlinePartition from NewPartition)
@@ -28,8 +28,9 @@ NON_EXISTENT, NEW = PartitionPhase.NON_EXISTENT, PartitionPhase.NEW
 ONLINE, OFFLINE = PartitionPhase.ONLINE, PartitionPhase.OFFLINE
 
 PARTITIONS_AT_ONCE: Final = 500
-"""Of one topic: its leaders have answered about most of them before others of it are created or resized, so that what
-else the controller has to say to a broker does not wait for all of a large topic."""
+"""Partitions of one topic that are created or resized at once. The next ones follow when their leaders have answered
+about most of these, so other requests to a broker need not wait for a whole large topic.
+"""
 
 LEGAL: Final[Mapping[PartitionPhase, frozenset[PartitionPhase]]] = {
     # from          to
@@ -41,14 +42,14 @@ LEGAL: Final[Mapping[PartitionPhase, frozenset[PartitionPhase]]] = {
 
 
 def move(state: ClusterState, partition: TopicPartition, to: PartitionPhase) -> None:
-    """Change a partition's phase; one that the table does not allow is a bug of ours."""
+    """Change a partition's phase; a transition outside the table is a bug."""
     before = state.phase(partition)
     assert to in LEGAL[before], f"{partition}: {before.name} -> {to.name} is not a transition"
     state.set_phase(partition, to)
 
 
 def add_new(state: ClusterState, name: str) -> list[TopicPartition]:
-    """Take up the partitions that a topic's assignment names and that have no state yet. Returns them."""
+    """Add the partitions of a topic's assignment that have no state yet. Returns them."""
     added = []
     for partition in state.partitions_of(name):
         if state.phase(partition) is NON_EXISTENT:
@@ -60,7 +61,7 @@ def add_new(state: ClusterState, name: str) -> list[TopicPartition]:
 
 
 def adopt(state: ClusterState, partition: TopicPartition, committed: Partition) -> None:
-    """Believe a committed state, and let the phase follow from whether its leader is alive."""
+    """Adopt a committed state; whether its leader is alive determines the phase."""
     state.believe(partition, committed)
     if state.phase(partition) is NON_EXISTENT:
         move(state, partition, NEW)
@@ -68,10 +69,10 @@ def adopt(state: ClusterState, partition: TopicPartition, committed: Partition) 
 
 
 def initial_state(topic: Topic, index: int, elected: elections.Elected, controller_epoch: int) -> LeaderAndIsr:
-    """The first state of a partition: it accepts the newest generation that its index is part of, planned or published.
+    """Return a partition's first state: it accepts the newest planned or published generation that includes its index.
 
-    An index that existed before continues its leader epochs (R13), so that no log or offset of that time can be
-    mistaken for one of the new incarnation.
+    An index that existed before continues its leader epochs (R13), so its old logs and offsets cannot be mistaken for
+    the new incarnation's.
     """
     body = topic.body
     plan = body.plan
@@ -93,9 +94,9 @@ def initial_state(topic: Topic, index: int, elected: elections.Elected, controll
 
 
 def create(state: ClusterState, partitions: Iterable[TopicPartition], label: str = "create") -> list[Effect]:
-    """Write the first state of those new partitions that have a live replica; the others wait for one.
+    """Write the first state of new partitions with a live replica; the others wait for one.
 
-    Those of a large topic go piece by piece, at the pace of its leaders' answers.
+    Large topics are created in parts, as their leaders answer.
     """
     writes = []
     left: dict[str, int] = {}
@@ -114,9 +115,9 @@ def create(state: ClusterState, partitions: Iterable[TopicPartition], label: str
 
 
 def with_leader(committed: Partition, elected: elections.Elected, controller_epoch: int) -> LeaderAndIsr:
-    """The state after an election: a new epoch of the same generation.
+    """Return the state after an election: a new epoch of the same generation.
 
-    Once records may have been lost, that stands until a leader says that it has dealt with it (KIP-704).
+    RECOVERING stays until a leader reports that it has recovered (KIP-704).
     """
     return replace(
         committed.state,
@@ -129,7 +130,7 @@ def with_leader(committed: Partition, elected: elections.Elected, controller_epo
 
 
 def elect_offline(state: ClusterState) -> list[Effect]:
-    """Give a leader to every partition without a live one, and a first one to those that are new."""
+    """Elect leaders for offline partitions, and first leaders for new ones."""
     writes: list[PartitionWrite] = []
     new: list[TopicPartition] = []
     for partition in state.leaderless:
@@ -153,7 +154,7 @@ def elect_offline(state: ClusterState) -> list[Effect]:
 
 
 def elect_preferred(state: ClusterState, partitions: Iterable[TopicPartition]) -> list[Effect]:
-    """Hand leadership back to preferred replicas that are alive and in sync."""
+    """Elect preferred replicas that are alive and in sync."""
     writes = []
     for partition in partitions:
         committed, assignment = state.partitions.get(partition), state.assignment(partition)
@@ -168,7 +169,7 @@ def elect_preferred(state: ClusterState, partitions: Iterable[TopicPartition]) -
 
 
 def imbalanced(state: ClusterState, percentage: int) -> list[TopicPartition]:
-    """The partitions led by others of those brokers that lead too few of the partitions they are preferred for."""
+    """Return partitions to rebalance: those of brokers that lead too few of the partitions they are preferred for."""
     preferred: dict[int, list[TopicPartition]] = {}
     for partition in state.all_partitions():
         assignment = state.assignment(partition)
@@ -183,14 +184,14 @@ def imbalanced(state: ClusterState, percentage: int) -> list[TopicPartition]:
 
 
 def on_replicas_lost(state: ClusterState, gone: frozenset[int], *, quiet: bool = False) -> list[Effect]:
-    """These brokers vanished: elect where they led, and take them out of every ISR, in one write per partition.
+    """Handle failed brokers: elect new leaders and shrink ISRs, in one write per partition.
 
-    `quiet`: no broker is told of the outcome, because the caller is about to tell all brokers everything.
+    `quiet`: no broker is notified of the outcome, because the caller is about to send all brokers everything.
     """
     writes = []
     for partition in state.hosted_by(gone):
         for replica in gone.intersection(state.assignment(partition)):
-            # A replica that a stock tool has added to an assignment is not taken up here, and has no phase.
+            # A replica that a stock tool added to an assignment is not adopted here, and has no phase.
             if state.replica_phase(partition, replica) is not replicas.NON_EXISTENT:
                 replicas.move(state, partition, replica, replicas.OFFLINE)
         committed = state.partitions.get(partition)
@@ -214,10 +215,10 @@ def on_replicas_lost(state: ClusterState, gone: frozenset[int], *, quiet: bool =
 
 
 def remove_from_isr(state: ClusterState, partition: TopicPartition, replica: int) -> PartitionWrite | None:
-    """The write that drops a live replica from the ISR, and elects another leader if it led.
+    """Return the write that drops a live replica from the ISR, and elects another leader if it led.
 
-    For a replica that does not have what the ISR promises, or whose disk takes no more. None if it is not in the ISR,
-    or if no other replica is in sync and alive: then what it has is all there is.
+    For a replica that lacks records of the ISR, or whose disk accepts no writes. None if it is not in the ISR, or if no
+    other replica is in sync and alive: then it has the only complete copy.
     """
     committed = state.partitions.get(partition)
     if committed is None or replica not in committed.state.isr or removed_soon(state, partition):
@@ -233,7 +234,7 @@ def remove_from_isr(state: ClusterState, partition: TopicPartition, replica: int
 
 
 def shut_down(state: ClusterState, broker: int, token: int) -> list[Effect]:
-    """Move leadership off a broker that is about to stop, and it out of its ISRs, while it still answers.
+    """Move leadership off a broker that is shutting down, and remove it from its ISRs, while it still serves.
 
     Partitions with a single replica stay with the broker, and go offline with it.
     """
@@ -265,7 +266,7 @@ def after_write(
     led_anew: bool = True,
     quiet: bool = False,
 ) -> list[Effect]:
-    """These states are committed: believe them and tell the brokers; LeaderAndIsr only when there is a new epoch."""
+    """Adopt committed states and send them to the brokers; LeaderAndIsr only for a new epoch."""
     batch = RequestBatch(state)
     for partition, committed in written.items():
         if partition.topic not in state.topics:
@@ -289,20 +290,20 @@ def after_write(
 
 
 def room(state: ClusterState, name: str) -> int:
-    """How many more partitions of a topic its brokers can be told of now; 0 until it is worth a request."""
+    """Return how many more partitions of a topic its brokers can receive now; 0 until it is worth a request."""
     free = PARTITIONS_AT_ONCE - len(state.unanswered.get(name, ()))
     return free if 2 * free >= PARTITIONS_AT_ONCE else 0
 
 
 def answered(state: ClusterState, partition: TopicPartition, broker: int) -> None:
-    """A broker has answered about a partition, whatever it said; only the leader's answers set the pace."""
+    """Count any response of a partition's leader, which limits the pace."""
     committed = state.partitions.get(partition)
     if committed is not None and committed.state.leader == broker:
         state.unanswered.get(partition.topic, set()).discard(partition.partition)
 
 
 def confirm(state: ClusterState, partition: TopicPartition, broker: int, broker_epoch: int, leader_epoch: int) -> None:
-    """Note that a broker holds the state of this epoch; only that of the leader lets a resize go on (R4)."""
+    """Note that a broker holds the state of this epoch; only the leader's confirmation lets a resize continue (R4)."""
     committed = state.partitions.get(partition)
     if committed is None or committed.state.leader != broker:
         return
@@ -313,24 +314,24 @@ def confirm(state: ClusterState, partition: TopicPartition, broker: int, broker_
 
 
 def belongs_to_plan(state: ClusterState, partition: TopicPartition) -> bool:
-    """Whether the partition is one that a planned growth adds: it is created as a step of the resize."""
+    """Whether a planned growth adds this partition: the resize creates it."""
     plan = state.topics[partition.topic].body.plan
     return plan is not None and plan.grows and partition.partition >= plan.before
 
 
 def moving(state: ClusterState, partition: TopicPartition) -> bool:
-    """Whether the partition's replicas are being moved: its leader is chosen when they have arrived."""
+    """Whether the partition's replicas are being moved: its leader is elected when the new ones are in sync."""
     body = state.topics[partition.topic].body
     return partition.partition in body.adding_replicas or partition.partition in body.removing_replicas
 
 
 def removed_soon(state: ClusterState, partition: TopicPartition) -> bool:
-    """Whether the partition is about to be removed, so that it gets no leader any more."""
+    """Whether the partition is about to be removed, and gets no leader any more."""
     committed, topic = state.partitions.get(partition), state.topics[partition.topic]
     return committed is not None and being_removed(topic, partition.partition, committed)
 
 
 def unclean_allowed(state: ClusterState, name: str) -> bool:
-    """Whether availability goes before the records that only dead replicas have."""
+    """Whether an unclean leader election is allowed, which loses records that only dead replicas hold."""
     text = state.topics[name].config.get("unclean.leader.election.enable", "")
     return text.lower() == "true" if text else state.settings.unclean_leader_election_enable

@@ -1,4 +1,4 @@
-"""Moving replicas while a partition serves (KIP-455): begin, let the new ones catch up, complete.
+"""Reassigns replicas while a partition serves (KIP-455): start, let the new replicas catch up, complete.
 
     begin      one transaction: the topic's znode names old and new replicas together with which are added and which
                leave, and the state gets a leader epoch in which the leader learns of them
@@ -46,13 +46,13 @@ from anabranch.protocol.values import value
 BEGIN: Final = "reassign:after-begin"
 COMPLETE: Final = "reassign:after-complete"
 MOVES_AT_ONCE: Final = 500
-"""Partitions whose states one transaction holds."""
+"""The number of partitions whose states one transaction may hold."""
 MOVES_BYTES: Final = REQUEST_BYTES_MAX - ZNODE_BYTES_MAX - 4096
-"""Of their states: what the topic's own znode, at its largest, leaves of a request to ZooKeeper."""
+"""Their size limit: a ZooKeeper request less the largest topic znode."""
 
 
 def ask(state: ClusterState, event: ReassignmentRequested) -> list[Effect]:
-    """Begin what may begin; the answer follows the writes."""
+    """Start the reassignments that are possible; the response follows the writes."""
     targets: dict[TopicPartition, tuple[int, ...]] = {}
     refused: dict[TopicPartition, tuple[int, str]] = {}
     for topic in event.request.topics:
@@ -80,7 +80,7 @@ def ask(state: ClusterState, event: ReassignmentRequested) -> list[Effect]:
 
 
 def check_size(state: ClusterState, partition: TopicPartition, target: Sequence[int]) -> None:
-    """Raise INVALID_REPLICATION_FACTOR for another number of replicas than the partition is to have now."""
+    """Raise INVALID_REPLICATION_FACTOR if the number of replicas would change."""
     now = state.topics[partition.topic].body.target(partition.partition)
     if len(now) != len(target):
         raise KafkaError(
@@ -90,7 +90,7 @@ def check_size(state: ClusterState, partition: TopicPartition, target: Sequence[
 
 
 def checked(state: ClusterState, partition: TopicPartition, asked: Sequence[int] | None) -> tuple[int, ...]:
-    """The replicas that the partition is to have; None asks for those it had. KafkaError if it cannot."""
+    """Return the partition's target replicas; None restores the original ones. Raises KafkaError."""
     topic, index = state.topics.get(partition.topic), partition.partition
     known = topic is not None and topic.name not in state.deleting and index in topic.body.assignment
     if topic is None or not known or partitions.removed_soon(state, partition):
@@ -121,9 +121,9 @@ def checked(state: ClusterState, partition: TopicPartition, asked: Sequence[int]
 
 
 def begin(state: ClusterState, topic: Topic, targets: Mapping[int, tuple[int, ...]]) -> list[Effect]:
-    """The writes that set partitions of one topic on their way; those that are there already need none.
+    """Return the writes that start reassignments in one topic; none for partitions already on target.
 
-    KafkaError if the topic's znode could not hold them.
+    Raises KafkaError if the topic's znode would be too large.
     """
     decided: list[Effect] = []
     body, version = topic.body, topic.version
@@ -151,7 +151,7 @@ def begin(state: ClusterState, topic: Topic, targets: Mapping[int, tuple[int, ..
 
 
 def at_once(indices: Iterable[int], writes: Mapping[int, PartitionWrite]) -> Iterator[list[int]]:
-    """So many partitions at a time as one transaction takes beside the topic's znode."""
+    """Split partitions into transactions that fit beside the topic's znode."""
 
     def size_of(index: int) -> int:
         if index not in writes:
@@ -163,7 +163,7 @@ def at_once(indices: Iterable[int], writes: Mapping[int, PartitionWrite]) -> Ite
 
 
 def last_in_sync(state: ClusterState, committed: Partition, staying: set[int]) -> tuple[int, ...]:
-    """The in-sync replicas that the target does not name and that have to stay, as no live one would be left."""
+    """Return the in-sync replicas outside the target that have to stay, because otherwise no live one is left."""
     isr = committed.state.isr
     if any(replica in staying and replica in state.brokers for replica in isr):
         return ()
@@ -172,7 +172,7 @@ def last_in_sync(state: ClusterState, committed: Partition, staying: set[int]) -
 
 @value
 class Move:
-    """What a topic's znode says of one partition: its replicas, which of them are new, which are to go."""
+    """The reassignment of one partition in a topic's znode: replicas, those being added, those being removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
@@ -180,7 +180,7 @@ class Move:
 
 
 def under_way(body: TopicBody, index: int, target: Sequence[int], kept: Sequence[int] = ()) -> Move:
-    """A partition that has both its old and its new replicas."""
+    """Return the reassignment of a partition with both its old and new replicas."""
     origin = body.origin(index)
     everybody = tuple(dict.fromkeys((*target, *origin, *kept)))
     adding = tuple(replica for replica in everybody if replica not in origin and replica not in kept)
@@ -189,7 +189,7 @@ def under_way(body: TopicBody, index: int, target: Sequence[int], kept: Sequence
 
 
 def with_moves(body: TopicBody, moves: Mapping[int, Move]) -> TopicBody:
-    """The znode after these moves."""
+    """Return the znode with these reassignments."""
     adding = {**body.adding_replicas, **{index: move.adding for index, move in moves.items()}}
     removing = {**body.removing_replicas, **{index: move.removing for index, move in moves.items()}}
     return replace(
@@ -201,7 +201,7 @@ def with_moves(body: TopicBody, moves: Mapping[int, Move]) -> TopicBody:
 
 
 def settled(state: ClusterState, committed: Partition, staying: Sequence[int]) -> LeaderAndIsr:
-    """The state in which only these are replicas: a leader among them, an ISR of them, an epoch of its own."""
+    """Return the state in which only these are replicas, with a new leader epoch."""
     before = committed.state
     elected = elected_among(state, committed, staying)
     if elected is None:
@@ -210,14 +210,14 @@ def settled(state: ClusterState, committed: Partition, staying: Sequence[int]) -
 
 
 def elected_among(state: ClusterState, committed: Partition, staying: Sequence[int]) -> elections.Elected | None:
-    """The leader and ISR when only these are replicas; a leader that is about to stop may go on until it does."""
+    """Elect leader and ISR among only these replicas; a leader that is shutting down stays until it does."""
     before = committed.state
     live = state.live | ({before.leader} & state.brokers.keys())
     return elections.elect_reassigned_leader(staying, before.leader, before.isr, live)
 
 
 def advance(state: ClusterState, name: str) -> list[Effect]:
-    """Complete what has arrived: every replica that is to stay is in sync, and one of them is alive to lead."""
+    """Complete reassignments whose target replicas are all in sync, with one alive to lead."""
     topic = state.topics.get(name)
     if topic is None or name in state.deleting:
         return []
@@ -233,7 +233,7 @@ def advance(state: ClusterState, name: str) -> list[Effect]:
         arrived[index] = Move(tuple(target))
         if len(arrived) == MOVES_AT_ONCE:
             break
-    for some in at_once(arrived, writes):  # the others when this is written
+    for some in at_once(arrived, writes):  # the next ones follow this write
         states = tuple(writes[index] for index in some if index in writes)
         body = with_moves(topic.body, {index: arrived[index] for index in some})
         return [WriteTopic(name, body, topic.version, COMPLETE, states=states)]
@@ -241,7 +241,7 @@ def advance(state: ClusterState, name: str) -> list[Effect]:
 
 
 def written(state: ClusterState, event: TopicWritten, before: TopicBody) -> list[Effect]:
-    """A begin or a completion is committed: tell the replicas that stay, then stop the others."""
+    """Handle a committed start or completion: update the remaining replicas, then stop the others."""
     batch, moved = RequestBatch(state), []
     for index, staying in event.body.assignment.items():
         partition, old = TopicPartition(event.name, index), before.assignment.get(index, ())
@@ -263,7 +263,7 @@ def written(state: ClusterState, event: TopicWritten, before: TopicBody) -> list
 
 
 def answer(state: ClusterState, event: ReassignmentStarted) -> list[Effect]:
-    """Answer a reassignment request by what the znodes hold once its writes have their outcomes."""
+    """Answer a reassignment request from the znodes' contents once its writes have their outcomes."""
 
     def row(partition: TopicPartition) -> ReassignablePartitionResponse:
         code, message = event.refused.get(partition, (int(ErrorCode.NONE), ""))
@@ -286,7 +286,7 @@ def answer(state: ClusterState, event: ReassignmentStarted) -> list[Effect]:
 
 
 def listed(state: ClusterState, event: ReassignmentsListed) -> list[Effect]:
-    """Answer which partitions are being moved, of those in the request or of all."""
+    """List ongoing reassignments, of the requested partitions or of all."""
     asked: Iterable[tuple[str, Iterable[int] | None]]
     if event.request.topics is None:
         asked = [(name, None) for name in sorted(state.topics)]

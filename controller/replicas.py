@@ -1,4 +1,4 @@
-"""The life of one replica as the controller sees it: the table of its phases, and what brokers answer about it.
+"""The state machine of one replica in the controller: the table of its phases, and the handling of brokers' responses.
 
 Kafka's ReplicaStateMachine. Deletion goes offline -> started -> successful -> non-existent; a replica whose broker is
 down cannot be deleted and waits (ineligible) until it returns.
@@ -37,7 +37,7 @@ LEGAL: Final[Mapping[ReplicaPhase, frozenset[ReplicaPhase]]] = {
 
 
 def move(state: ClusterState, partition: TopicPartition, replica: int, to: ReplicaPhase) -> None:
-    """Change a replica's phase; one that the table does not allow is a bug of ours."""
+    """Change a replica's phase; a transition outside the table is a bug."""
     before = state.replica_phase(partition, replica)
     assert to in LEGAL[before], f"{partition} on {replica}: {before.name} -> {to.name} is not a transition"
     known = state.replica_phases.setdefault(partition, {})
@@ -47,14 +47,14 @@ def move(state: ClusterState, partition: TopicPartition, replica: int, to: Repli
 
 
 def forget(state: ClusterState, partition: TopicPartition, replica: int) -> None:
-    """A replica was moved away: its broker is told once to delete it, and its answer changes nothing."""
+    """Forget a replica that was moved away: its broker is told once to delete it, and its response is ignored."""
     if state.replica_phase(partition, replica) is not NON_EXISTENT:
         for to in (OFFLINE, STARTED, SUCCESSFUL, NON_EXISTENT):
             move(state, partition, replica, to)
 
 
 def seen(state: ClusterState, partition: TopicPartition, replica: int) -> None:
-    """A replica of a partition that exists is online or offline with its broker."""
+    """Set a replica of an existing partition online or offline with its broker."""
     if state.replica_phase(partition, replica) is NON_EXISTENT:
         move(state, partition, replica, NEW)
     move(state, partition, replica, ONLINE if replica in state.brokers else OFFLINE)

@@ -1,11 +1,11 @@
-"""Gathers what one event means for each broker into as few requests as possible.
+"""Batches the requests of one event for each broker.
 
-Flushed in Kafka's order (`ControllerBrokerRequestBatch`): LeaderAndIsr, UpdateMetadata, StopReplica. Every partition
-in a LeaderAndIsr is also told to all brokers. Each request carries the controller epoch, and the broker epoch of the
-incarnation it is meant for.
+Flushed in Kafka's order (`ControllerBrokerRequestBatch`): LeaderAndIsr, UpdateMetadata, StopReplica. Every partition in
+a LeaderAndIsr also goes to all brokers in UpdateMetadata. Each request carries the controller epoch, and the broker
+epoch of the incarnation it is meant for.
 
-The generation in a LeaderAndIsr is the *partition's* committed one (R2, K307): a topic that is being resized never
-lends its new generation to a partition whose own bump is not written yet. Metadata leaves out the partitions that a
+The generation in a LeaderAndIsr is the *partition's* committed one (R2, K307): a topic that is being resized does not
+pass its new generation to a partition whose own bump is not written yet. Metadata leaves out the partitions that a
 planned growth has created but not published (R12); the clamping of bumped epochs is done where Metadata is answered.
 """
 
@@ -39,7 +39,7 @@ class RequestBatch:
         self._full: set[int] = set()
 
     def add_leadership(self, partition: TopicPartition, *, is_new: bool = False, new_on: Collection[int] = ()) -> None:
-        """LeaderAndIsr with the committed state to all replicas that are reachable; everybody is told.
+        """Add LeaderAndIsr with the committed state for all reachable replicas, and UpdateMetadata for all brokers.
 
         `new_on` are replicas that are new although the partition is not.
         """
@@ -48,34 +48,34 @@ class RequestBatch:
         self.add_metadata(partition)
 
     def remind(self, partition: TopicPartition, broker: int) -> None:
-        """LeaderAndIsr with the committed state to one replica that may have missed it."""
+        """Add LeaderAndIsr with the committed state for one replica that may have missed it."""
         self._leads.setdefault(broker, {})[partition] = False
 
     def add_metadata(self, partition: TopicPartition, brokers: Iterable[int] | None = None) -> None:
-        """UpdateMetadata with the committed state, to these brokers (all if None)."""
+        """Add UpdateMetadata with the committed state for these brokers (all if None)."""
         for broker in self._state.brokers if brokers is None else brokers:
             self._told.setdefault(broker, {})[partition] = None
 
     def add_brokers(self, brokers: Iterable[int] | None = None) -> None:
-        """UpdateMetadata with the list of live brokers, whatever else it carries."""
+        """Add UpdateMetadata with the live brokers, alone or with partitions."""
         for broker in self._state.brokers if brokers is None else brokers:
             self._told.setdefault(broker, {})
 
     def add_everything(self, brokers: Iterable[int] | None = None) -> None:
-        """UpdateMetadata with all partitions, as a full update: the receiver forgets topics that it does not list."""
+        """Add UpdateMetadata with all partitions, as a full update: the receiver forgets topics that it does not list."""
         for broker in list(self._state.brokers) if brokers is None else brokers:
             self._full.add(broker)
             self._told.setdefault(broker, {}).update(dict.fromkeys(self._state.all_partitions()))
 
     def stop(self, partition: TopicPartition, brokers: Iterable[int], *, delete: bool) -> None:
-        """StopReplica to these replicas."""
+        """Add StopReplica for these replicas."""
         for broker in brokers:
             if broker in self._state.brokers:
                 known = self._stops.setdefault(broker, {})
                 known[partition] = delete or known.get(partition, False)
 
     def flush(self) -> list[Effect]:
-        """The requests, in the order in which they must be sent."""
+        """Return the requests in sending order."""
         found: list[Effect] = []
         leaderships = Leaderships(self._state)
         for broker, leads in sorted(self._leads.items()):
@@ -85,7 +85,7 @@ class RequestBatch:
         topics: dict[tuple[TopicPartition, ...], list[meta.UpdateMetadataTopicState]] = {}
         for broker, told in sorted(self._told.items()):
             same = tuple(told)
-            if same not in topics:  # most often everybody is told the same
+            if same not in topics:  # most often all brokers receive the same topics
                 topics[same] = update_metadata_topics(self._state, same)
             full = broker in self._full
             found.append(self._send(broker, update_metadata_request(self._state, broker, topics[same], full)))
@@ -98,14 +98,14 @@ class RequestBatch:
 
 
 class Leaderships:
-    """The rows of LeaderAndIsr requests: each is made once, whichever and however many brokers get it."""
+    """The rows of LeaderAndIsr requests; each is built once for all brokers."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._rows: dict[tuple[TopicPartition, bool], lai.LeaderAndIsrPartitionState] = {}
 
     def row(self, partition: TopicPartition, is_new: bool) -> lai.LeaderAndIsrPartitionState:
-        """The row of a partition that has a state."""
+        """Return the row of a partition that has a state."""
         row = self._rows.get((partition, is_new))
         if row is None:
             topic, committed = self._state.topics[partition.topic], self._state.partitions[partition]
@@ -116,7 +116,7 @@ class Leaderships:
 def leader_and_isr_request(
     state: ClusterState, broker: int, leads: dict[TopicPartition, bool], leaderships: Leaderships
 ) -> lai.LeaderAndIsrRequest:
-    """One broker's LeaderAndIsr."""
+    """Build one broker's LeaderAndIsr."""
     topics: dict[str, lai.LeaderAndIsrTopicState] = {}
     leaders: set[int] = set()
     for partition, is_new in leads.items():
@@ -124,7 +124,7 @@ def leader_and_isr_request(
         if committed is None or topic is None:
             continue
         if being_removed(topic, partition.partition, committed):
-            continue  # in its next life a leader has forgotten that nothing may follow what the stub remembers
+            continue  # after a restart, a leader no longer knows that nothing may follow the tombstone's offset
         if partition.topic not in topics:
             topics[partition.topic] = lai.LeaderAndIsrTopicState(
                 topic_name=partition.topic,
@@ -173,7 +173,7 @@ def _leadership(topic: Topic, index: int, committed: Partition, is_new: bool) ->
 
 
 def update_metadata_topics(state: ClusterState, told: Iterable[TopicPartition]) -> list[meta.UpdateMetadataTopicState]:
-    """The rows of UpdateMetadata about these partitions, which are the same for every broker."""
+    """Build the rows of UpdateMetadata for these partitions; they are the same for every broker."""
     topics: dict[str, meta.UpdateMetadataTopicState] = {}
     for partition in told:
         topic = state.topics.get(partition.topic)
@@ -189,7 +189,7 @@ def update_metadata_topics(state: ClusterState, told: Iterable[TopicPartition]) 
 def update_metadata_request(
     state: ClusterState, broker: int, topics: list[meta.UpdateMetadataTopicState], full: bool
 ) -> meta.UpdateMetadataRequest:
-    """One broker's UpdateMetadata: these topics and always the whole list of live brokers."""
+    """Build one broker's UpdateMetadata: these topics and always all live brokers."""
     return meta.UpdateMetadataRequest(
         controller_id=state.settings.node_id,
         type=FULL_UPDATE if full else 0,
@@ -247,7 +247,7 @@ def _metadata(state: ClusterState, topic: Topic, partition: TopicPartition) -> m
 
 
 def unpublished(topic: Topic, index: int, committed: Partition) -> bool:
-    """Whether this partition was created by a growth that no client may know of yet (R4, R12)."""
+    """Whether an unpublished growth created this partition, so clients may not see it (R4, R12)."""
     plan = topic.body.plan
     if plan is None or committed.state.generation < plan.generation or index < plan.before:
         return False
@@ -257,7 +257,7 @@ def unpublished(topic: Topic, index: int, committed: Partition) -> bool:
 
 
 def being_removed(topic: Topic, index: int, committed: Partition) -> bool:
-    """Whether the stub of this very incarnation is written: its removal only has to be finished (R13)."""
+    """Whether the tombstone of this incarnation is written: its removal only has to be finished (R13)."""
     retired = topic.body.retired.get(index)
     return (
         retired is not None
@@ -290,10 +290,10 @@ def _live_broker(state: ClusterState, broker_id: int) -> meta.UpdateMetadataBrok
 
 
 def stop_epoch(state: ClusterState, broker: int, partition: TopicPartition, delete: bool) -> int:
-    """The leader epoch of a StopReplica: that of the state which has no place for the replica any more.
+    """Return the leader epoch of a StopReplica: that of the state that no longer includes the replica.
 
-    Where the whole partition goes there is no such state, and the order holds whatever epoch the replica knows. So it
-    does for what a broker has in place of its replica: that of a topic of the same name which was deleted.
+    If the whole partition is removed there is no such state, and the request applies whatever epoch the replica knows.
+    The same applies to a replica of a deleted topic of the same name.
     """
     committed, topic = state.partitions.get(partition), state.topics.get(partition.topic)
     if committed is None or topic is None:
@@ -306,7 +306,7 @@ def stop_epoch(state: ClusterState, broker: int, partition: TopicPartition, dele
 def stop_replica_request(
     state: ClusterState, broker: int, stops: dict[TopicPartition, bool]
 ) -> stop.StopReplicaRequest:
-    """One broker's StopReplica."""
+    """Build one broker's StopReplica."""
     topics: dict[str, stop.StopReplicaTopicState] = {}
     for partition, delete in stops.items():
         topics.setdefault(

@@ -1,5 +1,4 @@
-"""Resizing a topic in either direction without losing the order of keys: plan, then execute (rules R1 to R7, R13,
-R14).
+"""Resizes a topic in either direction and keeps the order of keys: plan, then execute (rules R1 to R7, R13, R14).
 
     plan      one write of the topic's znode: {generation g+1, from, to}, and the replicas of new partitions (R3)
     grow      create the children, or wake partitions marked for deletion; they serve g+1 only, unknown to all clients;
@@ -39,7 +38,7 @@ LATEST: Final = -1
 
 @value
 class Phase:
-    """Partitions that change generation together; `barrier` holds later phases back until all of them are led by it."""
+    """Partitions that change generation together; `barrier` delays later phases until leaders have adopted this one."""
 
     label: str
     indices: tuple[int, ...]
@@ -48,14 +47,14 @@ class Phase:
 
 
 def planned(body: TopicBody, count: int, added: Mapping[int, tuple[int, ...]]) -> TopicBody:
-    """The topic's znode with a plan to resize it to `count`, and the replicas of the partitions to be made."""
+    """Return the topic's znode with a plan to resize it to `count`, and the replicas of new partitions."""
     assert body.plan is None, "one resize at a time"
     plan = Plan(body.generation + 1, body.undeleted_partition_count, count)
     return replace(body, plan=plan, assignment={**body.assignment, **added})
 
 
 def published(body: TopicBody) -> TopicBody:
-    """The topic's znode once the plan is carried out: the new generation is what clients hash with from now on (R1)."""
+    """Return the topic's znode after the plan: clients hash with the new generation from now on (R1)."""
     plan = body.plan
     assert plan is not None, "there is nothing to publish"
     return replace(
@@ -68,7 +67,9 @@ def published(body: TopicBody) -> TopicBody:
 
 
 def phases(body: TopicBody) -> Iterator[Phase]:
-    """The partitions that go to the new generation, in order (R4): only those whose residue class changes (I13)."""
+    """Yield the partitions that change to the new generation, in order (R4): only those whose residue class changes
+    (I13).
+    """
     plan = body.plan
     assert plan is not None
     affected = linear_hashing.affected(body.base, plan.before, plan.after)
@@ -81,12 +82,12 @@ def phases(body: TopicBody) -> Iterator[Phase]:
 
 
 def advance(state: ClusterState, name: str) -> list[Effect]:
-    """The next step of a topic's resize, as a function of its plan and its partitions' states alone (R3)."""
+    """Take the next step of a topic's resize, derived only from its plan and its partitions' states (R3)."""
     topic = state.topics.get(name)
     if topic is None or topic.body.plan is None or name in state.deleting:
         return []
     if not partitions.room(state, name):
-        return []  # the answers that it waits for come here
+        return []  # the awaited responses continue here
     plan = topic.body.plan
     for phase in phases(topic.body):
         behind = (index for index in phase.indices if not serves(state, TopicPartition(name, index), plan.generation))
@@ -110,13 +111,13 @@ def all_adopted(state: ClusterState, topic: Topic, indices: Iterable[int]) -> bo
 
 
 def serves(state: ClusterState, partition: TopicPartition, generation: int) -> bool:
-    """Whether the partition's committed state is of this generation already; the condition of every step (R3)."""
+    """Whether the partition's committed state has this generation; the condition of every step (R3)."""
     committed = state.partitions.get(partition)
     return committed is not None and committed.state.generation >= generation
 
 
 def adopted(state: ClusterState, partition: TopicPartition, generation: int) -> bool:
-    """Whether no leader can serve an older generation: confirmed, or there is no leader alive (K308).
+    """Whether no leader can serve an older generation: it confirmed, or no leader is alive (K308).
 
     A dead leader may still append if it is only cut off, but below its own cut or to a log that will be truncated.
     """
@@ -136,9 +137,9 @@ def adopted(state: ClusterState, partition: TopicPartition, generation: int) -> 
 
 
 def advance_phase(state: ClusterState, topic: Topic, phase: Phase, behind: Iterable[int]) -> list[Effect]:
-    """Write the new generation into the states of these partitions; those without a state are created.
+    """Write the new generation into these partitions' states; create those without a state.
 
-    So many at a time as there is room for: the next ones follow when the leaders have answered about these.
+    The number at once is limited: the next ones follow when the leaders have answered about these.
     """
     plan = topic.body.plan
     assert plan is not None
@@ -161,7 +162,7 @@ def advance_phase(state: ClusterState, topic: Topic, phase: Phase, behind: Itera
 
 
 def bumped(committed: Partition, generation: int, *, sealed: bool, controller_epoch: int) -> LeaderAndIsr:
-    """The state that serves a newer generation: its leader epoch changes in the same write, or neither does (R2)."""
+    """Return the state that serves a newer generation, with a new leader epoch in the same write (R2)."""
     before = committed.state
     assert before.generation < generation, "a partition never serves a generation for the second time"
     epoch = before.leader_epoch + 1
@@ -176,7 +177,7 @@ def bumped(committed: Partition, generation: int, *, sealed: bool, controller_ep
 
 
 def with_kip_maps(state: ClusterState, topic: Topic, index: int, after: LeaderAndIsr) -> LeaderAndIsr:
-    """KIP-253's own maps beside ours: the epoch of the one partition that holds the keys before, or after, this one."""
+    """Add KIP-253's own maps: the epoch of the one partition that holds the keys before, or after, this one."""
     plan = topic.body.plan
     assert plan is not None
     kept = min(plan.before, plan.after)
@@ -191,7 +192,7 @@ def with_kip_maps(state: ClusterState, topic: Topic, index: int, after: LeaderAn
 
 
 def announce_published(state: ClusterState, name: str) -> list[Effect]:
-    """All brokers learn the new generation and, in the same request, the leader epochs that belong to it (R12)."""
+    """Send all brokers the new generation and, in the same request, its leader epochs (R12)."""
     batch = RequestBatch(state)
     for partition in state.partitions_of(name):
         batch.add_metadata(partition)
@@ -202,7 +203,7 @@ def announce_published(state: ClusterState, name: str) -> list[Effect]:
 
 
 def retiring_partitions(state: ClusterState, topic: Topic) -> list[TopicPartition]:
-    """The partitions marked for deletion, highest index first: removed in that order, they leave no gap."""
+    """Return the partitions marked for deletion, highest index first: removed in that order, they leave no gap."""
     if topic.body.plan is not None or topic.name in state.deleting:
         return []
     marked = [index for index in topic.body.assignment if index >= topic.body.undeleted_partition_count]
@@ -210,7 +211,7 @@ def retiring_partitions(state: ClusterState, topic: Topic) -> list[TopicPartitio
 
 
 def check_drained(state: ClusterState) -> list[Effect]:
-    """Ask the leaders of partitions marked for deletion whether anything is left in them."""
+    """Ask the leaders of partitions marked for deletion whether they still hold records."""
     decided: list[Effect] = []
     for name in sorted(state.at_work):
         topic = state.topics[name]
@@ -222,14 +223,14 @@ def check_drained(state: ClusterState) -> list[Effect]:
         if leader is None or not committed.state.sealed or being_removed(topic, marked[0].partition, committed):
             continue
         if partitions.moving(state, marked[0]):
-            continue  # it is removed where it is going to be
+            continue  # removed after its reassignment
         for timestamp in (EARLIEST, LATEST):
             asked = ListOffsetsPartition(
                 partition_index=marked[0].partition,
                 current_leader_epoch=committed.state.leader_epoch,
                 timestamp=timestamp,
             )
-            # Asked as a replica asks: "latest" is then the log end and not the high watermark, which may lag behind it.
+            # Sent as a replica: "latest" is then the log end and not the high watermark, which may lag behind it.
             request = ListOffsetsRequest(
                 replica_id=leader.id, topics=[ListOffsetsTopic(name=topic.name, partitions=[asked])]
             )
@@ -238,7 +239,7 @@ def check_drained(state: ClusterState) -> list[Effect]:
 
 
 def resume_removal(state: ClusterState, topic: Topic) -> list[Effect]:
-    """Go on with a removal whose stub is written, by this controller or by one before it."""
+    """Continue a removal whose tombstone is written, by this controller or an earlier one."""
     for partition in retiring_partitions(state, topic)[:1]:
         committed = state.partitions.get(partition)
         if committed is not None and being_removed(topic, partition.partition, committed):
@@ -249,7 +250,7 @@ def resume_removal(state: ClusterState, topic: Topic) -> list[Effect]:
 def offset_reported(
     state: ClusterState, partition: TopicPartition, leader_epoch: int, *, timestamp: int, offset: int
 ) -> list[Effect]:
-    """A victim's leader said where its log begins or ends: when both are one offset the victim retires (R13, K313)."""
+    """Handle the start or end offset of a retiring partition: when both are equal, it retires (R13, K313)."""
     topic, committed = state.topics.get(partition.topic), state.partitions.get(partition)
     if topic is None or committed is None or committed.state.leader_epoch != leader_epoch:
         return []
@@ -260,7 +261,7 @@ def offset_reported(
     ):
         return []
     if being_removed(topic, partition.partition, committed):
-        return []  # asked twice, and the first answers were enough
+        return []  # a duplicate request: the first responses were enough
     if timestamp == EARLIEST:
         state.log_starts[partition] = (leader_epoch, offset)
         return []
@@ -270,16 +271,16 @@ def offset_reported(
 
 
 def retire(body: TopicBody, partition: TopicPartition, committed: Partition, end_offset: int) -> TopicBody:
-    """The znode with the stub of a drained partition, which from now on is only to be removed."""
+    """Return the znode with the tombstone of a drained partition, which is only to be removed from now on."""
     stub = Retired(committed.state.leader_epoch, end_offset, committed.state.gen_start)
     return replace(body, retired={**body.retired, partition.partition: stub})
 
 
 def drop_replicas(state: ClusterState, partition: TopicPartition) -> list[Effect]:
-    """Tell the live replicas of a retired partition to delete their logs.
+    """Request the live replicas of a retired partition to delete their logs.
 
-    Dead ones are not waited for: should they return when the index exists again, the stub's offset, sent with every
-    LeaderAndIsr, tells them that their log is of an earlier life (R14, K314).
+    Dead ones are not waited for: should they return when the index exists again, the tombstone's offset in every
+    LeaderAndIsr shows that their log belongs to an earlier incarnation (R14, K314).
     """
     if partition in state.removals:
         return removed_when_dropped(state, partition)
@@ -292,7 +293,7 @@ def drop_replicas(state: ClusterState, partition: TopicPartition) -> list[Effect
 
 
 def replica_dropped(state: ClusterState, partition: TopicPartition, replica: int) -> list[Effect]:
-    """A replica of a retired partition is gone, by its own word or with its broker."""
+    """Handle a deleted replica of a retired partition: its broker confirmed it or is dead."""
     if partition not in state.removals:
         return []
     state.removals[partition].discard(replica)
@@ -300,7 +301,7 @@ def replica_dropped(state: ClusterState, partition: TopicPartition, replica: int
 
 
 def removed_when_dropped(state: ClusterState, partition: TopicPartition) -> list[Effect]:
-    """Remove index and state of a retired partition once no live replica is left; the stub stays."""
+    """Remove index and state of a retired partition once no live replica is left; the tombstone stays."""
     waiting = state.removals.get(partition)
     if waiting is None or waiting & state.brokers.keys():
         return []

@@ -1,8 +1,8 @@
-"""CreatePartitions as the controller answers it: checks each request, and carries out one resize per topic at a time.
+"""Handles CreatePartitions in the controller: checks each request, and runs one resize per topic at a time.
 
-Stock clients can grow a topic; shrinking needs the tag `allow_shrink`. A request is answered when its resize is
-published and led, or when its time is up, in which case the resize goes on. Validations are Kafka's,
-checked when the request's turn comes, against what the topic is then.
+Stock clients can grow a topic; shrinking needs the tag `allow_shrink`. The response follows when the resize is
+published and led, or when the request times out; the resize then continues. The validations are Kafka's, against the
+topic's state when the request reaches the head of the queue.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GROW_PLAIN: Final = "grow"
 
 
 def ask(state: ClusterState, event: PartitionsRequested) -> list[Effect]:
-    """Queue each topic's request behind those that came before."""
+    """Queue each topic's request behind earlier ones."""
     request, token = event.request, event.token
     names = Counter(topic.name for topic in request.topics)
     pending = state.replies[token] = PendingReply(dict.fromkeys(names))
@@ -52,7 +52,7 @@ def ask(state: ClusterState, event: PartitionsRequested) -> list[Effect]:
 
 
 def proceed(state: ClusterState, name: str) -> list[Effect]:
-    """Finish the request at the head of a topic's queue if it is done, and begin the next ones."""
+    """Complete the request at the head of a topic's queue if its resize is done, and start the next ones."""
     decided: list[Effect] = []
     queue = state.waiting.get(name)
     while queue:
@@ -83,7 +83,7 @@ CREATED = (ErrorCode.NONE, "")
 
 
 def topic_to_resize(state: ClusterState, name: str) -> Topic:
-    """The topic, if it exists and is to stay."""
+    """Return the topic. Raises KafkaError if it does not exist or is being deleted."""
     topic = state.topics.get(name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
@@ -98,7 +98,7 @@ def topic_to_resize(state: ClusterState, name: str) -> Topic:
 
 
 def busy(state: ClusterState, topic: Topic) -> bool:
-    """Whether a resize or the removal of a drained partition has to be finished first."""
+    """Whether an unfinished resize or removal of a drained partition must end first."""
     if topic.body.plan is not None:
         return True
     for partition in resize.retiring_partitions(state, topic):
@@ -109,7 +109,7 @@ def busy(state: ClusterState, topic: Topic) -> bool:
 
 
 def settled(state: ClusterState, topic: Topic) -> bool:
-    """Whether the topic's last resize is published and all that clients write to is led."""
+    """Whether the topic's last resize is published and all partitions that clients write to have leaders."""
     if topic.body.plan is not None:
         return False
     return all(
@@ -118,7 +118,7 @@ def settled(state: ClusterState, topic: Topic) -> bool:
 
 
 def checked(state: ClusterState, topic: Topic, waiting: WaitingResize) -> Mapping[int, tuple[int, ...]]:
-    """The replicas of the partitions to be added. KafkaError if the topic may not have that many partitions."""
+    """Return the replicas of the partitions to add. Raises KafkaError if the topic may not have that many partitions."""
     asked = waiting.asked
     body, count = topic.body, asked.count
     current = body.undeleted_partition_count
@@ -139,13 +139,13 @@ def checked(state: ClusterState, topic: Topic, waiting: WaitingResize) -> Mappin
 
 
 def check_room(topic: Topic, count: int, added: Mapping[int, tuple[int, ...]]) -> None:
-    """What the topic's znode is to hold must fit, or its plan could be neither written nor published."""
+    """Check that the planned topic znode fits ZooKeeper's limit, as it must be written and published."""
     body = resize.planned(topic.body, count, added) if topic.ordered else grow_plainly(topic.body, count, added)
     topic_size.check(topic.name, body)
 
 
 def to_be_added(state: ClusterState, topic: Topic, asked: CreatePartitionsTopic) -> Mapping[int, tuple[int, ...]]:
-    """The replicas of the partitions that a topic is to get, by hand or by Kafka's placement."""
+    """Return the replicas of the partitions to add, from the request or by Kafka's placement."""
     body, count = topic.body, asked.count
     current = body.undeleted_partition_count
     added = [index for index in range(current, count) if index not in body.assignment]
@@ -163,7 +163,7 @@ def to_be_added(state: ClusterState, topic: Topic, asked: CreatePartitionsTopic)
 
 
 def check_replicas(state: ClusterState, body: TopicBody, rows: list[tuple[int, ...]], first: int) -> None:
-    """Whether brokers chosen by hand exist, once each, and as many as the topic's partitions have."""
+    """Check that the requested brokers exist, once each, and match the topic's replication factor."""
     factor = len(body.target(min(body.assignment)))
     for index, replicas in enumerate(rows, start=first):
         if not replicas or len(set(replicas)) != len(replicas) or not set(replicas) <= state.brokers.keys():
@@ -180,7 +180,7 @@ def check_replicas(state: ClusterState, body: TopicBody, rows: list[tuple[int, .
 
 
 def is_shrink_request(state: ClusterState, asked: CreatePartitionsTopic) -> bool:
-    """Whether this may turn out to be a shrink when its turn comes."""
+    """Whether this request may be a shrink when it reaches the head of the queue."""
     topic = state.topics.get(asked.name)
     if topic is None or not asked.allow_shrink:
         return False
@@ -210,7 +210,7 @@ def check_shrink(topic: Topic, asked: CreatePartitionsTopic) -> None:
             f"The topic {topic.name} can be merged into one partition at the least, not {count}.",
         )
     if topic.config.get("cleanup.policy", "delete").strip() == "compact":
-        # R15: the last record of each key never expires, so a victim would never be empty.
+        # R15: the last record of each key never expires, so a retiring partition would never become empty.
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
             f"The topic {topic.name} has cleanup.policy=compact: its partitions would never be empty. "
@@ -219,7 +219,7 @@ def check_shrink(topic: Topic, asked: CreatePartitionsTopic) -> None:
 
 
 def placed(state: ClusterState, body: TopicBody, added: list[int]) -> Mapping[int, tuple[int, ...]]:
-    """Kafka's placement of added partitions: it continues from the first replica of partition 0."""
+    """Place added partitions as Kafka does: continue from the first replica of partition 0."""
     if not added:
         return {}
     model = body.assignment[min(body.assignment)]
