@@ -1,8 +1,8 @@
-"""The requests about consumer groups (KIP-848): takes what `consumer_groups` decides into the journal.
+"""Requests about consumer groups (KIP-848): writes the decisions of `consumer_groups` to the journal.
 
-A decision's records are one batch. They are in the log, and the group has applied them, before anything else can happen
-to the group; its answer waits until all in-sync replicas have them, and so does every later answer that follows from
-them. If the log refuses them, nothing has happened.
+A decision's records are one batch. The group applies them when they are in the log, before any other event of the
+group. The response waits until all in-sync replicas have them, and so does every later response that depends on them.
+If the log rejects them, nothing changes.
 
 Source: Kafka's CoordinatorRuntime, GroupCoordinatorService.
 """
@@ -62,13 +62,13 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 RETRY_MS: Final = 500
-"""After how long members whose timers ran out are put out again, if the journal refused it."""
+"""The delay before expired members are removed again, if the journal rejected the removal."""
 MayDescribe = Callable[[str], bool]
-"""Whether the sender may see a topic."""
+"""Returns whether the sender may describe a topic."""
 
 
 class ConsumerGroupRequests:
-    """Heartbeats, timers and descriptions."""
+    """Handle heartbeats, timers and descriptions of KIP-848 groups."""
 
     def __init__(self, runtime: GroupRuntime, topics: MetadataTopics, gates: GroupGates) -> None:
         self.topics = topics
@@ -89,7 +89,7 @@ class ConsumerGroupRequests:
         sender: Sender,
         may_describe: MayDescribe,
     ) -> ConsumerGroupHeartbeatResponse:
-        """Join, go on, or leave; answered when what follows from it is replicated. Raises KafkaError."""
+        """Handle a join, heartbeat or leave; respond when its records are replicated. Raises KafkaError."""
         limits = self._limits(request.group_id)
         heartbeat.check_request(request, version, limits.assignors)
         if not self.topics.complete:
@@ -127,7 +127,7 @@ class ConsumerGroupRequests:
         return slot
 
     def _names_to_look_at(self, slot: GroupEntry, request: ConsumerGroupHeartbeatRequest) -> frozenset[str]:
-        """The topics whose gates matter for the answer; none while nothing about topics is new."""
+        """Return the topics whose gates affect the response; none while the metadata is unchanged."""
         group, image = slot.group, self.topics.of(slot.group_id).image
         said = frozenset(request.subscribed_topic_names or ())
         if not isinstance(group, ConsumerGroup):
@@ -135,15 +135,15 @@ class ConsumerGroupRequests:
         return group.subscribed_topics() | said if said or group.metadata_seen is not image else said
 
     def _assigned(self, slot: GroupEntry, decision: Decision, *, anew: bool) -> None:
-        """Look what is withheld, if targets may be other ones now."""
+        """Update the withheld partitions if targets may have changed."""
         group = slot.group
         if isinstance(group, ConsumerGroup) and (anew or decision.records):
             self._gates.assigned(slot, group.subscribed_topics() if group.gated_by_broker() else frozenset())
 
     def _group_for(self, slot: GroupEntry, joins: bool, limits: ConsumerGroupLimits) -> Decision:
-        """The group of a slot: its own, or a new one where a member joins, made of a classic one if that has members.
+        """Return the entry's group, or a new one for a joining member, converted from a classic group with members.
 
-        What made it is a decision that nobody has taken yet, but the group has applied it. Raises GROUP_ID_NOT_FOUND.
+        The decision that converts a group is applied to the new group, but not yet written. Raises GROUP_ID_NOT_FOUND.
         """
         group, topics = slot.group, self.topics.of(slot.group_id)
         if isinstance(group, ConsumerGroup):
@@ -152,7 +152,7 @@ class ConsumerGroupRequests:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {slot.group_id!r} is of another kind")
         if not len(group.members):
             anew = ConsumerGroup(slot.group_id)
-            anew.epoch = max(group.generation, 0)  # no generation comes twice
+            anew.epoch = max(group.generation, 0)  # generations are never reused
             return Decision(anew, topics, limits, self._runtime.clock_ms())
         made = conversion.upgraded(group, topics, limits, self._runtime.clock_ms())
         for record in made.records:
@@ -160,7 +160,7 @@ class ConsumerGroupRequests:
         return made
 
     async def classic(self, slot: GroupEntry, event: Join | Sync | Heartbeat | Leave) -> Any:
-        """A request of the classic protocol; its response. Raises KafkaError."""
+        """Handle a request of the classic protocol and return its response. Raises KafkaError."""
         group = slot.group
         assert isinstance(group, ConsumerGroup), f"{slot.group_id} is of the classic protocol"
         if not self.topics.complete:
@@ -185,20 +185,20 @@ class ConsumerGroupRequests:
         return decision.answer
 
     async def make_classic(self, slot: GroupEntry) -> bool:
-        """A classic member joins a group that has no members: whether it is a classic one now. Raises KafkaError."""
+        """Convert an empty group for a joining classic member; return whether it is classic now. Raises KafkaError."""
         group = slot.group
         assert isinstance(group, ConsumerGroup | StreamsGroup), f"{slot.group_id} is of another protocol"
 
         def appended(_first_offset: int) -> None:
             group.dead = True
             slot.group = ClassicGroup(slot.group_id, self._runtime.table.limits, self._runtime.rng)
-            slot.group.generation = group.epoch  # no generation comes twice
+            slot.group.generation = group.epoch  # generations are never reused
 
         await slot.write(self._runtime.journal, slot.tombstones(), GROUP_ERRORS, appended=appended)
         return not isinstance(slot.group, ConsumerGroup | ShareGroup | StreamsGroup)
 
     async def expire(self, slot: GroupEntry) -> None:
-        """Put out the members whose timers have run out."""
+        """Remove the members whose timers have expired."""
         group = slot.group
         if not isinstance(group, ConsumerGroup) or group.dead:
             return
@@ -220,13 +220,13 @@ class ConsumerGroupRequests:
             self._runtime.reschedule(slot)
 
     def loaded(self, slot: GroupEntry) -> None:
-        """The group was read from the journal: its members' timers begin anew."""
+        """Restart the session timers of a group that was read from the journal."""
         group = slot.group
         if not isinstance(group, ConsumerGroup):
             return
         departure.restart_session_timers(group, self._limits(group.group_id), self._runtime.clock_ms())
 
-    # --- expressions ---------------------------------------------------------------------------------------------
+    # --- regular expressions -------------------------------------------------------------------------------------
 
     def _resolve(self, slot: GroupEntry, wanted: frozenset[str], may_describe: MayDescribe) -> None:
         if slot.group_id not in self._resolving:
@@ -253,9 +253,9 @@ class ConsumerGroupRequests:
     # --- the journal ---------------------------------------------------------------------------------------------
 
     async def _take(self, slot: GroupEntry, decision: Decision, made: Decision | None = None) -> None:
-        """Make a decision so. Raises KafkaError; then nothing has happened, or the journal is too slow to say.
+        """Write a decision to the journal and apply it. Raises KafkaError if that failed or replication was too slow.
 
-        `made` is what made the group that it is about, if that is not the slot's yet.
+        `made` is the decision that created the group, if the entry does not hold it yet.
         """
         group = decision.group
         if not decision.records:
@@ -290,7 +290,7 @@ class ConsumerGroupRequests:
         await slot.write(self._runtime.journal, encoded, CONSUMER_GROUP_ERRORS, appended=appended)
 
     def _replace(self, slot: GroupEntry, group: ConsumerGroup, made: Decision | None) -> None:
-        """A classic group gives way to one whose broker assigns: what waits in it is told to begin again."""
+        """Replace a classic group by a KIP-848 group; its waiting requests get REBALANCE_IN_PROGRESS."""
         if len(slot.classic.members):
             log.info("group %s becomes one whose broker assigns", group.group_id)
         self._runtime.apply(slot, Close(ErrorCode.REBALANCE_IN_PROGRESS))
@@ -301,7 +301,7 @@ class ConsumerGroupRequests:
     # --- administration ------------------------------------------------------------------------------------------
 
     async def describe(self, group_id: str) -> DescribedGroup:
-        """A group, as far as it is replicated. Raises GROUP_ID_NOT_FOUND, and what `GroupTable.find` does."""
+        """Describe the replicated state of a group. Raises GROUP_ID_NOT_FOUND, and what `GroupTable.find` does."""
         slot = self._runtime.table.find(group_id)
         if slot is None or not isinstance(slot.group, ConsumerGroup):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} is none whose broker assigns")
@@ -310,14 +310,14 @@ class ConsumerGroupRequests:
         return administration.described(slot.group, self.topics.of(group_id), limits.assignors)
 
     def subscribed(self, group_id: str) -> frozenset[str]:
-        """What the members of a group subscribe to; nothing for a group that there is not. Raises KafkaError."""
+        """Return the topics that the members of a group subscribe to; none for an unknown group. Raises KafkaError."""
         slot = self._runtime.table.find(group_id)
         group = None if slot is None else slot.group
         return group.subscribed_topics() if isinstance(group, ConsumerGroup) else frozenset()
 
 
 def _gated(slot: GroupEntry, member_id: str, *, holds_gates: bool) -> bool:
-    """Whether something has to be withheld from a group, once a member has said whether it holds gates."""
+    """Return whether the group has a stock member, given whether this member holds gates."""
     group = slot.group
     if isinstance(group, ConsumerGroup):
         return not holds_gates or group.gated_by_broker(but=member_id)

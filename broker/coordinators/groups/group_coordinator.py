@@ -1,11 +1,11 @@
-"""The group coordinator: handles requests about groups, runs what their state machines decide, reschedules its timers.
+"""The group coordinator: handles requests about groups, runs the effects of their state machines, sets their timers.
 
-The decisions are made by `group_machine`, `committed_offsets` and `group_positions`; `group_table` finds a group,
-`group_offsets` stores offsets, `leadership` loads and closes partitions of `__consumer_offsets`. Requests that must
-wait are futures inside the machines: nothing polls and no request gets a task of its own.
+`group_machine`, `committed_offsets` and `consumer_positions` decide; `group_table` finds a group, `group_offsets`
+stores offsets, `leadership` loads and closes partitions of `__consumer_offsets`. A waiting request is a future inside a
+machine: nothing polls, and no request has a task of its own.
 
-Invariant: a commit is answered, and seen by others, only after all in-sync replicas have its record; the same holds for
-the assignment of a generation. Source: kafka.coordinator.group.GroupCoordinator and GroupMetadataManager.
+Invariant: a commit is acknowledged and visible only after all in-sync replicas have its record; so is the assignment of
+a generation. Source: kafka.coordinator.group.GroupCoordinator and GroupMetadataManager.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 RETENTION: Final = None
-"""The key of the retention sweep among the deadlines; all others are slots."""
+"""The key of the retention check among the deadlines; all other keys are group entries."""
 
 
 class GroupCoordinator:
@@ -144,20 +144,20 @@ class GroupCoordinator:
                 self.on_leader(partition.topic, partition.index, partition.leader_epoch)
 
     async def stop(self) -> None:
-        """Refuse every request that waits, and coordinate no group any more."""
+        """Reject all waiting requests and stop coordinating groups."""
         self.table.leadership.stop()
         self.alarm.stop()
         await self.background.stop()
         await self.gates.stop()
 
     def on_leader(self, topic: str, partition: int, leader_epoch: int) -> None:
-        """We lead a partition now. With the first one of ours, deadlines begin to matter."""
+        """Load a partition of `__consumer_offsets` that this broker now leads. The first one starts the timer."""
         if topic == CONSUMER_OFFSETS_TOPIC:
             self.alarm.start()
             self.table.leadership.on_leader(topic, partition, leader_epoch)
 
     def on_topics_gone(self, lost: Mapping[str, bytes]) -> None:
-        """What groups have of topics that were deleted means nothing to a later topic of the same name."""
+        """Drop all state of deleted topics: gate notes, share states and offsets."""
         gone, ids = frozenset(lost), frozenset(lost.values())
         for slot in list(self.table.slots.values()):
             slot.gates.forget_topics(gone)
@@ -175,18 +175,18 @@ class GroupCoordinator:
     async def join(
         self, request: JoinGroupRequest, *, version: int, client_id: str, client_host: str
     ) -> JoinGroupResponse:
-        """Become a member; answered when the join phase ends."""
+        """Add a member; the response waits for the end of the join phase."""
         event = Join(
             ticket=self._ticket(), request=request, version=version, client_id=client_id, client_host=client_host
         )
         response: JoinGroupResponse = await self._submit(request.group_id, event, create=request.member_id == "")
         slot = self.table.slots.get(request.group_id)
         if slot is not None and request.member_id == "" and request.group_instance_id is not None:
-            self.gates.loaded(slot)  # one that returns is not asked for an assignment: what grew meanwhile is in none
+            self.gates.loaded(slot)  # a returning static member syncs no assignment: find partitions created since
         return response
 
     async def sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
-        """Bring or fetch the assignment; answered when the leader's is stored."""
+        """Store the leader's assignment or return the member's; the response waits until the assignment is stored."""
         event = Sync(ticket=self._ticket(), request=request, assignable=await self._assignable(request))
         response: SyncGroupResponse = await self._submit(request.group_id, event)
         if response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
@@ -194,7 +194,7 @@ class GroupCoordinator:
         return response
 
     async def _assignable(self, request: SyncGroupRequest) -> Assignable:
-        """What members without gates may have, if this is an assignment, or asks for one that is stored."""
+        """Return the partitions that stock members may have, if the request writes or reads an assignment."""
         slot = self.table.slots.get(request.group_id)
         group = None if slot is None else slot.group
         if slot is None or not isinstance(group, ClassicGroup) or not group.gated_by_broker:
@@ -207,22 +207,22 @@ class GroupCoordinator:
         return self.gates.assignable(slot, names)
 
     def _assignable_to(self, group_id: str, topic: TopicImage) -> tuple[int, ...]:
-        """The partitions of a topic that members of a group may have whose broker assigns."""
+        """Return the partitions of a topic that members of a KIP-848 group may have."""
         slot = self.table.slots.get(group_id)
         partitions = None if slot is None else self.gates.assignable(slot, [topic.name]).get(topic.name)
         return tuple(sorted(topic.partitions if partitions is None else partitions))
 
     async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
-        """Stay a member."""
+        """Extend the session of a member."""
         event = Heartbeat(ticket=self._ticket(), request=request)
         response: HeartbeatResponse = await self._submit(request.group_id, event)
         if response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            # Kafka says NONE, unseen. But a member may go by this alone, which was replaced while it slept.
+            # Kafka answers NONE. Here a member that was replaced while it was paused may rely on this response alone.
             return responses.heartbeat(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return response
 
     async def leave(self, request: LeaveGroupRequest, *, version: int) -> LeaveGroupResponse:
-        """Stop being a member."""
+        """Remove members from a group."""
         event = Leave(ticket=self._ticket(), request=request, version=version)
         response: LeaveGroupResponse = await self._submit(request.group_id, event)
         return response
@@ -248,7 +248,7 @@ class GroupCoordinator:
                 made = await self.consumers.make_classic(slot)
             except KafkaError as error:
                 return responses.refusal(event, error.code).response
-            if not made:  # a member of another protocol was faster
+            if not made:  # a member of another protocol joined first
                 return await self._submit(group_id, event, create=create)
         self.apply(slot, event)
         return await event.ticket
@@ -256,7 +256,7 @@ class GroupCoordinator:
     async def _of_consumer_group(
         self, slot: GroupEntry, group: ConsumerGroup, event: Join | Sync | Heartbeat | Leave
     ) -> Any:
-        """A classic member's request in a KIP-848 group. Raises KafkaError."""
+        """Handle a classic member's request in a KIP-848 group. Raises KafkaError."""
         if isinstance(event, Join) and not self.table.limits.admits(event.request.session_timeout_ms):
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
         if not group.members:
@@ -264,17 +264,17 @@ class GroupCoordinator:
         return await self.consumers.classic(slot, event)
 
     def downgrade(self, slot: GroupEntry, value: GroupMetadataValue) -> None:
-        """A group whose broker assigned is a classic one now, whose members are to join again."""
+        """Convert a KIP-848 group to a classic group whose members have to join again."""
         group = restored(slot.group_id, value, self.table.limits, self.rng, self.clock_ms())
         rebalance.start(group, self.clock_ms())
         slot.group = group
         for effect in group.take_effects():
             self.run(slot, effect)
 
-    # --- what machines decide ------------------------------------------------------------------------------------
+    # --- state machines ------------------------------------------------------------------------------------------
 
     def apply(self, slot: GroupEntry, event: Event) -> None:
-        """Let the machine react and run its effects."""
+        """Apply an event to a classic group's state machine and run the effects."""
         group = slot.classic
         before, generation = group.state, group.generation
         for effect in apply(group, event, self.clock_ms()):
@@ -309,14 +309,14 @@ class GroupCoordinator:
             log.warning("%s could not be stored: %s", slot.group.describe(), refused)
             error = refused.code
         if not isinstance(slot.group, ClassicGroup):
-            return  # it became one while this was written, and has refused what waited for it
+            return  # it was converted during the write, and has rejected its waiting requests
         self.apply(
             slot,
             Persisted(generation=effect.generation, error=error, answer=effect.answer, replaced=effect.replaced),
         )
 
     def reschedule(self, slot: GroupEntry) -> None:
-        """After something happened to a slot: watch its next deadline, or forget it if there is nothing to it."""
+        """Set the timer to the next deadline of a group, or forget the group if it is vacant."""
         self._tell(slot)
         if not self.table.knows(slot):
             return
@@ -335,7 +335,7 @@ class GroupCoordinator:
         opens = self.gates.is_due(slot)
         if isinstance(slot.group, ConsumerGroup):
             if opens:
-                slot.group.metadata_seen = None  # the next heartbeat looks at the topics, and finds more in them
+                slot.group.metadata_seen = None  # the next heartbeat rereads the topics and finds the opened partitions
             self.background.spawn(self.consumers.expire(slot))
         elif isinstance(slot.group, ShareGroup):
             self.background.spawn(self.sharers.expire(slot))
@@ -347,7 +347,7 @@ class GroupCoordinator:
             self.apply(slot, Tick())
 
     def close(self, slot: GroupEntry, error: ErrorCode) -> None:
-        """The group is deleted, or coordinated elsewhere."""
+        """Forget a group that is deleted or coordinated by another broker, and reject its waiting requests."""
         self._forget(slot)
         if not isinstance(slot.group, ClassicGroup):
             slot.group.dead = True
@@ -364,7 +364,7 @@ class GroupCoordinator:
         self.gates.loaded(slot)
 
     def committed(self, slot: GroupEntry, partitions: Collection[TopicPartition]) -> None:
-        """Offsets of a group are stable: who waited for them may go on."""
+        """Complete the requests that wait for these offsets, which are now stable."""
         slot.outlives_offsets = self._keeps_emptied_groups
         self._tell(slot)
         for answer in slot.positions.committed(partitions, slot.offsets.offset_of):
@@ -380,7 +380,7 @@ class GroupCoordinator:
         self.table.forget(slot)
         self.alarm.forget(slot)
 
-    # --- progress ------------------------------------------------------------------------------------------------
+    # --- positions -----------------------------------------------------------------------------------------------
 
     async def position(self, request: ConsumerGroupPositionRequest, *, version: int) -> ConsumerGroupPositionResponse:
         """Exchange positions (v0), or wait for committed offsets (v1)."""
@@ -413,17 +413,17 @@ class GroupCoordinator:
     # --- administration ------------------------------------------------------------------------------------------
 
     def group(self, group_id: str) -> AnyGroup | None:
-        """A group of ours, to look at. Raises KafkaError."""
+        """Return a group that this broker coordinates. Raises KafkaError."""
         slot = self.table.find(group_id)
         return None if slot is None else slot.group
 
     def withheld(self, group_id: str) -> Mapping[TopicPartition, str]:
-        """What members of a group are not given, because they hold no gates, and why."""
+        """Return the partitions withheld from the stock members of a group, each with the reason."""
         slot = self.table.slots.get(group_id)
         return {} if slot is None or not slot.withheld else self.gates.reasons(slot)
 
     def groups(self) -> list[AnyGroup]:
-        """The groups that this broker coordinates."""
+        """Return the groups that this broker coordinates."""
         return [slot.group for slot in self.table.slots.values()]
 
     @property
@@ -437,11 +437,11 @@ class GroupCoordinator:
         return [shard.partition for shard in self.table.leadership.shards.values() if not shard.loading]
 
     def stock_members(self, group: AnyGroup, topic: str) -> list[str]:
-        """The members of a group that read a topic and hold no gates, by name and address."""
+        """Return the stock members of a group that read a topic, by name and address."""
         return stock_members_reading(group, topic, self.consumers.topics.of(group.group_id, gated=False))
 
     async def delete(self, group_id: str) -> None:
-        """Forget an Empty group and its offsets. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        """Delete an Empty group and its offsets. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         slot = self.table.find(group_id)
         if slot is None or slot.vacant:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
@@ -453,12 +453,11 @@ class GroupCoordinator:
 
 
 def _refused_by_streams(event: Join | Sync | Heartbeat | Leave, limits: GroupLimits) -> Any:
-    """The answer of a group of Kafka Streams to the classic protocol."""
     if isinstance(event, Join):
         return responses.refusal(event, ErrorCode.INCONSISTENT_GROUP_PROTOCOL).response
     return responses.unknown_group(event, limits)
 
 
 def _answer(answer: Answer) -> None:
-    if not answer.ticket.done():  # the client may have gone away
+    if not answer.ticket.done():  # the client may have disconnected
         answer.ticket.set_result(answer.response)

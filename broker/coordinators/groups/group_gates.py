@@ -1,23 +1,23 @@
-"""The gates that a coordinator holds for members that hold none: what they may be assigned, and when that changes.
+"""The gates that a coordinator holds for stock members: which partitions they may be assigned, and when that changes.
 
-A member of another make reads what it is assigned to its end. So a partition that split off is assigned to none of them
-before the group has committed all that can be delivered of what held its keys before. Nothing of this is remembered:
-at each look the answer is computed from stable commits (a commit that goes back closes a gate again), by the function
-that our own consumer's gates are (`protocol.order_gates`). `reshard.legacy.consumers` says for which topics:
+A stock member reads its partitions to the end. So a child partition is assigned to no stock member before the group has
+committed everything deliverable in the segments that held its keys before. The decision is never stored: it is computed
+each time from stable commits (a commit that moves backwards closes a gate again), by the function that our own consumer
+uses (`protocol.order_gates`). `reshard.legacy.consumers` selects the topics:
 
-    auto      topics that somebody has asked order of: stamped batches, `enable.ordered.delivery=true`, producers that
-              are refused or looked at; others grow as in Kafka
-    gate      every topic that was resized
-    ignore    none
+  auto      topics that need order: with stamped batches, `enable.ordered.delivery=true`, or producers that are
+            refused or verified; other topics grow as in Kafka
+  gate      every topic that was resized
+  ignore    none
 
-Before a child is assigned, its start is committed for a group that was there before it, or that has a commit on its
-parent (R20): else a reset policy would lose what it holds. Where records of a withheld partition are deleted, its log
-start is committed for a group some of whose members hold gates: these wait until the group has passed what is gone, and
-nobody reads the partition who would commit that (R10). When something opens, the group divides its work anew; what
-opens within `OPENING_DELAY_MS` opens together.
+Before a child is assigned, its start is committed for a group that existed before the child or has a commit on its
+parent (R20). Otherwise a reset policy could skip records of the child. If records of a withheld partition are deleted,
+its log start is committed for a group in which some members hold gates: their gates wait until the group has passed the
+deleted records, and no member reads the partition to commit it (R10). When a gate opens, the group rebalances; gates
+that open within `OPENING_DELAY_MS` share one rebalance.
 
-Invariant: no partition of such a topic is assigned that this broker's metadata does not know, with its lineage; and
-none whose gate it cannot judge. Groups on topics that nobody asked order of, and members with gates, pay nothing.
+Invariant: a partition of such a topic is assigned only if this broker's metadata has it with its lineage, and its gate
+can be evaluated. Groups on topics that need no order, and members that hold gates, have no extra cost.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 OPENING_DELAY_MS: Final = 300
-"""How long what has opened waits for more to open; nothing waits when all is open."""
+"""The delay after a gate opens, in which more may open; no delay if all are open."""
 ASSIGNMENT_WAIT_S: Final = 1.0
-"""How long an assignment waits for leaders to say where segments end. What is not known by then is withheld."""
+"""The time that an assignment waits for leaders to report segment ends. Partitions with unknown ends are withheld."""
 COMPLETE_WAIT_MS: Final = 5000
 RETRY_S: Final = 0.2
-"""The pause after some leader could not say where a segment ends."""
+"""The pause after a leader could not report the end of a segment."""
 AGAIN_S: Final = 5.0
-"""The pause between two looks at what can be delivered, while a group waits."""
+"""The pause between two checks of what is deliverable, while a group waits."""
 NEW_GROUP: Final = "this broker does not know the partition yet"
 UNSTARTED: Final = "its start is being committed for the group"
 
@@ -69,7 +69,7 @@ Found = TypeVar("Found")
 
 
 class GroupGates:
-    """Those of all groups of one broker."""
+    """The gates of all groups of one broker."""
 
     def __init__(
         self,
@@ -91,13 +91,13 @@ class GroupGates:
         configs.on_change(lambda name: self.told([name]))
 
     async def stop(self) -> None:
-        """Ask nobody any more."""
+        """Stop querying leaders."""
         await self._ends.close()
 
     # --- before an assignment ------------------------------------------------------------------------------------
 
     async def prepare(self, slot: GroupEntry, names: Iterable[str]) -> None:
-        """Find out what an assignment of these topics has to know, and begin children for the group."""
+        """Load the metadata and segment ends that an assignment of these topics needs; commit children's starts."""
         for name in names:
             if name not in self._metadata.image.topics and not self._metadata.image.complete:
                 await self._metadata.wait_until(lambda image: image.complete, COMPLETE_WAIT_MS)
@@ -113,7 +113,7 @@ class GroupGates:
             await self._take_note(slot, topic)
 
     async def _topic(self, name: str) -> GatedTopic | None:
-        """A topic whose gates are held here, with the newest metadata; None if they are not."""
+        """Return a gated topic with the newest metadata; None if this broker holds no gates for it."""
         image = self._metadata.topic(name)
         if image is not None and image.generation > 0:
             await self._configs.load(name)
@@ -142,7 +142,7 @@ class GroupGates:
         children = topic.children(known)
         begins = topic.starts(children, self._offsets(slot, name), was_there=known >= 0)
         if begins is None:
-            return  # asked again before the next assignment; until then they are withheld
+            return  # retried before the next assignment; until then the children are withheld
         if begins:
             now_ms = self._runtime.clock_ms()
             values = {
@@ -158,7 +158,7 @@ class GroupGates:
         slot.gates.noted[name] = generation
 
     async def _commit_log_starts(self, slot: GroupEntry, topic: GatedTopic) -> None:
-        """Commit the log starts of withheld partitions whose records behind the group's commit are deleted (R10)."""
+        """Commit the log starts of withheld partitions if the records after the group's commit are deleted (R10)."""
         name, now_ms = topic.image.name, self._runtime.clock_ms()
         unread = [
             index
@@ -181,7 +181,7 @@ class GroupGates:
     # --- what may be assigned ------------------------------------------------------------------------------------
 
     def assignable(self, slot: GroupEntry, names: Iterable[str]) -> dict[str, Collection[int]]:
-        """Topic -> the partitions that members without gates may have; topics that are not in it, as they are."""
+        """Return topic -> the partitions that stock members may have. Topics without gates are left out."""
         found: dict[str, Collection[int]] = {}
         for name in names:
             image = self._metadata.topic(name)
@@ -193,12 +193,12 @@ class GroupGates:
         return found
 
     def parents(self, image: TopicImage) -> Mapping[int, int]:
-        """The partitions of a topic that resizes have made, and what each split off."""
+        """Return the child partitions of a topic, each with its parent."""
         topic = self._held(image.name, image)
         return {} if topic is None else {child.partition: one for child, one in topic.children(-1).items()}
 
     def reasons(self, slot: GroupEntry) -> dict[TopicPartition, str]:
-        """What is withheld of the group's present assignment, and why."""
+        """Return the withheld partitions of the group's current assignment, each with the reason."""
         told: dict[TopicPartition, str] = {}
         by_topic = {name: self._topics.get(name) for name, _ in slot.withheld}
         why = {name: self._reasons(slot, topic) for name, topic in by_topic.items() if topic is not None}
@@ -221,7 +221,7 @@ class GroupGates:
         return withheld
 
     def _offsets(self, slot: GroupEntry, name: str) -> OffsetOf:
-        """The group's commits in a topic. Where it has none and is not waited for any longer, they open every gate."""
+        """Return the group's commits in a topic. Once the topic is in `let_go`, a missing commit opens every gate."""
         offsets = slot.offsets
         if name not in slot.gates.let_go:
             return lambda index: offsets.offset_of((name, index))
@@ -232,10 +232,10 @@ class GroupGates:
 
         return passed
 
-    # --- when that changes ---------------------------------------------------------------------------------------
+    # --- openings ------------------------------------------------------------------------------------------------
 
     def settled(self, slot: GroupEntry) -> None:
-        """Something happened to the group: look whether something is withheld from it now."""
+        """Start or stop the watch of a group after an event, by whether partitions are withheld from it."""
         if slot.withheld:
             if slot not in self._waiting:
                 self._waiting[slot] = None
@@ -246,18 +246,18 @@ class GroupGates:
                 slot.gates.waiting_since_ms.clear()
 
     def forget(self, slot: GroupEntry) -> None:
-        """The group is gone, or has everything, or divides its work anew."""
+        """Stop the watch of a group that is gone, lacks no partition, or rebalances."""
         self._waiting.pop(slot, None)
         slot.gates.awaited.clear()
         slot.gates.opening_at_ms = slot.gates.patient_until_ms = None
 
     def committed(self, slot: GroupEntry, partitions: Iterable[TopicPartition]) -> None:
-        """The group has committed these, and nothing takes that back."""
+        """Refresh a group whose gates wait for these partitions; their commits are stable."""
         if slot.gates.awaited and not slot.gates.awaited.isdisjoint(partitions):
             self.refresh(slot)
 
     def refresh(self, slot: GroupEntry) -> None:
-        """What has opened of what is withheld from a group? Plan when to tell it."""
+        """Evaluate the gates of a group's withheld partitions, and schedule a rebalance if some have opened."""
         gates, now_ms = slot.gates, self._runtime.clock_ms()
         closed = self._closed(slot)
         gates.awaited = {(name, wait.segment.partition) for (name, _), waits in closed.items() for wait in waits}
@@ -272,7 +272,7 @@ class GroupGates:
         for name in {name for name, _ in slot.withheld}:
             topic = self._held(name, self._metadata.topic(name))
             if topic is None:
-                continue  # its gates are not held here any longer
+                continue  # this broker no longer holds its gates
             self._watch(name)
             reasons, there = self._reasons(slot, topic), topic.image.partitions
             for one in slot.withheld:
@@ -281,7 +281,7 @@ class GroupGates:
         return closed
 
     def _patient_until(self, slot: GroupEntry, names: set[str], now_ms: int) -> int | None:
-        """When the group is not waited for any longer in one of these topics; None: it is."""
+        """Return when `reshard.legacy.consumers.uncommitted.ms` ends for one of these topics; None if it never does."""
         due_ms = []
         for name in names:
             since_ms = slot.gates.waiting_since_ms.setdefault(name, now_ms)
@@ -291,7 +291,7 @@ class GroupGates:
         return min(due_ms, default=None)
 
     def is_due(self, slot: GroupEntry) -> bool:
-        """Whether it is time to tell the group that something has opened."""
+        """Return whether it is time to rebalance the group because a gate has opened."""
         gates, now_ms = slot.gates, self._runtime.clock_ms()
         if gates.patient_until_ms is not None and gates.patient_until_ms <= now_ms:
             for name, since_ms in gates.waiting_since_ms.items():
@@ -305,10 +305,10 @@ class GroupGates:
         gates.opening_at_ms = None
         return True
 
-    # --- news ----------------------------------------------------------------------------------------------------
+    # --- changes -------------------------------------------------------------------------------------------------
 
     def loaded(self, slot: GroupEntry) -> None:
-        """A group stands by an assignment that was not made now: find out what is in it for nobody."""
+        """Find the partitions that a Stable group's assignment leaves out, after a load or a static member's return."""
         group = slot.group
         if isinstance(group, ClassicGroup) and group.state is STABLE and group.gated_by_broker:
             self._runtime.background.spawn(self._find(slot, group, group.generation))
@@ -323,7 +323,7 @@ class GroupGates:
             self._runtime.apply(slot, GatedPartitions(frozenset(missing)))
 
     def assigned(self, slot: GroupEntry, names: Iterable[str]) -> None:
-        """Partitions of these topics were divided by the broker: what it has left out is withheld."""
+        """Record as withheld the partitions of these topics that the coordinator's assignment leaves out."""
         held = self.assignable(slot, names)
         slot.gates.withheld = frozenset(
             (name, index)
@@ -334,7 +334,7 @@ class GroupGates:
         self.settled(slot)
 
     def told(self, names: Iterable[str]) -> None:
-        """Metadata, or the configuration, says something new about these topics."""
+        """Refresh the groups that wait for these topics, after their metadata or configuration has changed."""
         for name in names:
             if name in self._watched:
                 self._watched[name].set()
@@ -350,7 +350,7 @@ class GroupGates:
             self._runtime.background.spawn(self._watching(name, self._watched[name]))
 
     async def _watching(self, name: str, news: asyncio.Event) -> None:
-        """Ask the leaders as long as a group waits: retention, compaction and transactions move what is deliverable."""
+        """Query the leaders while a group waits: retention, compaction and transactions move what is deliverable."""
         try:
             while self._waiting_for(name) and (topic := await persistently_ask(lambda: self._topic(name))) is not None:
                 news.clear()
@@ -368,7 +368,7 @@ class GroupGates:
 
 
 async def persistently_ask(ask: Callable[[], Awaitable[Found]]) -> Found:
-    """Ask again while ZooKeeper cannot be asked for configurations."""
+    """Retry while ZooKeeper cannot be asked for configurations."""
     while True:
         try:
             return await ask()
@@ -378,14 +378,14 @@ async def persistently_ask(ask: Callable[[], Awaitable[Found]]) -> Found:
 
 
 def are_held(config: TopicConfig, *, stamped: bool) -> bool:
-    """Whether coordinators hold gates on a topic of this configuration, with stamped batches in it or without."""
+    """Return whether coordinators hold gates on a topic with this configuration, by whether it has stamped batches."""
     if config.reshard_legacy_consumers != "auto":
         return config.reshard_legacy_consumers == "gate"
     return config.enable_ordered_delivery and (stamped or config.reshard_legacy_producers in ("refuse", "verify"))
 
 
 def partitions_of(assignment: bytes) -> list[TopicPartition]:
-    """The partitions of an assignment; none if it is of another kind."""
+    """Return the partitions of an assignment in the consumer protocol; none if it has another format."""
     try:
         decoded = decode_assignment(assignment)
     except DecodeError:

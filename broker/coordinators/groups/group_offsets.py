@@ -1,8 +1,8 @@
-"""The offsets of all groups of this broker: committed, looked up, and deleted on request or once they have expired.
+"""The committed offsets of all groups of this broker: commit, lookup, deletion on request and by retention.
 
-Every change stands in the journal, replicated, before it is answered or seen by others. Who may commit is decided by
-the group's machine, what an offset's life is by `committed_offsets`; this shell writes the records and applies the
-outcome.
+Every change is in the journal and replicated before it is acknowledged or visible. The group's state machine decides
+who may commit, `committed_offsets` decides when offsets expire; this class writes the records and applies the outcome.
+
 Source: kafka.coordinator.group.GroupMetadataManager.
 """
 
@@ -37,24 +37,24 @@ log: Final = logging.getLogger(__name__)
 
 
 class GroupOffsets:
-    """Commits, deletions and expiry."""
+    """Commit, look up, delete and expire offsets."""
 
     def __init__(self, runtime: GroupRuntime) -> None:
         self._runtime = runtime
         self._retention_ms = runtime.settings.offsets_retention_minutes * 60_000
         self._metadata_max = runtime.settings.offset_metadata_max_bytes
         self._forgets_emptied = not profile_for(runtime.settings.kafka_version).keeps_emptied_groups
-        """An Empty group is deleted with its last offset, not at the next check of retention."""
+        """Whether an Empty group is deleted with its last offset, and not at the next retention check."""
 
     def of(self, group_id: str) -> Offsets:
-        """What a group has committed; nothing for a group that this coordinator does not know. Raises KafkaError."""
+        """Return the offsets of a group; none for an unknown group. Raises KafkaError."""
         slot = self._runtime.table.find(group_id)
         return Offsets() if slot is None else slot.offsets
 
     def seen_by(self, group_id: str, member_id: str | None, member_epoch: int) -> Offsets:
-        """The same for a member that says at which epoch it is (OffsetFetch v9 on).
+        """Return the offsets of a group to a member with the given epoch (OffsetFetch v9 on).
 
-        Raises UNKNOWN_MEMBER_ID and STALE_MEMBER_EPOCH if it is not.
+        Raises UNKNOWN_MEMBER_ID and STALE_MEMBER_EPOCH if the member is unknown or has another epoch.
         """
         slot = self._runtime.table.find(group_id)
         if slot is not None and isinstance(slot.group, ConsumerGroup):
@@ -66,9 +66,9 @@ class GroupOffsets:
     async def commit(
         self, request: OffsetCommitRequest, values: Mapping[TopicPartition, CommittedOffset], *, version: int
     ) -> set[TopicPartition]:
-        """Store offsets in the name of a member, or of any client while the group is Empty. Raises KafkaError.
+        """Store offsets for a member, or for any client while the group is Empty. Raises KafkaError.
 
-        Returns those whose metadata is too long; the others are stored.
+        Returns the partitions whose metadata is too long; the others are stored.
         """
         generation = request.generation_id_or_member_epoch
         if generation < 0:
@@ -93,7 +93,7 @@ class GroupOffsets:
             self._runtime.reschedule(slot)
 
     async def begin(self, slot: GroupEntry, values: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Store where a group begins, in its own name. Raises KafkaError."""
+        """Commit starting offsets on behalf of the group itself. Raises KafkaError."""
         try:
             await self._commit(slot, values)
         finally:
@@ -114,7 +114,7 @@ class GroupOffsets:
         self._runtime.committed(slot, values.keys())
 
     async def delete(self, slot: GroupEntry, partitions: Iterable[TopicPartition], *, group: bool = False) -> None:
-        """Write tombstones, and one for the group itself if it goes too. Raises KafkaError."""
+        """Write tombstones for offsets, and for the group itself with `group`. Raises KafkaError."""
         group_id = slot.group.group_id
         doomed = list(partitions)
         records: list[tuple[bytes, bytes | None]] = [
@@ -129,9 +129,9 @@ class GroupOffsets:
             slot.offsets.delete(partition, place)
 
     async def delete_asked(self, group_id: str, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """Delete offsets because an administrator wants it; returns those of topics that members still consume.
+        """Delete offsets for an administrator; return those of topics that members still consume.
 
-        Raises GROUP_ID_NOT_FOUND, and NON_EMPTY_GROUP when it cannot be known what the members consume.
+        Raises GROUP_ID_NOT_FOUND, and NON_EMPTY_GROUP if the members' topics are unknown.
         """
         slot = self._runtime.table.find(group_id)
         if slot is None or slot.vacant:
@@ -154,12 +154,12 @@ class GroupOffsets:
         return consumed
 
     async def remove_topics(self, slot: GroupEntry, partitions: Collection[TopicPartition]) -> None:
-        """Delete the offsets of partitions whose topics were deleted, and the group if that leaves nothing of it."""
+        """Delete the offsets of deleted topics, and the group if nothing is left of it."""
         group = self._forgets_emptied and self._is_left_empty_without(slot, partitions)
         await self.forget(slot, partitions, group=group)
 
     def _is_left_empty_without(self, slot: GroupEntry, partitions: Collection[TopicPartition]) -> bool:
-        """Whether nothing is left of a group without members when it loses these offsets. Share groups stay."""
+        """Return whether a memberless group loses its last offsets with these. False for share groups."""
         if isinstance(slot.group, ShareGroup) or not slot.deserted or slot.writes_in_flight or slot.offsets.staged:
             return False
         return slot.offsets.committed.keys() <= set(partitions)
@@ -169,7 +169,7 @@ class GroupOffsets:
             self._runtime.close(slot, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     async def expire(self) -> None:
-        """Delete expired offsets, and groups that nothing is left of."""
+        """Delete expired offsets, and groups without members and offsets."""
         now_ms = self._runtime.clock_ms()
         for slot in list(self._runtime.table.slots.values()):
             expired = self._expired(slot, now_ms)
@@ -178,15 +178,15 @@ class GroupOffsets:
                 await self.forget(slot, expired, group=leaves_nothing)
 
     def _expired(self, slot: GroupEntry, now_ms: int) -> list[TopicPartition]:
-        """The expired offsets of a group: their retention counts from when its last member left, or from the commit."""
+        """Return the expired offsets of a group; retention counts from the last member's leave, or from the commit."""
         group, offsets, retention_ms = slot.group, slot.offsets, self._retention_ms
         if not isinstance(group, ClassicGroup):
             topics: frozenset[str] = group.subscribed_topics()
             return offsets.expired(now_ms, retention_ms, since_ms=None, subscribed=topics)
-        if group.protocol_type is None:  # offsets are all it ever had
+        if group.protocol_type is None:  # the group has only ever had offsets
             return offsets.expired(now_ms, retention_ms, since_ms=None)
         if group.state is EMPTY:
-            since_ms = None if group.state_since_ms == -1 else group.state_since_ms  # -1: an old record
+            since_ms = None if group.state_since_ms == -1 else group.state_since_ms  # -1: the record has an old format
             return offsets.expired(now_ms, retention_ms, since_ms=since_ms)
         subscribed = group.subscribed_topics() if group.state is STABLE else None
         if subscribed is None:
@@ -194,7 +194,7 @@ class GroupOffsets:
         return offsets.expired(now_ms, retention_ms, since_ms=None, subscribed=subscribed)
 
     async def forget(self, slot: GroupEntry, partitions: Iterable[TopicPartition], *, group: bool = False) -> None:
-        """Delete offsets because their time or their topic is over; what cannot be deleted now is found again later."""
+        """Delete expired offsets or those of deleted topics; after a failure the next retention check retries."""
         try:
             await self.delete(slot, partitions, group=group)
         except KafkaError as error:
@@ -206,5 +206,5 @@ class GroupOffsets:
 
 
 def utf16_length(text: str) -> int:
-    """Java's length of a string, which `offset.metadata.max.bytes` is compared with in spite of its name."""
+    """Return the length of a string in Java, which `offset.metadata.max.bytes` limits in spite of its name."""
     return len(utf_16_le_encode(text, "surrogatepass")[0]) // 2

@@ -1,7 +1,7 @@
-"""What the parts of the group coordinator share: journal, background tasks, timers, settings, clock and random numbers.
+"""The interface of the group coordinator for its parts: journal, background tasks, timers, settings, clock, randomness.
 
-`GroupCoordinator` has all of it; offsets, transactions, gates and the requests of each kind of group take it as one
-object.
+`GroupCoordinator` implements it. Offsets, transactions, gates and the requests of each kind of group take it as one
+argument.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ class GroupRuntime(Protocol):
         """Set the timer of a group to its next deadline, or forget the group if it is vacant."""
 
     def committed(self, slot: GroupEntry, partitions: Collection[TopicPartition]) -> None:
-        """Answer the requests that wait for these offsets, which are stable now."""
+        """Complete the requests that wait for these offsets, which are now stable."""
 
     def close(self, slot: GroupEntry, error: ErrorCode) -> None:
-        """Forget a group that is deleted or coordinated by another broker, and answer what waits in it."""
+        """Forget a group that is deleted or coordinated by another broker, and reject its waiting requests."""
 
     def apply(self, slot: GroupEntry, event: Event) -> None:
         """Apply an event to a classic group and run the effects."""
 
     def downgrade(self, slot: GroupEntry, value: GroupMetadataValue) -> None:
-        """Make a classic group of a KIP-848 group; its members join again."""
+        """Convert a KIP-848 group to a classic group; its members join again."""
 
     def run(self, slot: GroupEntry, effect: Effect) -> None:
         """Run one effect of a group's state machine."""

@@ -1,7 +1,7 @@
-"""What the group coordinator holds in memory: per led partition of `__consumer_offsets` a shard, per group a slot.
+"""The group coordinator's state in memory: a shard per led partition of `__consumer_offsets`, an entry per group.
 
-`Replay` folds the journal of one partition into what its groups were: the last record of a key wins, transactions
-settle at their markers. Replaying is the same `Offsets` code that live commits go through, so both end in the same map.
+`Replay` builds the groups from the journal of one partition: the last record of a key wins, markers settle
+transactions. It calls the same `Offsets` methods as live commits, so both give the same map.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ LAST_RECORDS: Final = (
     share_group_records.ShareGroupMetadataKey,
     streams_group_records.StreamsGroupMetadataKey,
 )
-"""The keys of the records with which a group goes."""
+"""The keys whose tombstone deletes a group."""
 AssignedGroup = ConsumerGroup | ShareGroup | StreamsGroup
-"""Those that are kept as records of their own kinds."""
+"""Groups whose coordinator assigns; each kind has its own records."""
 AnyGroup = ClassicGroup | AssignedGroup
 
 
 class GroupDecision(Protocol):
-    """What has been decided about a group, and is not so yet."""
+    """A decision about a group that is not in the journal yet."""
 
     @property
     def group(self) -> AssignedGroup:
@@ -64,16 +64,16 @@ class GroupDecision(Protocol):
 
     @property
     def records(self) -> list[Record]:
-        """What makes it so."""
+        """The records that carry out the decision."""
 
     @property
     def then(self) -> list[Callable[[], None]]:
-        """What is done besides, once the records are in the log."""
+        """Callbacks that run once the records are in the log."""
 
 
 @dataclass(slots=True, eq=False)
 class GroupEntry:
-    """A group with its offsets, and all else that the coordinator keeps for it."""
+    """A group with its offsets, and everything else that the coordinator keeps for it."""
 
     group: AnyGroup
     partition: int
@@ -82,9 +82,9 @@ class GroupEntry:
     gates: GroupGateState = field(default_factory=GroupGateState)
     writes_in_flight: int = 0
     outlives_offsets: bool = False
-    """Whether the group stays Empty without offsets until the next check of retention, as in Kafka 4."""
+    """Whether the group stays Empty without offsets until the next retention check, as in Kafka 4."""
     end_offset: int = 0
-    """Behind the last record of a KIP-848 group: what follows from it is told when that is replicated."""
+    """The offset after the last record of a KIP-848 group; responses wait until it is replicated."""
 
     @property
     def group_id(self) -> str:
@@ -93,17 +93,17 @@ class GroupEntry:
 
     @property
     def classic(self) -> ClassicGroup:
-        """The group, where it is known to be one whose members assign."""
+        """The group, which must be classic."""
         assert isinstance(self.group, ClassicGroup), f"{self.group.describe()} is not of the classic protocol"
         return self.group
 
     @property
     def withheld(self) -> frozenset[tuple[str, int]]:
-        """What members without gates are not given of the topics that they want."""
+        """The partitions of subscribed topics that stock members are not given."""
         return self.group.withheld if isinstance(self.group, ClassicGroup) else self.gates.withheld
 
     def is_unread(self, topic_id: bytes, topic: str, index: int) -> bool:
-        """Whether no member has a withheld partition any more, and no transaction may commit an offset of it."""
+        """Return whether no member still has a withheld partition, and no transaction may commit an offset of it."""
         if self.offsets.unstable((topic, index)):
             return False
         if isinstance(self.group, ClassicGroup):
@@ -112,7 +112,7 @@ class GroupEntry:
 
     @property
     def untouched(self) -> bool:
-        """Whether the group itself has left no trace in the journal, and nobody is expected in it."""
+        """Whether the group has no record in the journal, and no members, present or pending."""
         group = self.group
         if not isinstance(group, ClassicGroup):
             return group.epoch == 0 and not group.members
@@ -120,20 +120,20 @@ class GroupEntry:
 
     @property
     def vacant(self) -> bool:
-        """Whether nothing would be lost by forgetting the group: it left no trace in the journal either."""
+        """Whether the group can be forgotten without loss: it has no record in the journal and is not in use."""
         in_use = self.offsets or self.positions.watches or self.writes_in_flight or self.outlives_offsets
         return self.untouched and not in_use
 
     @property
     def deserted(self) -> bool:
-        """Whether the group has no members, and none is on its way."""
+        """Whether the group has no members, present or pending."""
         group = self.group
         if not isinstance(group, ClassicGroup):
             return not group.members
         return group.state is EMPTY and not group.members.pending
 
     def tombstones(self) -> list[tuple[bytes, bytes | None]]:
-        """What deletes the group from the journal, but for its offsets."""
+        """Return the records that delete the group from the journal, except for its offsets."""
         if isinstance(self.group, ConsumerGroup):
             return [group_records.encode(one) for one in administration.tombstones(self.group)]
         if isinstance(self.group, ShareGroup):
@@ -143,12 +143,12 @@ class GroupEntry:
         return [(encode_key(GroupMetadataKey(group=self.group.group_id)), None)]
 
     def next_deadline(self) -> int | None:
-        """When the slot has to be looked at."""
+        """Return the earliest deadline of the group, its positions and its gates."""
         deadlines = (self.group.next_deadline(), self.positions.next_deadline(), self.gates.next_deadline())
         return min((due for due in deadlines if due is not None), default=None)
 
     def authorize(self, event: Commit | Observe | Delete, now_ms: int) -> None:
-        """Raise the KafkaError with which the group refuses the event."""
+        """Check an event against the group. Raises KafkaError."""
         if isinstance(self.group, ConsumerGroup):
             administration.authorize(self.group, event)
             return
@@ -171,7 +171,7 @@ class GroupEntry:
         transaction: TransactionPart | None = None,
         appended: Callable[[int], None] | None = None,
     ) -> int:
-        """Append records of this group, and keep the slot meanwhile. Raises KafkaError with a code out of `errors`."""
+        """Append records of this group; the entry is kept meanwhile. Raises KafkaError with a code from `errors`."""
         self.writes_in_flight += 1
         try:
             return await journal.append(self.partition, records, errors, transaction=transaction, appended=appended)
@@ -185,9 +185,9 @@ class GroupEntry:
         *,
         before: Iterable[tuple[bytes, bytes | None]] = (),
     ) -> None:
-        """Make a decision so. Raises KafkaError; then nothing has happened, or the journal is too slow to say.
+        """Write a decision to the journal and apply it. Raises KafkaError if that failed or replication was too slow.
 
-        `before` are records that make room for its group, if that is not the slot's yet.
+        `before` are records that precede the decision's, such as the tombstone of the group that it replaces.
         """
         group = decision.group
         if not decision.records:
@@ -211,14 +211,14 @@ class GroupEntry:
 
 @dataclass(slots=True)
 class Replay:
-    """The journal of one partition, as far as it has been read."""
+    """The state of one partition's journal, as far as it has been read."""
 
     groups: dict[str, GroupMetadataValue] = field(default_factory=dict)
     assigned_groups: dict[str, AssignedGroup] = field(default_factory=dict)
     offsets: dict[str, Offsets] = field(default_factory=dict)
 
     def apply(self, entry: JournalRecord | TransactionEnd) -> None:
-        """Take in the next entry. Raises DecodeError."""
+        """Apply the next entry of the journal. Raises DecodeError."""
         match entry:
             case TransactionEnd(producer_id=producer_id, commit=commit):
                 for offsets in self.offsets.values():
@@ -256,7 +256,7 @@ class Replay:
             offsets.stage(entry.producer_id, partition, value)
 
     def slots(self, partition: int, limits: GroupLimits, rng: random.Random, now_ms: int) -> dict[str, GroupEntry]:
-        """The groups that the journal knows: with a generation, or with offsets only."""
+        """Return the groups in the journal: those with a generation, and those with offsets only."""
         slots = {
             group_id: GroupEntry(restored(group_id, value, limits, rng, now_ms), partition)
             for group_id, value in self.groups.items()
@@ -271,7 +271,6 @@ class Replay:
 
 
 def _group_of(key: Any) -> type[AssignedGroup]:
-    """The kind of group that a record is about."""
     for kinds, made in ((share_group_records.KINDS, ShareGroup), (streams_group_records.KINDS, StreamsGroup)):
         if type(key) in dict(kinds.values()):
             return made
@@ -289,10 +288,10 @@ class Shard:
     _replay: Replay = field(default_factory=Replay)
 
     def apply(self, entry: JournalRecord | TransactionEnd) -> None:
-        """Take in the next entry of the journal while loading. Raises DecodeError."""
+        """Apply the next entry of the journal while loading. Raises DecodeError."""
         self._replay.apply(entry)
 
     def take_over(self, limits: GroupLimits, rng: random.Random, now_ms: int) -> None:
-        """The journal is read to its end: its groups are ours now."""
+        """Take over the groups after the journal has been read to its end."""
         replay, self._replay = self._replay, Replay()
         self.slots = replay.slots(self.partition, limits, rng, now_ms)

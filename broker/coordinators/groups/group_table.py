@@ -1,7 +1,7 @@
-"""The groups that this broker knows: every group of every loaded shard, by name.
+"""The registry of this broker's groups: every group of every loaded shard, by name.
 
-A group is made when the first request that may make one names it, and forgotten when nothing would be lost by that
-(`GroupEntry.vacant`), when it is deleted, or with the leadership of its partition.
+A group is created by the first request that names it and may create it. It is forgotten when it is vacant
+(`GroupEntry.vacant`), deleted, or when its partition's leadership ends.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log: Final = logging.getLogger(__name__)
 
 
 class GroupTable:
-    """Finds the slot of a group, and keeps it with its shard."""
+    """Find the entry of a group, and keep it in its shard."""
 
     def __init__(
         self,
@@ -53,12 +53,12 @@ class GroupTable:
         )
 
     def find(self, group_id: str) -> GroupEntry | None:
-        """A group that is coordinated here, None if there is none. Raises like `Leadership.shard_of`."""
+        """Return a group that is coordinated here, or None. Raises like `Leadership.shard_of`."""
         slot = self.slots.get(group_id)
         return self.leadership.shard_of(group_id).slots.get(group_id) if slot is None else slot
 
     def find_or_create(self, group_id: str) -> GroupEntry:
-        """A group that is coordinated here, made if there is none yet. Raises like `Leadership.shard_of`."""
+        """Return a group that is coordinated here; create it if necessary. Raises like `Leadership.shard_of`."""
         slot = self.find(group_id)
         if slot is None:
             shard = self.leadership.shard_of(group_id)
@@ -67,11 +67,11 @@ class GroupTable:
         return slot
 
     def knows(self, slot: GroupEntry) -> bool:
-        """Whether this very slot is the one of its group."""
+        """Return whether this entry is its group's current entry."""
         return self.slots.get(slot.group.group_id) is slot
 
     def forget(self, slot: GroupEntry) -> None:
-        """The group is deleted, vacant, or coordinated by another broker now."""
+        """Remove a group that is deleted, vacant, or coordinated by another broker."""
         if self.knows(slot):
             del self.slots[slot.group.group_id]
             shard = self.leadership.shards.get(slot.partition)

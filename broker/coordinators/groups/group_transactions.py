@@ -1,9 +1,9 @@
-"""Offsets that producers commit in their transactions: staged when written, in force or dropped when the marker comes.
+"""Offsets that producers commit in transactions: staged when written, committed or dropped by the transaction's marker.
 
-The records stand in the group's partition of `__consumer_offsets` as part of the transaction, so its coordinator ends
-them there like any other. What is staged is what the log says, from the moment of the append: a commit that is not
-replicated in time is answered with an error and stays staged, as it would after a replay; the transaction decides.
-Until then readers that ask for stable offsets have to wait (KIP-447), and no gate opens: a staged offset is no commit.
+The records are in the group's partition of `__consumer_offsets` as part of the transaction; its coordinator ends them
+there as in any partition. Offsets are staged from the append on: a commit whose replication times out returns an error
+and stays staged, as after a replay; the transaction decides. Until then readers that require stable offsets wait
+(KIP-447), and no gate opens: a staged offset is no commit.
 
 Source: kafka.coordinator.group.GroupCoordinator (handleTxnCommitOffsets), GroupMetadataManager (handleTxnCompletion).
 """
@@ -33,11 +33,12 @@ VERIFICATION_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
     **COMMIT_ERRORS,
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 }
-"""What a client hears when the transaction's coordinator did not confirm; it tries the same group coordinator again."""
+"""The client's error if the transaction coordinator did not confirm; the client retries at the same group coordinator.
+"""
 
 
 class GroupTransactions:
-    """Commits and ends of transactions in the groups of this broker."""
+    """Stage transactional offset commits of groups, and settle them at the end of the transaction."""
 
     def __init__(self, runtime: GroupRuntime, replicas: ReplicaManager) -> None:
         self._runtime = runtime
@@ -51,7 +52,7 @@ class GroupTransactions:
         abortable: bool,
         adds: bool,
     ) -> None:
-        """Stage offsets for a transaction that its coordinator knows. Raises KafkaError."""
+        """Stage offsets for a transaction that its coordinator has verified. Raises KafkaError."""
         if request.group_id == "":
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         partition = self._runtime.table.leadership.shard_of(request.group_id).partition
@@ -101,10 +102,9 @@ class GroupTransactions:
         await slot.write(self._runtime.journal, records_of(slot.group.group_id, values), COMMIT_ERRORS, part)
 
     def ended(self, partition: int, producer_id: int, *, commit: bool) -> None:
-        """A producer's marker is in a partition of `__consumer_offsets`, on all in-sync replicas.
+        """Settle a transaction whose marker all in-sync replicas of a partition of `__consumer_offsets` have.
 
-        While the partition is being loaded there is nothing to do: the loading reads the journal to its end and meets
-        the marker.
+        A loading partition is skipped: its load reads the journal to the end and finds the marker.
         """
         shard = self._runtime.table.leadership.shards.get(partition)
         if shard is None or shard.loading:

@@ -1,8 +1,8 @@
-"""The requests about groups that share partitions (KIP-932): members, and where the group stands.
+"""Requests about share groups (KIP-932): members and start offsets.
 
-Decisions go into the journal as those of KIP-848 groups do. Before a partition can be handed out the share
-coordinator has to keep its state; that is asked for in the background, and asked for again with a later heartbeat if it
-failed. Source: Kafka's GroupCoordinatorService (shareGroupHeartbeat, persisterInitialize, describeShareGroupOffsets,
+Decisions are written to the journal as those of KIP-848 groups are. Before a partition can be assigned, the share
+coordinator has to initialize its state; that runs in the background, and a later heartbeat retries it after a failure.
+Source: Kafka's GroupCoordinatorService (shareGroupHeartbeat, persisterInitialize, describeShareGroupOffsets,
 alterShareGroupOffsets, deleteShareGroupOffsets).
 """
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 RETRY_MS: Final = 500
-"""After how long members whose sessions ended are put out again, if the journal refused it."""
+"""The delay before expired members are removed again, if the journal rejected the removal."""
 
 
 class ShareGroupRequests:
-    """Heartbeats, timers, descriptions and starting points."""
+    """Handle heartbeats, timers, descriptions and start offsets of share groups."""
 
     def __init__(self, runtime: GroupRuntime, topics: MetadataTopics, shares: Callable[[], ShareServices]) -> None:
         self._runtime = runtime
@@ -48,7 +48,7 @@ class ShareGroupRequests:
     # --- members -------------------------------------------------------------------------------------------------
 
     async def heartbeat(self, request: ShareGroupHeartbeatRequest, sender: Sender) -> HeartbeatAnswer:
-        """Join, go on, or leave; answered when what follows from it is replicated. Raises KafkaError."""
+        """Handle a join, heartbeat or leave; respond when its records are replicated. Raises KafkaError."""
         share_heartbeat.check_request(request)
         if not self._topics.complete:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the topics are not known yet")
@@ -79,7 +79,7 @@ class ShareGroupRequests:
         return answer
 
     def _group_for(self, slot: GroupEntry, joins: bool) -> ShareGroup:
-        """The group of a slot: its own, or a new one where a member joins and nothing is there yet."""
+        """Return the entry's group, or a new one for a member that joins an unused entry."""
         group = slot.group
         if isinstance(group, ShareGroup):
             return group
@@ -88,7 +88,7 @@ class ShareGroupRequests:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {slot.group_id!r} does not share partitions")
 
     async def _initialize(self, slot: GroupEntry, partitions: Assignment) -> None:
-        """Let the states of partitions be kept, and hand out those for which that is so."""
+        """Initialize the states of partitions, and assign those that succeed."""
         group, persister = slot.group, self._shares().persister
         assert isinstance(group, ShareGroup)
         done: dict[bytes, frozenset[int]] = {}
@@ -99,7 +99,7 @@ class ShareGroupRequests:
                 done[topic_id] = done.get(topic_id, frozenset()) | {index}
         except KafkaError as error:
             log.warning("%s cannot share all partitions yet: %s", group.group_id, error)
-            group.metadata_seen = None  # so that the next heartbeat asks for them again
+            group.metadata_seen = None  # makes the next heartbeat retry
         finally:
             self._initializing.discard(group.group_id)
         await self._take_if_alive(
@@ -116,7 +116,7 @@ class ShareGroupRequests:
             group.metadata_seen = None
 
     async def expire(self, slot: GroupEntry) -> None:
-        """Put out the members whose sessions have ended."""
+        """Remove the members whose sessions have expired."""
         group = slot.group
         if not isinstance(group, ShareGroup) or group.dead:
             return
@@ -137,7 +137,7 @@ class ShareGroupRequests:
             self._runtime.reschedule(slot)
 
     def loaded(self, slot: GroupEntry) -> None:
-        """The group was read from the journal: its members' sessions begin anew."""
+        """Restart the session timers of a group that was read from the journal."""
         group = slot.group
         if isinstance(group, ShareGroup):
             due_ms = self._runtime.clock_ms() + self._shares().settings(group.group_id).session_timeout_ms
@@ -147,7 +147,7 @@ class ShareGroupRequests:
     # --- administration ------------------------------------------------------------------------------------------
 
     async def group(self, group_id: str) -> tuple[ShareGroup, TopicsView]:
-        """A group, as far as it is replicated, and the topics. Raises GROUP_ID_NOT_FOUND and others."""
+        """Return the replicated state of a group, and the topics. Raises GROUP_ID_NOT_FOUND and others."""
         slot = self._slot(group_id)
         await self._runtime.journal.committed(slot.partition, slot.end_offset, CONSUMER_GROUP_ERRORS)
         assert isinstance(slot.group, ShareGroup)
@@ -162,7 +162,7 @@ class ShareGroupRequests:
         return slot
 
     def check_empty(self, group_id: str, *, create: bool = False) -> None:
-        """Raise GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP for a group whose offsets may not be changed.
+        """Check that the offsets of a group may be changed. Raises GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP.
 
         With `create` a group that does not exist passes.
         """
@@ -171,7 +171,7 @@ class ShareGroupRequests:
             self._slot(group_id, empty=True)
 
     async def standing(self, group_id: str, topic_id: bytes, index: int) -> ShareState | None:
-        """Where a group stands in a partition; None where it has no state, or is none. Raises KafkaError."""
+        """Return a group's state in a partition; None without a state or a share group. Raises KafkaError."""
         slot = self._runtime.table.find(group_id)
         group = None if slot is None else slot.group
         if not isinstance(group, ShareGroup) or index not in group.initialized.get(topic_id, ()):
@@ -181,7 +181,7 @@ class ShareGroupRequests:
     async def move(
         self, group_id: str, topic_id: bytes, topic: str, starts: dict[int, int], *, create: bool = False
     ) -> dict[int, KafkaError]:
-        """Let an empty group go on elsewhere in partitions of a topic; what was refused, by partition.
+        """Set new start offsets of an empty group in a topic; return the errors by partition.
 
         With `create` a group that does not exist is created. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
@@ -214,7 +214,10 @@ class ShareGroupRequests:
         return refused
 
     async def forget(self, group_id: str, topic_id: bytes) -> bool:
-        """Let an empty group forget a topic; whether it knew it. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, others."""
+        """Delete an empty group's state in a topic; return whether it had one.
+
+        Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, others.
+        """
         slot = self._slot(group_id, empty=True)
         group = slot.group
         assert isinstance(group, ShareGroup)
@@ -226,13 +229,13 @@ class ShareGroupRequests:
         return True
 
     async def topics_gone(self, slot: GroupEntry, topic_ids: Collection[bytes]) -> None:
-        """Forget topics that were deleted; those who keep the states forget them by themselves."""
+        """Remove deleted topics from a group; share coordinators delete their states on their own."""
         group = slot.group
         if isinstance(group, ShareGroup):
             await self._take_if_alive(slot, group, share_heartbeat.forgotten(group, topic_ids))
 
     async def delete_states(self, slot: GroupEntry) -> None:
-        """Forget all that is kept of a group, which is about to be deleted. Raises KafkaError."""
+        """Delete all share states of a group before the group is deleted. Raises KafkaError."""
         if isinstance(slot.group, ShareGroup):
             await self._delete_states(slot.group, joined(slot.group.initializing, slot.group.initialized))
 

@@ -1,6 +1,6 @@
-"""The requests about groups of Kafka Streams (KIP-1071): members and their tasks.
+"""Requests about streams groups (KIP-1071): members and their tasks.
 
-Decisions go into the journal as those of KIP-848 groups do. Source: Kafka's GroupCoordinatorService
+Decisions are written to the journal as those of KIP-848 groups are. Source: Kafka's GroupCoordinatorService
 (streamsGroupHeartbeat, streamsGroupDescribe).
 """
 
@@ -37,21 +37,21 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 RETRY_MS: Final = 500
-"""After how long members whose timers ran out are put out again, if the journal refused it."""
+"""The delay before expired members are removed again, if the journal rejected the removal."""
 
 
 @value(kw_only=True)
 class HeartbeatOutcome:
-    """What a member is told, and what has to be done for its group."""
+    """The response to a member, and the topics to create for its group."""
 
     answer: StreamsAnswer
     endpoints: tuple[EndpointToPartitions, ...] | None
     missing: tuple[tuple[TopicInfo, int], ...]
-    """Topics to make, and with how many partitions."""
+    """Internal topics to create, each with its partition count."""
 
 
 class StreamsGroupRequests:
-    """Heartbeats, timers and descriptions."""
+    """Handle heartbeats, timers and descriptions of streams groups."""
 
     def __init__(self, runtime: GroupRuntime, topics: MetadataTopics) -> None:
         self._runtime = runtime
@@ -63,7 +63,7 @@ class StreamsGroupRequests:
     # --- members -------------------------------------------------------------------------------------------------
 
     async def heartbeat(self, request: StreamsGroupHeartbeatRequest, sender: Sender) -> HeartbeatOutcome:
-        """Join, go on, or leave; answered when what follows from it is replicated. Raises KafkaError."""
+        """Handle a join, heartbeat or leave; respond when its records are replicated. Raises KafkaError."""
         check_request(request)
         if not self._topics.complete:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the topics are not known yet")
@@ -96,9 +96,9 @@ class StreamsGroupRequests:
         )
 
     def _group_for(self, slot: GroupEntry, joins: bool) -> StreamsGroup:
-        """The group of a slot: its own, or a new one where a member joins and nobody else is there.
+        """Return the entry's group, or a new one for a member that joins an empty classic group.
 
-        A classic group without members gives way, and its offsets stay: so an application changes its protocol.
+        The empty classic group is replaced and its offsets stay, so that an application can change its protocol.
         """
         group = slot.group
         if isinstance(group, StreamsGroup):
@@ -108,7 +108,7 @@ class StreamsGroupRequests:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {slot.group_id} is of another kind")
 
     async def expire(self, slot: GroupEntry) -> None:
-        """Put out the members whose timers have run out."""
+        """Remove the members whose timers have expired."""
         group = slot.group
         if not isinstance(group, StreamsGroup) or group.dead:
             return
@@ -129,7 +129,7 @@ class StreamsGroupRequests:
             self._runtime.reschedule(slot)
 
     def loaded(self, slot: GroupEntry) -> None:
-        """The group was read from the journal: its members' timers begin anew."""
+        """Restart the session timers of a group that was read from the journal."""
         if isinstance(slot.group, StreamsGroup):
             streams_heartbeat.restart_session_timers(
                 slot.group, self._settings(slot.group_id), self._runtime.clock_ms()
@@ -138,7 +138,7 @@ class StreamsGroupRequests:
     # --- administration ------------------------------------------------------------------------------------------
 
     async def group(self, group_id: str) -> tuple[StreamsGroup, DescribedGroup]:
-        """A group, as far as it is replicated, and its description. Raises KafkaError."""
+        """Return the replicated state of a group and its description. Raises KafkaError."""
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         slot = self._runtime.table.find(group_id)
@@ -149,7 +149,7 @@ class StreamsGroupRequests:
 
 
 def _making_room(slot: GroupEntry, group: StreamsGroup) -> list[tuple[bytes, bytes | None]]:
-    """What deletes the classic group, without members, that one of this kind takes the place of."""
+    """Return the tombstone of the empty classic group that the streams group replaces."""
     if slot.group is group or slot.untouched:
         return []
     return [(encode_key(GroupMetadataKey(group=slot.group_id)), None)]
