@@ -1,4 +1,4 @@
-"""A Kafka-protocol cluster whose topics split and merge while every key keeps its order, and its clients.
+"""A Kafka-protocol cluster, and its clients: topics split and merge, and the records of each key stay in order.
 
     from anabranch import Admin, Cluster, Consumer, NewTopic, Producer, TopicPartition
 

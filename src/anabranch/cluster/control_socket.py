@@ -1,4 +1,4 @@
-"""How one process gives orders to another that runs a cluster: one JSON object per line on a Unix socket, the *door*.
+"""A control socket between processes of one user: one JSON object per line on a Unix socket.
 
     {"do": "start", "node": 2}    ->    {"pid": 4711}    or    {"error": "node 2 is running already (pid 4710)"}
 
@@ -23,11 +23,11 @@ Answer = dict[str, Any]
 
 
 class OrderRefused(RuntimeError):
-    """The other process does not understand the order, cannot carry it out, or is not there; the message says which."""
+    """The other process is unreachable, or refused the command; the message says which."""
 
 
 class ControlSocket:
-    """The listening side. `carry_out` is given each order and returns its answer; its error is an answer, too."""
+    """The listening side: passes each command to `carry_out` and sends back its result or its error."""
 
     def __init__(self, carry_out: Callable[[Answer], Awaitable[Answer]]) -> None:
         self._carry_out = carry_out
@@ -36,17 +36,17 @@ class ControlSocket:
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def listen(self, path: Path) -> None:
-        """Take orders on this socket, replacing one that a killed process left there."""
+        """Listen on this path; replace the socket of a killed process."""
         self._server = await asyncio.start_unix_server(self._serve, path)
         self._path = path
 
     async def close(self) -> None:
-        """Take no more orders, and remove the socket."""
+        """Stop listening, and remove the socket."""
         if self._server is not None:
             self._server.close()
         for writer in self._writers:
             writer.transport.abort()
-        await asyncio.sleep(0)  # a transport is gone one turn after it was told to
+        await asyncio.sleep(0)  # a transport closes in the next iteration of the loop
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 
@@ -67,7 +67,7 @@ class ControlSocket:
 
 
 async def send_order(path: Path, what: str, **details: Any) -> Answer:
-    """Have the process behind a door do something. `Refused` when it cannot."""
+    """Send a command to the process that listens on a control socket. Raises OrderRefused."""
     try:
         reader, writer = await asyncio.open_unix_connection(path)
     except OSError as error:
@@ -88,12 +88,12 @@ async def send_order(path: Path, what: str, **details: Any) -> Answer:
 
 
 def own_socket_path() -> Path:
-    """The path of this process's door, where other processes of the same user find it."""
+    """The path of this process's control socket, where other processes of this user find it."""
     return sockets_directory() / f"{os.getpid()}{SUFFIX}"
 
 
 def sockets_directory() -> Path:
-    """The directory of this user's doors, which other users cannot read. Raises Refused if another user owns it."""
+    """The directory of this user's control sockets, with mode 0700. Raises OrderRefused if another user owns it."""
     directory = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"anabranch-{os.getuid()}"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = directory.lstat()
@@ -103,7 +103,7 @@ def sockets_directory() -> Path:
 
 
 def socket_paths() -> list[Path]:
-    """The doors of processes that are still there."""
+    """The control sockets of the processes that run."""
     found = []
     for path in sorted(sockets_directory().glob(f"*{SUFFIX}")):
         try:

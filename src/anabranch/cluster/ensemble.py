@@ -1,7 +1,7 @@
-"""Several real ZooKeeper servers that form one ensemble on this machine, to rehearse which failures a quorum survives.
+"""A ZooKeeper ensemble of several real servers on this machine, to test which failures a quorum survives.
 
-Each server is a `LocalZooKeeper` that knows the others' ports; it can be killed and started again by itself, with its
-port and its data. Three of them stay in service as long as two run.
+Each server is a `LocalZooKeeper`. It can be killed and started again, with its port and its data. Three servers stay in
+service as long as two run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LocalEnsemble(Startable):
         return ",".join(server.hosts for server in self.servers.values())
 
     async def start(self) -> None:
-        """Start all servers and wait until each is in service. Ports that were taken meanwhile are chosen anew."""
+        """Start all servers and wait until each is in service. A port that was taken meanwhile is replaced."""
         for last_try in (*[False] * (START_TRIES - 1), True):
             self._place()
             try:
@@ -68,7 +68,7 @@ class LocalEnsemble(Startable):
         await self.servers[number].kill()
 
     async def restart(self, number: int) -> None:
-        """Start a server that was killed; returns when it has joined the others."""
+        """Start a killed server, and wait until it has joined the ensemble."""
         await self.servers[number].start()
 
     async def stop(self) -> None:

@@ -1,8 +1,7 @@
 """A whole cluster in one process and one event loop: for tests, demonstrations and `anabranch up`.
 
-Nodes are real nodes that talk over TCP. ZooKeeper and the disks are in memory, unless a data directory lets both
-outlive the process. A broker can be stopped in order, so that its leaderships move first, or crashed, so that the
-others learn of it only when its ZooKeeper session ends.
+The nodes are real and talk over TCP. ZooKeeper and the disks are in memory, unless a data directory keeps them. A
+broker is stopped in order (its leaderships move first), or crashed: other brokers notice only when its session ends.
 """
 
 from __future__ import annotations
@@ -54,13 +53,13 @@ OPTIONS: Final[Mapping[str, str]] = {
     "log.dir": "--data-dir",
     "log.dirs": "--data-dir",
 }
-"""Properties that differ between the brokers of one process: options of the command set them instead."""
+"""Properties that differ between the brokers of one process; options of the command set them."""
 OFFSETS_PARTITIONS: Final = 8
-"""Of each internal topic: enough for a small cluster, and a sixth of the logs that Kafka's 50 would mean."""
+"""Partitions of each internal topic: enough for a small cluster; Kafka's default is 50."""
 
 
 def small_broker_settings(brokers: int) -> BrokerSettings:
-    """Defaults that suit a few brokers on one machine: everything replicated, groups that start without delay."""
+    """Default properties for a few brokers on one machine: full replication, no initial rebalance delay."""
     return BrokerSettings(
         default_replication_factor=min(3, brokers),
         offsets_topic_replication_factor=min(3, brokers),
@@ -131,13 +130,11 @@ class Cluster(Startable):
             refuse_other_form(data_dir, processes=False)
         self.zookeeper = self._open_zookeeper(data_dir)
         self.nodes: dict[int, Node] = {}
-        """The running nodes by id."""
         self._on_node: list[Callable[[Node], None]] = []
         self._on_anew: list[Callable[[], None]] = []
         self._faults: Faults | None = None
         self._strikes: FaultActions | None = None
         self._processes: dict[int, Process] = {}
-        """What each running broker runs in, on a loop that can freeze it."""
         self._failure: asyncio.Future[None] | None = None
         self._seed = seed
         versions = versions_of(kafka, range(first, first + brokers), settings.kafka_version)
@@ -156,7 +153,7 @@ class Cluster(Startable):
         self._settings = dict(self._given)
         self._files: dict[int, Files | Mapping[str, Files]] = {}
         self._down: frozenset[int] = frozenset()
-        """The brokers that do not start with the cluster."""
+        """The brokers that stay down when the cluster starts."""
         if snapshot is not None:
             self._hold(snapshot, every_broker=True)
 
@@ -166,11 +163,11 @@ class Cluster(Startable):
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses of all brokers, running or not, as "HOST:PORT,HOST:PORT": what clients are given."""
+        """The addresses of all brokers, running or not, as "HOST:PORT,HOST:PORT"."""
         return ",".join(format_host_port(*self.address(node_id)) for node_id in self._settings)
 
     def bootstrap_servers_of(self, listener: str) -> str:
-        """The same, for clients of the listener of this name. KeyError if there is none.
+        """The addresses of all brokers at one listener. KeyError if there is no such listener.
 
         Args:
             listener: The listener's name: of several, `bootstrap_servers` are those of the first.
@@ -187,13 +184,13 @@ class Cluster(Startable):
 
     @property
     def listeners(self) -> dict[str, str]:
-        """The same by the name of each listener."""
+        """Listener name -> the addresses of all brokers, as in `bootstrap_servers`."""
         listening = next(iter(self._settings.values())).listening
         return {one.name: self.bootstrap_servers_of(one.name) for one in listening}
 
     @property
     def inter_broker_security(self) -> tuple[str, Security | None]:
-        """Where the brokers reach one another, as `bootstrap_servers` has it, and how those that run are let in."""
+        """The inter-broker addresses of all brokers, and the security settings of the running ones."""
         settings = next(iter(self._settings.values()))
         running = next(iter(self.nodes.values()), None)
         servers = self.bootstrap_servers_of(settings.between_brokers.name)
@@ -205,23 +202,23 @@ class Cluster(Startable):
         return tuple(self._settings)
 
     def address(self, node_id: int) -> tuple[str, int]:
-        """Host and port of a broker, running or not, as clients are told them. KeyError if there is none of this id."""
+        """The advertised host and port of a broker, running or not. KeyError if no broker has this id."""
         first = self._settings[node_id].first_listener
         return first.reachable_host, first.reachable_port(first.port)
 
     def on_node(self, listener: Callable[[Node], None]) -> None:
-        """Call `listener(node)` for every node that runs, and for each that is started from now on."""
+        """Call `listener(node)` for every running node, and for each node that starts later."""
         self._on_node.append(listener)
         for node in self.nodes.values():
             listener(node)
 
     def on_replaced(self, listener: Callable[[], None]) -> None:
-        """Call `listener()` each time that the cluster begins anew, with epochs that may have been there already."""
+        """Call `listener()` after each reset or restore: epochs may repeat from then on."""
         self._on_anew.append(listener)
 
     @property
     def faults(self) -> Faults:
-        """Rules that fail, hold, delay or damage what the brokers answer; without any, nothing of it is loaded."""
+        """The fault rules of the cluster; the code is loaded on first use."""
         if self._faults is None:
             from anabranch.faults.fault_actions import FaultActions
             from anabranch.faults.faults import Faults
@@ -232,21 +229,19 @@ class Cluster(Startable):
         return self._faults
 
     def _reached(self, node_id: int, step: str) -> None:
-        """A broker's controller, or its coordinator of transactions, has taken a step that outlives it."""
         if self._faults:
             self._faults.reached(node_id, step)
 
     def _awaits_steps(self, node_id: int) -> bool:
-        """Whether a rule waits for a step of this broker."""
         return self._faults is not None and self._faults.await_steps(node_id)
 
     @property
     def has_rules(self) -> bool:
-        """Whether there is any."""
+        """Whether the cluster has fault rules."""
         return bool(self._faults)
 
     async def failed(self) -> None:
-        """Wait until a node ends by a bug, whose exception is raised: of those that run, and those that will."""
+        """Wait until a node fails by a bug, and raise its exception. Includes nodes that start later."""
         self._failure = asyncio.get_running_loop().create_future()
         for node in self.nodes.values():
             node.failed.add_done_callback(self._node_failed)
@@ -254,7 +249,7 @@ class Cluster(Startable):
 
     def _node_failed(self, failed: asyncio.Future[None]) -> None:
         if all(node.failed is not failed for node in self.nodes.values()):
-            return  # it was killed, and what of it fails behind that is no bug
+            return  # a killed node: its later errors are no bugs
         error = None if failed.cancelled() else failed.exception()
         if error is not None and self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
@@ -263,9 +258,9 @@ class Cluster(Startable):
         """Start every broker, and wait until each knows all others. `async with` calls it.
 
         Raises:
-            TimeoutError: A broker did not hear of the others within a minute.
+            TimeoutError: A broker did not learn of the others within a minute.
             OSError: A port is taken, or the data directory cannot be written.
-            ConfigError: Brokers cannot find each other by the host that they advertise.
+            ConfigError: Brokers cannot reach each other by the advertised host.
         """
         await check_peers_resolve(next(iter(self._settings.values())))
         starting = [node_id for node_id in self._settings if node_id not in self._down]
@@ -280,7 +275,7 @@ class Cluster(Startable):
             await asyncio.gather(*trials, return_exceptions=True)
 
     async def stop(self) -> None:
-        """Stop every broker at once, without moving leaderships: no broker is left to take them. Rules end, too."""
+        """Stop every broker at once, without moving leaderships, and remove all fault rules."""
         await self._stop_nodes()
         if self._faults is not None:
             self._faults.clear()
@@ -297,13 +292,13 @@ class Cluster(Startable):
         self._processes.clear()
 
     def snapshot(self, lead_ms: int = 0) -> Snapshot:
-        """What the cluster holds now: what `restore`, and another cluster, can begin with.
+        """Take a snapshot of the cluster's data, for `restore` or a new cluster.
 
         Args:
-            lead_ms: How far its time of day is ahead of everybody's.
+            lead_ms: How far the cluster's time of day is ahead of the system's, in milliseconds.
 
         Raises:
-            NotInMemory: It keeps its data in a directory.
+            NotInMemory: The cluster keeps its data in a directory.
         """
         from anabranch.state.snapshot import take_snapshot
 
@@ -311,13 +306,12 @@ class Cluster(Startable):
         return take_snapshot(self.zookeeper.tree, self._files, frozenset(self.nodes), lead_ms)
 
     async def restore(self, snapshot: Snapshot) -> None:
-        """Hold what a snapshot holds, and nothing else, on the same ports; to clients every broker was killed.
+        """Replace all data by a snapshot's, on the same ports. To clients, every broker was killed.
 
         Raises:
             NotInMemory: The cluster keeps its data in a directory.
             InvalidSnapshot: The snapshot is of other brokers, its ZooKeeper data cannot be read, or a broker does not
-            start
-                with it. The cluster then holds what it held before.
+                start with it. The cluster then keeps its previous data.
         """
         self._check_in_memory()
         self._check(snapshot)
@@ -341,7 +335,7 @@ class Cluster(Startable):
             ) from error
 
     async def reset(self) -> None:
-        """Be as after the start, on the same ports, without rules; to clients every broker was killed, and all is gone.
+        """Return to the state after the start, on the same ports, without rules. To clients, every broker was killed.
 
         Raises:
             NotInMemory: The cluster keeps its data in a directory.
@@ -363,10 +357,7 @@ class Cluster(Startable):
         await self._start_again()
 
     async def _start_watched(self) -> None:
-        """Start the brokers, and raise the error of one that fails meanwhile.
-
-        `failed()` does not see such an error: it is the snapshot's, and the brokers that failed are replaced.
-        """
+        # `failed()` must not see these errors: the snapshot causes them, and failed brokers are replaced.
         outer, self._failure = self._failure, asyncio.get_running_loop().create_future()
         starting = asyncio.create_task(self._start_again())
         try:
@@ -385,7 +376,7 @@ class Cluster(Startable):
         await self.start()
 
     def fork(self, snapshot: Snapshot) -> Cluster:
-        """Another cluster, not started yet, that holds what a snapshot of this one holds, on free ports."""
+        """Return a new cluster, not yet started, with a snapshot's data and free ports."""
         twin = Cluster(len(self._given))
         twin._given = {
             node_id: settings.bound(dict.fromkeys((one.name for one in settings.listening), 0))
@@ -423,7 +414,7 @@ class Cluster(Startable):
         Raises:
             ConfigError: A property does not exist, or has an impossible value.
             KeyError: The cluster has no broker of this id.
-            TimeoutError: A broker did not hear of it within a minute.
+            TimeoutError: Another broker did not learn of it within a minute.
         """
         if properties:
             self._settings[node_id] = with_properties(self._settings[node_id], properties)
@@ -446,7 +437,7 @@ class Cluster(Startable):
         await node.stop()
 
     async def crash_broker(self, node_id: int) -> None:
-        """Stop a broker without notice: the others learn of it when its ZooKeeper session ends.
+        """Stop a broker without notice; the other brokers notice when its ZooKeeper session ends.
 
         Args:
             node_id: The broker's id.
@@ -457,7 +448,7 @@ class Cluster(Startable):
         node, process = self.nodes.pop(node_id), self._processes.pop(node_id, None)
         session = node.services.session
         if process is not None:
-            process.freeze()  # from here on nothing of it reaches anybody
+            process.freeze()  # it sends nothing from here on
             process.drop_sockets()
         if isinstance(session, MemorySession) and self.zookeeper.holds(session):
             self.zookeeper.expire(session)
@@ -466,16 +457,16 @@ class Cluster(Startable):
         await node.stop(controlled=False)
 
     def freeze_broker(self, node_id: int) -> None:
-        """Stop a broker in the middle of what it does, as SIGSTOP does: its connections stay open, and say nothing.
+        """Stop a broker at once, as SIGSTOP does: its connections stay open, and no response comes.
 
-        Its ZooKeeper session expires if that lasts.
+        Its ZooKeeper session expires if the freeze lasts.
 
         Args:
             node_id: The broker's id.
 
         Raises:
             KeyError: No such broker is running.
-            CannotFreeze: The loop has no means for it.
+            CannotFreeze: The loop cannot freeze brokers.
         """
         node = self.nodes[node_id]
         process = self._processes.get(node_id)
@@ -488,7 +479,7 @@ class Cluster(Startable):
             process.sibling().run(self.zookeeper.freeze, session)
 
     def thaw_broker(self, node_id: int) -> None:
-        """Let a broker go on; nothing happens if it was not frozen.
+        """Resume a frozen broker; no effect if it is not frozen.
 
         Args:
             node_id: The broker's id.
@@ -504,17 +495,17 @@ class Cluster(Startable):
         process.thaw()
 
     def stop_abruptly(self, node_id: int) -> None:
-        """Let nothing more come of a broker that is about to be crashed, where the loop has means for it."""
+        """Freeze a broker that is about to crash, if the loop can do that."""
         if node_id in self._processes:
             self.freeze_broker(node_id)
 
     @property
     def can_freeze(self) -> bool:
-        """Whether its brokers can be frozen: it has a clock, or has not started."""
+        """Whether the cluster's brokers can be frozen: it has a clock, or has not started."""
         return bool(self._processes) or not self.nodes
 
     def is_frozen(self, node_id: int) -> bool:
-        """Whether a broker runs, and is frozen."""
+        """Whether a broker is running and frozen."""
         process = self._processes.get(node_id)
         return process is not None and process.frozen
 
@@ -542,11 +533,11 @@ class Cluster(Startable):
             node.failed.add_done_callback(self._node_failed)
         for listener in self._on_node:
             listener(node)
-        # A restart comes back on the port it had, as clients expect of a broker.
+        # A restarted broker keeps its port, as clients expect.
         self._settings[node_id] = settings.bound(node.server.ports)
 
     async def _start_in(self, process: Process, node: Node) -> None:
-        """Start a node in the context of its process; stop it if the start is cancelled when it has just ended."""
+        """Start a node in its process's context; stop it if the start was cancelled after it completed."""
         starting = asyncio.get_running_loop().create_task(node.start(), context=process.context)
         try:
             await starting
@@ -556,7 +547,7 @@ class Cluster(Startable):
             raise
 
     async def _all_have_metadata(self, count: int) -> None:
-        """Wait until every running broker sees this many live brokers, and all topics."""
+        """Wait until every running broker knows this many live brokers, and all topics."""
 
         def told(image: ClusterImage) -> bool:
             return image.complete and len(image.brokers) >= count

@@ -1,8 +1,8 @@
-"""The clusters of processes that run on this machine, found by the doors of their launchers, and starting a node again.
+"""Finds this machine's process clusters by their launchers' control sockets, and restarts their nodes.
 
 A launcher (`anabranch up --processes`, `python -m anabranch.chaos up`) is the process that started the nodes. It alone
-knows their command lines, ports and directories, so `anabranch nodes start` asks it to start one again, through its
-door (`anabranch.cluster.control_socket`).
+knows their command lines, ports and directories. `anabranch nodes start` sends it a command over its control socket
+(`anabranch.cluster.control_socket`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from anabranch.cluster.processes import NodeFailed, NodeProcess
 
 
 class Launcher(Protocol):
-    """A cluster of processes, as its door needs it: it has started nodes, and can start them again."""
+    """The interface of a cluster of processes that can restart its nodes."""
 
     @property
     def directory(self) -> Path:
@@ -41,7 +41,7 @@ class Launcher(Protocol):
 
 
 class LauncherSocket:
-    """The door of a launcher. It also watches the nodes: when one ends by itself, it reports that in one line."""
+    """The control socket of a launcher. It also watches the nodes, and reports one that ends by itself in one line."""
 
     def __init__(self, launcher: Launcher, say: Callable[[str], None]) -> None:
         self._launcher = launcher
@@ -50,20 +50,20 @@ class LauncherSocket:
         self._watching: dict[int, asyncio.Task[None]] = {}
 
     async def open(self) -> None:
-        """Take orders, and watch the nodes that run."""
+        """Accept commands, and watch the running nodes."""
         await self._door.listen(own_socket_path())
         for node in self._launcher.nodes.values():
             self._watch(node)
 
     async def close(self) -> None:
-        """Take no more orders, and report no more nodes that end: from now on they are stopped on purpose."""
+        """Stop accepting commands and reporting ended nodes: from now on they are stopped on purpose."""
         await self._door.close()
         for task in self._watching.values():
             task.cancel()
         await asyncio.gather(*self._watching.values(), return_exceptions=True)
 
     async def carry_out(self, asked: Answer) -> Answer:
-        """Carry out one order."""
+        """Execute one command."""
         match asked["do"]:
             case "nodes":
                 rows = [
@@ -107,7 +107,7 @@ class LauncherSocket:
 
 @dataclass(frozen=True)
 class LaunchedCluster:
-    """A running cluster of processes, as its launcher describes it."""
+    """A running cluster of processes, as described by its launcher."""
 
     door: Path
     directory: str
@@ -115,7 +115,7 @@ class LaunchedCluster:
     nodes: tuple[dict[str, Any], ...]
 
     def is_called(self, cluster: str) -> bool:
-        """Whether `cluster` names this one, by its directory or its ZooKeeper; an empty name means any cluster."""
+        """Whether `cluster` is this cluster's directory or ZooKeeper; an empty name matches any cluster."""
         return cluster in ("", self.zookeeper) or str(Path(cluster).resolve()) == self.directory
 
     @property
@@ -125,22 +125,21 @@ class LaunchedCluster:
 
 
 async def launched_clusters() -> list[LaunchedCluster]:
-    """All clusters of this user on this machine whose launchers answer."""
+    """All clusters of this user on this machine whose launchers respond."""
     found = []
     for door in socket_paths():
         try:
             told = await send_order(door, "nodes")
         except OrderRefused:
-            continue  # it is on its way out
+            continue  # it is shutting down
         found.append(LaunchedCluster(door, told["directory"], told["zookeeper"], tuple(told["nodes"])))
     return found
 
 
 async def start_node(node_id: int, cluster: str = "") -> str:
-    """Have a node started again by its launcher. Returns what was done, for a person to read.
+    """Have a node's launcher start the node again. Returns a message for the user.
 
-    Raises Refused when no launcher, or more than one, has such a node, or it is running; the message says what to write
-    instead.
+    Raises OrderRefused if no launcher, or more than one, has such a node, or if the node is running.
     """
     known = await launched_clusters()
     fitting = [one for one in known if one.is_called(cluster) and node_id in one.node_ids]

@@ -1,8 +1,7 @@
-"""A cluster of real processes against a real ZooKeeper: `anabranch up --processes`, the demonstration and the fault
-tests.
+"""A cluster of real processes with a real ZooKeeper: `anabranch up --processes`, demonstration and fault tests.
 
-Every node is `anabranch node` in a process of its own, so killing it is killing it: `kill` is SIGKILL, nothing is
-flushed and no other node is told. A node keeps its port and data directory over restarts; its log goes to a file.
+Each node runs `anabranch node` in its own process. `kill` is SIGKILL: nothing is flushed, and no other node is
+notified. A node keeps its port and data directory over restarts; its log goes to a file.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 _candidates: Final = itertools.count(os.getpid() * 101)
-"""Launchers that run side by side begin at different places."""
+"""Concurrent launchers begin at different ports."""
 
 POLL_BROKERS_S: Final = 0.05
 STOP_TIMEOUT_S: Final = 30.0
@@ -51,7 +50,7 @@ FIRST_CONTROLLER_ID: Final = 100
 LOG_TAIL_BYTES: Final = 2000
 FIRST_PORT: Final = 15000
 PORTS: Final = 17000
-"""Ends below 32768, where Linux begins to hand out ports."""
+"""Ends below 32768, where Linux's range of outgoing ports begins."""
 SMALL_CLUSTER: Final[Mapping[str, str]] = {
     "offsets.topic.num.partitions": "8",
     "transaction.state.log.num.partitions": "8",
@@ -63,12 +62,12 @@ SMALL_CLUSTER: Final[Mapping[str, str]] = {
 
 
 class NodeFailed(RuntimeError):
-    """A node process ended, or made no progress; the message has the last lines it wrote."""
+    """A node process ended, or made no progress; the message has its last log lines."""
 
 
 @dataclass(slots=True)
 class NodeProcess:
-    """One node: how it is started, and the process while it runs."""
+    """One node: its settings, and its process while it runs."""
 
     node_id: int
     roles: str
@@ -82,9 +81,9 @@ class NodeProcess:
     module: str = "anabranch.cli.main"
     metrics_port: int | None = None
     advertise: str = ""
-    """HOST:PORT that clients and other nodes are told, if it is not `address`: a proxy's, say."""
+    """The advertised HOST:PORT, if it is not `address`: a proxy's, for example."""
     listeners: tuple[Listener, ...] = ()
-    """Where it listens, if not on one plain address; `host` and `port` are the first one's then."""
+    """The listeners, if not one plain address; `host` and `port` are then the first one's."""
     process: asyncio.subprocess.Process | None = field(default=None, init=False)
 
     @property
@@ -94,17 +93,17 @@ class NodeProcess:
 
     @property
     def log_path(self) -> Path:
-        """Where the node's log lines go."""
+        """The path of the node's log file."""
         return self.directory / f"node-{self.node_id}.log"
 
     @property
     def properties_path(self) -> Path:
-        """Where the node's properties stand: passwords are among them, which a command line would show to everybody."""
+        """The path of the node's properties: passwords are among them, which a command line would reveal."""
         return self.directory / f"node-{self.node_id}.properties"
 
     @property
     def running(self) -> bool:
-        """Whether the process is there."""
+        """Whether the process runs."""
         return self.process is not None and self.process.returncode is None
 
     @property
@@ -113,7 +112,7 @@ class NodeProcess:
         return self.process.pid if self.process is not None and self.running else -1
 
     def command(self) -> list[str]:
-        """The words of the command line that runs the node."""
+        """The command line of the node."""
         words = [*die_with_parent(), sys.executable, "-m", self.module, "node"]
         words += ["--id", str(self.node_id), "--roles", self.roles]
         words += ["--zookeeper", self.zookeeper, "--log-level", self.log_level]
@@ -132,7 +131,7 @@ class NodeProcess:
         return [*words, "--config-file", str(self.properties_path)]
 
     async def start(self, *, extra: Mapping[str, str] | None = None) -> None:
-        """Start the process. `extra` are properties for this start alone, which a later start does not have."""
+        """Start the process. `extra`: properties for this start only."""
         assert not self.running, f"node {self.node_id} is running already"
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_private_file(self.properties_path, properties_text(self.properties).encode())
@@ -149,9 +148,9 @@ class NodeProcess:
             )
 
     async def wait_ready(self, stall_timeout_s: float = STALL_TIMEOUT_S) -> None:
-        """Wait for its ready line.
+        """Wait for the node's ready line.
 
-        Raises NodeFailed when it ends first, or makes no progress for `stall_timeout_s`.
+        Raises NodeFailed if the node ends, or makes no progress for `stall_timeout_s`.
         """
         assert self.process is not None and self.process.stdout is not None
         pid = self.process.pid
@@ -168,19 +167,19 @@ class NodeProcess:
             raise NodeFailed(f"node {self.node_id} ended with {self.process.returncode}\n{self.log_tail()}")
 
     async def ended(self) -> int:
-        """Wait until the process is gone. Returns its exit status."""
+        """Wait until the process has ended; returns its exit status."""
         assert self.process is not None
         return await self.process.wait()
 
     async def kill(self) -> None:
-        """SIGKILL, and wait until the process is gone."""
+        """Send SIGKILL, and wait until the process has ended."""
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self.process.kill()
             await self.process.wait()
 
     async def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """SIGTERM: leaderships move away, logs are closed. SIGKILL when that takes too long."""
+        """Stop the node with SIGTERM: leaderships move away, logs are closed. Send SIGKILL after the timeout."""
         if self.process is None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -241,7 +240,7 @@ class ProcessCluster(Startable):
         kafka: Mapping[int, str] | None = None,
     ) -> None:
         self._first_start = first_start or {}
-        """Node id -> properties for its first start alone: how a planned crash is asked for."""
+        """Node id -> properties for its first start only, such as a planned crash."""
         replicas = str(min(3, brokers))
         self._properties = {
             **SMALL_CLUSTER,
@@ -263,7 +262,7 @@ class ProcessCluster(Startable):
         self._listening: tuple[Listener, ...] = ()
         self._between = ""
         self.security: Security | None = None
-        """How the launcher is let in where brokers reach each other: as one of them."""
+        """The launcher's credentials at the inter-broker listener."""
         if listeners:
             settings = start_settings(BrokerSettings(), {**self._properties, "listeners": ",".join(listeners)})
             self._listening, self._between = settings.listening, settings.between_brokers.name
@@ -281,7 +280,7 @@ class ProcessCluster(Startable):
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses of all brokers as "HOST:PORT,HOST:PORT": what clients are given."""
+        """The addresses of all brokers as "HOST:PORT,HOST:PORT"."""
         return ",".join(node.address for node in self.brokers)
 
     @property
@@ -319,7 +318,7 @@ class ProcessCluster(Startable):
                 log_level=self._log_level,
                 metrics_port=None if self._metrics_port is None else self._metrics_port + place,
             )
-        # Spare controllers go first: one of them is the active controller, and can be killed without killing data.
+        # Spare controllers start first: one becomes the active controller, and can be killed without loss of data.
         for spares in (True, False):
             group = [node for node in self.nodes.values() if ("broker" not in node.roles) == spares]
             for node in group:
@@ -341,12 +340,12 @@ class ProcessCluster(Startable):
         )
 
     async def zookeeper_ended(self) -> None:
-        """Wait until the ZooKeeper that this cluster started ends by itself, and raise its error; for ever if none."""
+        """Wait until this cluster's own ZooKeeper ends by itself, and raise its error; without one, wait for ever."""
         await (self._server.ended() if self._server is not None else asyncio.get_running_loop().create_future())
 
     async def stop(self) -> None:
         """Stop all nodes, then ZooKeeper."""
-        # All at once, and with nothing left to move leaderships to: there is no point in asking for it.
+        # All at once: with every broker stopping, leaderships have nowhere to move.
         await asyncio.gather(*(node.kill() for node in self.nodes.values()))
         if self._server is not None:
             server, self._server = self._server, None
@@ -376,7 +375,7 @@ class ProcessCluster(Startable):
         )
 
     def inter_broker_address(self, node: NodeProcess) -> tuple[str, int]:
-        """Where other nodes, and the launcher, reach a node."""
+        """The address at which other nodes and the launcher reach a node."""
         return next(
             ((one.host, one.port) for one in node.listeners if one.name == self._between), (node.host, node.port)
         )
@@ -389,9 +388,9 @@ async def wait_for_live_brokers(
     *,
     stall_timeout_s: float = STALL_TIMEOUT_S,
 ) -> None:
-    """Wait until every running broker knows `count` live brokers; `known` asks one for its number.
+    """Wait until every running broker knows `count` live brokers; `known` returns one broker's number.
 
-    Raises NodeFailed when fewer than `count` run, or when the numbers stay the same for `stall_timeout_s`.
+    Raises NodeFailed if fewer than `count` run, or if the numbers do not change for `stall_timeout_s`.
     """
     numbers: dict[int, int] = {}
 
@@ -400,7 +399,7 @@ async def wait_for_live_brokers(
             while numbers.get(node.node_id) != count and node.running:
                 _must_run(nodes, count)
                 numbers[node.node_id] = await known(node)
-                await asyncio.sleep(POLL_BROKERS_S)  # other processes set no event here
+                await asyncio.sleep(POLL_BROKERS_S)  # other processes cannot set an event here
 
     try:
         await wait_while_progressing(converge(), numbers.copy, stall_timeout_s=stall_timeout_s)
@@ -415,7 +414,7 @@ def _must_run(nodes: Sequence[NodeProcess], count: int) -> None:
 
 
 async def known_brokers(host: str, port: int, security: Security | None = None) -> int:
-    """How many live brokers a broker knows; -1 when it does not answer."""
+    """The number of live brokers that a broker knows; -1 if it does not respond."""
     try:
         connection = await Connection.open(host, port, client_id="anabranch-launcher", security=security)
         try:
@@ -428,9 +427,9 @@ async def known_brokers(host: str, port: int, security: Security | None = None) 
 
 
 def free_ports(host: str, count: int) -> list[int]:
-    """`count` ports that no process listens on now, and that no outgoing connection will be given.
+    """Find `count` ports that are free now and that no outgoing connection will use.
 
-    A node that is down must find its port free when it comes back. The system takes the ports of outgoing connections
+    The port of a stopped node must still be free when it restarts. The system takes the ports of outgoing connections
     from a range above these.
     """
     found: list[int] = []

@@ -1,8 +1,8 @@
-"""A real ZooKeeper server on this machine, from the jars that PySpark carries: nothing else has to be installed.
+"""A real ZooKeeper server on this machine, run from PySpark's jars: nothing else has to be installed.
 
-`LocalZooKeeper` is an ordinary server in a child process, alone or one of an ensemble: small heap, no admin server, on
-127.0.0.1 unless told otherwise. Its data lives in a temporary directory unless one is given. It can be killed and
-started again on the same port and data, to rehearse the failure of an ensemble.
+`LocalZooKeeper` is an ordinary server in a child process, alone or in an ensemble: small heap, no admin server, on
+127.0.0.1 by default. Its data is in a temporary directory by default. It can be killed and started again on the same
+port and data, to test failures of an ensemble.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ POLL_ENDED_S: Final = 0.5
 
 
 class ZooKeeperUnavailable(RuntimeError):
-    """A local ZooKeeper cannot run here; the message says what to do about it."""
+    """A local ZooKeeper cannot run here; the message names the remedy."""
 
 
 def class_path() -> str:
-    """ZooKeeper and what it needs, from the jars of PySpark (which is not imported)."""
+    """The class path of ZooKeeper and its dependencies in PySpark's jars (PySpark is not imported)."""
     spec = importlib.util.find_spec("pyspark")
     for place in (spec.submodule_search_locations or []) if spec else []:
         jars = [str(jar) for pattern in JARS for jar in sorted((Path(place) / "jars").glob(pattern))]
@@ -96,7 +96,7 @@ def class_path() -> str:
 
 
 def why_unavailable() -> str | None:
-    """What is missing here, or None if a local ZooKeeper can run."""
+    """The reason why a local ZooKeeper cannot run here, or None."""
     try:
         java_version()
     except ZooKeeperUnavailable as error:
@@ -105,7 +105,7 @@ def why_unavailable() -> str | None:
 
 
 def java_version() -> tuple[java.Java, str]:
-    """The Java and the class path of a local ZooKeeper."""
+    """The Java and the class path for a local ZooKeeper."""
     try:
         return java.find(), class_path()
     except java.JavaMissing as error:
@@ -127,10 +127,13 @@ class LocalZooKeeper(Startable):
         stall_timeout_s: float | None = STALL_TIMEOUT_S,
         jaas: str | Path | None = None,
     ) -> None:
-        """`quorum`: host and two ports (for followers, for elections) of every server, with which this one forms an
-        ensemble as number `server_id`: {1: "10.0.0.1:2888:3888", ...}. `stall_timeout_s`: how long it may make no
-        progress before its first answer; None: until most of the others run. `jaas`: a file with the users that may
-        log in by SASL, in the section Server."""
+        """Create a server.
+
+        `quorum`: server number -> host and two ports (for followers, for elections), such as {1: "10.0.0.1:2888:3888",
+        ...}; this server joins as number `server_id`. `stall_timeout_s`: how long the server may make no progress
+        before its first response; None: until most of the others run. `jaas`: a file with the users of SASL logins, in
+        the section Server.
+        """
         self.port = port
         self._server_id = server_id
         self._quorum = quorum or {}
@@ -153,16 +156,16 @@ class LocalZooKeeper(Startable):
 
     @property
     def pid(self) -> int | None:
-        """The id of the server's process; None when it is not running."""
+        """The process id of the server; None if it does not run."""
         return self._process.pid if self._process else None
 
     async def start(self) -> None:
-        """Start and wait until the server answers. A chosen port that was taken in the meantime is chosen anew."""
+        """Start the server, and wait until it responds. A chosen port that was taken meanwhile is replaced."""
         chosen_here = self.port == 0
         for last_try in (False, False, True) if chosen_here else (True,):
             if chosen_here:
                 self.port = free_port()
-            if not is_free(self._host, self.port):  # or another server might answer in place of ours
+            if not is_free(self._host, self.port):  # otherwise another server might respond in its place
                 raise ZooKeeperUnavailable(f"port {self.port} of {self._host} is in use: choose another for ZooKeeper")
             self.launch()
             try:
@@ -182,7 +185,7 @@ class LocalZooKeeper(Startable):
             self._temporary = None
 
     async def ended(self) -> None:
-        """Wait until the server ends by itself, and raise an error with its last words."""
+        """Wait until the server ends by itself, and raise an error with its last output."""
         assert self._process is not None
         process = self._process
         while process.poll() is None:  # noqa: ASYNC110  # a child process sets no event here
@@ -191,7 +194,7 @@ class LocalZooKeeper(Startable):
             raise ZooKeeperUnavailable(f"ZooKeeper ended with code {process.returncode}; it wrote:\n{self._log_tail()}")
 
     async def kill(self) -> None:
-        """Kill the server as a crash would; `start` brings it back with its port and data."""
+        """Kill the server as a crash does; `start` restarts it with its port and data."""
         await self._end(signal.SIGKILL)
 
     def __enter__(self) -> LocalZooKeeper:
@@ -204,7 +207,7 @@ class LocalZooKeeper(Startable):
         asyncio.run(self.stop())
 
     def launch(self) -> None:
-        """Start the process without waiting: a server of a quorum answers only when most of them run."""
+        """Start the process without waiting: a server of a quorum responds only when most servers run."""
         runtime, jars = java_version()
         directory = self._directory()
         lock = DirectoryLock(directory)
@@ -218,8 +221,8 @@ class LocalZooKeeper(Startable):
         with log.open("ab") as output:
             output.write(f"{runtime}\n".encode())
             output.flush()
-            # A session of its own: Ctrl-C at the terminal is for the nodes, which need ZooKeeper to leave the cluster.
-            # The lock is the server's, which may outlive us.
+            # Its own session: Ctrl-C at the terminal must reach only the nodes, which need ZooKeeper to leave the
+            # cluster. The server holds the lock, because it may outlive this process.
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -261,7 +264,7 @@ class LocalZooKeeper(Startable):
         return "".join(f"{name}={value}\n" for name, value in settings.items())
 
     async def wait_ready(self) -> None:
-        """Wait until the server answers. Raises ZooKeeperUnavailable when it ends first, or makes no progress."""
+        """Wait until the server responds. Raises ZooKeeperUnavailable if it ends, or makes no progress."""
         assert self._process is not None
         pid, log = self._process.pid, self._directory() / "zookeeper.log"
         try:
@@ -279,7 +282,7 @@ class LocalZooKeeper(Startable):
         raise ZooKeeperUnavailable(f"ZooKeeper at {self.hosts} {what}; its log ends with:\n{self._log_tail()}")
 
     async def _first_answer(self, process: subprocess.Popen[bytes]) -> int | None:
-        """Wait until the server answers (None) or ends (its exit status)."""
+        """Wait until the server responds (None) or ends (its exit status)."""
         while process.poll() is None and not await answers(*parse_host_port(self.hosts)):  # noqa: ASYNC110
             await asyncio.sleep(POLL_S)
         return process.poll()
@@ -303,14 +306,14 @@ class LocalZooKeeper(Startable):
 
 
 async def answers(host: str, port: int | str) -> bool:
-    """Whether a ZooKeeper server is in service there."""
+    """Whether a ZooKeeper server is in service at this address."""
     writer = None
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             reader, writer = await asyncio.open_connection(host, port)
             writer.write(b"srvr")
             return b"Mode:" in await reader.read()
-    except OSError:  # TimeoutError is one
+    except OSError:  # includes TimeoutError
         return False
     finally:
         if writer is not None:
@@ -325,7 +328,7 @@ def free_port() -> int:
 
 
 def is_free(host: str, port: int) -> bool:
-    """Whether a server could listen there now."""
+    """Whether a server could listen on this port now."""
     with socket.socket(family_of(host)) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -336,11 +339,11 @@ def is_free(host: str, port: int) -> bool:
 
 
 def die_with_parent() -> list[str]:
-    """A prefix that lets the kernel kill a child when this process is killed, where it is Linux's.
+    """A command prefix with which the kernel kills the child when this process is killed (Linux only).
 
-    The kernel watches the thread that forks, so only the main thread may ask for it.
+    The kernel watches the thread that forks, so only the main thread may use it.
     """
     if threading.current_thread() is not threading.main_thread() or sys.platform != "linux":
         return []
-    setpriv = shutil.which("setpriv")  # of util-linux, and quicker than a Python of its own
+    setpriv = shutil.which("setpriv")  # from util-linux; starts faster than a second Python
     return [setpriv, "--pdeathsig", "KILL"] if setpriv else [sys.executable, "-SEc", DIE_WITH, str(os.getpid())]
