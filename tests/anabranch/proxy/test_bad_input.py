@@ -159,9 +159,18 @@ async def _resets(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 @contextlib.asynccontextmanager
 async def upstream(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    """A server that speaks as a test has it; closes each connection afterwards."""
+    """A server that speaks as a test has it; closes each connection afterwards.
+
+    It holds the tasks of its connections. asyncio holds such a task by its own connection alone: one that still waits
+    for another stream when that is lost is collected as garbage, and reported.
+    """
+    serving: set[asyncio.Task[None]] = set()
 
     async def closing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        serving.add(task)
+        task.add_done_callback(serving.discard)
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             await serve(reader, writer)
         writer.close()
@@ -169,6 +178,9 @@ async def upstream(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIter
     server = await asyncio.start_server(closing, "127.0.0.1", 0, ssl=tls)
     async with server:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        for one in serving:
+            one.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
 
 
 @pytest.mark.parametrize("serve", [_closes, _answers_in_plain_text, _alerts, _resets])
