@@ -50,7 +50,9 @@ class ControllerFailover:
 
 @value
 class SendInitialState:
-    """Posted by a new controller behind its first elections: send all brokers the full state, then continue deletions."""
+    """Posted by a new controller behind its first elections: send all brokers the full state, then continue
+    deletions.
+    """
 
     deletions: frozenset[str]
 
@@ -185,7 +187,9 @@ class FeaturesRequested:
 
 @value
 class FeaturesWritten:
-    """The outcome of a `WriteFeatures`: the current finalized levels; the write was lost if they differ from its own."""
+    """The outcome of a `WriteFeatures`: the current finalized levels; the write was lost if they differ from its
+    own.
+    """
 
     features: Features
     wanted: Mapping[str, int]

@@ -62,7 +62,7 @@ class RequestBatch:
             self._told.setdefault(broker, {})
 
     def add_everything(self, brokers: Iterable[int] | None = None) -> None:
-        """Add UpdateMetadata with all partitions, as a full update: the receiver forgets topics that it does not list."""
+        """Add UpdateMetadata with all partitions, as a full update: the receiver forgets topics that are not listed."""
         for broker in list(self._state.brokers) if brokers is None else brokers:
             self._full.add(broker)
             self._told.setdefault(broker, {}).update(dict.fromkeys(self._state.all_partitions()))

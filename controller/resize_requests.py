@@ -118,7 +118,7 @@ def settled(state: ClusterState, topic: Topic) -> bool:
 
 
 def checked(state: ClusterState, topic: Topic, waiting: WaitingResize) -> Mapping[int, tuple[int, ...]]:
-    """Return the replicas of the partitions to add. Raises KafkaError if the topic may not have that many partitions."""
+    """Return the replicas of the partitions to add. Raises KafkaError if the topic may not have so many partitions."""
     asked = waiting.asked
     body, count = topic.body, asked.count
     current = body.undeleted_partition_count

@@ -1,10 +1,10 @@
-"""The assignors that come with the consumer: names that other clients know, and `lineage`.
+"""The built-in assignors: Kafka's, and `lineage`.
 
-`range` and `roundrobin` are Kafka's. `lineage` is ours (KIP-253 section 6, rule R19): live partitions and partitions
-marked for deletion are spread as two lists, so that no member ends up with drained ones only; a member keeps what it
-had; and a partition goes, where balance allows, to the member that reads the partition its keys come from, because a
-hand-off within one member costs nothing. `cooperative-sticky` is Kafka's on the wire: a leader of any make understands
-the others. Where one of ours leads, it spreads as `lineage` does, and withholds what others still own.
+`range` and `roundrobin` are Kafka's. `lineage` is this project's (KIP-253 section 6, rule R19). It spreads live
+partitions and partitions marked for deletion as two lists, so that no member gets drained ones only. A member keeps its
+partitions. Where balance allows, a child partition goes to the member that reads its parent, because a hand-off within
+one member costs nothing. `cooperative-sticky` is Kafka's on the wire, so leaders of any implementation understand it.
+As leader it spreads like `lineage`, and withholds partitions that other members still own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _generation: Final = struct.Struct(">i")
 
 
 def assign_range(members: Sequence[MemberView], topics: Mapping[str, TopicView]) -> Assignment:
-    """Each topic's partitions in consecutive runs, the first members getting one more."""
+    """Assign each topic's partitions in consecutive runs; the first members get one more."""
     assignment: Assignment = {member.member_id: [] for member in members}
     for topic in sorted(topics):
         subscribed = sorted(member.member_id for member in members if topic in member.topics)
@@ -50,7 +50,7 @@ def assign_range(members: Sequence[MemberView], topics: Mapping[str, TopicView])
 
 
 def assign_round_robin(members: Sequence[MemberView], topics: Mapping[str, TopicView]) -> Assignment:
-    """All partitions of all topics dealt out one by one among the members that want them."""
+    """Deal all partitions of all topics one by one to the members that subscribe to them."""
     assignment: Assignment = {member.member_id: [] for member in members}
     wanted = {member.member_id: set(member.topics) for member in members}
     order = sorted(assignment)
@@ -67,7 +67,7 @@ def assign_round_robin(members: Sequence[MemberView], topics: Mapping[str, Topic
 
 
 def assign_lineage(members: Sequence[MemberView], topics: Mapping[str, TopicView]) -> Assignment:
-    """Two balanced lists, live and draining; within each, keep what one had, and children near their parents."""
+    """Spread two lists evenly, live and draining; keep owned partitions, and place children near their parents."""
     assignment: Assignment = {member.member_id: [] for member in members}
     owners = last_owners(members)
     for draining in (False, True):
@@ -85,12 +85,11 @@ def assign_lineage(members: Sequence[MemberView], topics: Mapping[str, TopicView
 
 
 def assign_cooperatively(members: Sequence[MemberView], topics: Mapping[str, TopicView]) -> Assignment:
-    """What `lineage` gives, except for what others have to give up first."""
+    """Assign as `lineage`, without partitions that other members have to revoke first."""
     return withhold_owned(members, assign_lineage(members, topics))
 
 
 def _relatives(partition: TopicPartition, topic: TopicView) -> list[TopicPartition]:
-    """The partitions that hand keys to this one, newest first."""
     if topic.lineage is None:
         return []
     sources = defaultdict(int)
@@ -101,7 +100,7 @@ def _relatives(partition: TopicPartition, topic: TopicView) -> list[TopicPartiti
 
 
 class FunctionAssignor(PartitionAssignor):
-    """An assignor without a memory."""
+    """An assignor without state."""
 
     def __init__(
         self, name: str, spread: Callable[[Sequence[MemberView], Mapping[str, TopicView]], Assignment]
@@ -110,7 +109,7 @@ class FunctionAssignor(PartitionAssignor):
         self._spread = spread
 
     def assign(self, metadata: ClusterMetadata, members: Sequence[MemberView]) -> dict[str, MemberAssignment]:
-        """What the function says."""
+        """Call the function."""
         spread = self._spread(members, topic_views(metadata, members))
         return {member_id: MemberAssignment(tuple(partitions)) for member_id, partitions in spread.items()}
 
@@ -125,11 +124,11 @@ class CooperativeSticky(FunctionAssignor):
         self._assigned_in = -1
 
     def subscription_user_data(self, topics: Collection[str]) -> bytes:
-        """The generation: subscriptions before v2 have no field for it."""
+        """Return the generation: subscriptions before v2 have no field for it."""
         return _generation.pack(self._assigned_in)
 
     def assign(self, metadata: ClusterMetadata, members: Sequence[MemberView]) -> dict[str, MemberAssignment]:
-        """As the function says, of members that may be older."""
+        """Call the function, with members of older versions."""
         return super().assign(metadata, [_with_generation(member) for member in members])
 
     def on_assignment(self, assignment: MemberAssignment, generation: int) -> None:
@@ -154,7 +153,7 @@ ASSIGNORS: Final[Mapping[str, Callable[[], PartitionAssignor]]] = {
 
 
 def make_assignors(strategy: str | Sequence[str | PartitionAssignor]) -> tuple[PartitionAssignor, ...]:
-    """The assignors of a consumer, in the order in which it wants them; `ValueError` if that makes no sense."""
+    """Build a consumer's assignors, in order of preference. Raises `ValueError` for an invalid strategy."""
     chosen = [one.strip() for one in strategy.split(",")] if isinstance(strategy, str) else list(strategy)
     if not chosen:
         raise ValueError(f"partition_assignment_strategy names no assignor; there are {', '.join(ASSIGNORS)}")

@@ -1,10 +1,10 @@
-"""One member of a consumer group: what it asks the coordinator, and what the answers make of it.
+"""The state of one classic group member: builds requests to the coordinator and handles its responses.
 
     UNJOINED --join--> JOINING --joined--> SYNCING --synced--> STABLE --told to rebalance--> UNJOINED
 
-Pure: requests come out, responses go in. Every error of the classic group protocol has one fate here: join again (and
-with which identity), find the coordinator again, wait and retry, or give up. The assignment that the leader hands out
-carries the topic generations it was made from (rule R19): a member looks at metadata at least that new before it
+Pure: requests come out, responses go in. Every error of the classic group protocol leads to one action here: join again
+(and with which identity), find the coordinator again, wait and retry, or give up. The assignment that the leader hands
+out carries the topic generations it was made from (rule R19): a member looks at metadata at least that new before it
 consumes, so that no member reads a child without knowing its parent. They stand in the user data, or behind it where an
 assignor has user data of its own.
 
@@ -65,7 +65,7 @@ class State(enum.Enum):
 
 
 class HeartbeatOutcome(enum.Enum):
-    """What an answer asks of the session that drives the member."""
+    """What a response requires of the session that drives the member."""
 
     PROCEED = "go on"
     REJOIN = "join the group again"
@@ -86,7 +86,7 @@ _FATES: Final[Mapping[ErrorCode, HeartbeatOutcome]] = {
 
 
 class TopicShape(NamedTuple):
-    """What an assignment of a topic depends on; when it changes, a member has to join again."""
+    """The part of a topic on which an assignment depends; when it changes, the member has to rejoin."""
 
     generation: int
     partitions: frozenset[int]
@@ -95,12 +95,12 @@ class TopicShape(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """What a member was given, and the generation of each topic that the leader made it from."""
+    """A member's assignment, and the topic generations that the leader based it on."""
 
     partitions: tuple[TopicPartition, ...]
     generations: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, TopicShape] = field(default_factory=dict)
-    """What the assignment was made from, as far as this member knows: all of it if it is the leader."""
+    """The topic shapes behind the assignment, as far as this member knows: all of them if it is the leader."""
     user_data: bytes | None = None
     group_generation: int = NO_GENERATION
 
@@ -121,12 +121,12 @@ class ClassicMembership:
         client_rack: str = "",
     ) -> None:
         self.holds_gates = True
-        """Whether the coordinator may leave the order to us: simulated consumers of other makes hold none."""
+        """Whether the member holds order gates, so the coordinator need not; simulated stock members hold none."""
         self.group_id = group_id
         self.topics = tuple(sorted(topics))
         self.assignors = tuple(assignors)
         self.cooperative = all(RebalanceProtocol.COOPERATIVE in one.protocols for one in assignors)
-        """Whether partitions are kept while the group rebalances: what all assignors of this member can (KIP-429)."""
+        """Whether partitions are kept during a rebalance: true if all assignors support it (KIP-429)."""
         self.member_id = ""
         self.generation = NO_GENERATION
         self.state = State.UNJOINED
@@ -137,11 +137,11 @@ class ClassicMembership:
         self.instance_id = group_instance_id
         self._client_rack = client_rack
         self.owner = ConsumerGroupMetadata(group_id, group_instance_id=group_instance_id)
-        """The identity under which the member was last assigned partitions; its deliveries bear it."""
+        """The identity under which the member was last assigned partitions; its deliveries carry it."""
         self._members: tuple[MemberView, ...] = ()
         self._owned: tuple[TopicPartition, ...] = ()
         self.keeps_lost = False
-        """The group has gone on without this member, which has not given up yet what it read until then."""
+        """The group continued without this member, which has not yet given up its partitions."""
         self.lease = Lease(
             session_timeout_s=session_timeout_ms / 1000,
             rebalance_timeout_s=rebalance_timeout_ms / 1000,
@@ -151,48 +151,48 @@ class ClassicMembership:
 
     @property
     def assignor(self) -> PartitionAssignor:
-        """The assignor that the group has agreed on."""
+        """The assignor that the group has chosen."""
         return next(one for one in self.assignors if one.name == self.protocol)
 
     @property
     def members(self) -> tuple[MemberView, ...]:
-        """The group as its leader sees it; empty for everybody else."""
+        """The members, as the group's leader receives them; empty for other members."""
         return self._members
 
     @property
     def stable(self) -> bool:
-        """Whether the current assignment still counts."""
+        """Whether the current assignment is valid."""
         return self.state is State.STABLE
 
     @property
     def is_outside(self) -> bool:
-        """Whether the coordinator knows no such member."""
+        """Whether the coordinator does not know this member."""
         return self.generation == NO_GENERATION
 
     @property
     def lost(self) -> bool:
-        """Whether the group has gone on without this member: what it commits now would overwrite what others did."""
+        """Whether the group continued without this member: its commits would overwrite those of others."""
         return self.keeps_lost or self.is_outside
 
     def may_commit(self, now_s: float) -> bool:
-        """Whether no other member can have been given what this one has: if not, none of it may be handed out.
+        """Whether no other member can own this member's partitions: otherwise it may deliver no records.
 
-        `now_s` is of the clock of `Lease`. Certain for this moment only: ask after everything that was awaited.
+        `now_s` is of the clock of `Lease`. The answer holds only now: ask again after every await.
         """
-        lost = self.keeps_lost or self.generation == NO_GENERATION  # asked for every record that is handed out alone
+        lost = self.keeps_lost or self.generation == NO_GENERATION  # called for every single record delivered
         return now_s < self.lease.until and not lost and (self.cooperative or self.state is State.STABLE)
 
     def unsure(self, now_s: float) -> bool:
-        """Whether this member has to ask before it may do anything in the group's name: it may have been replaced."""
+        """Whether the member may have been replaced, and must ask the coordinator before it acts for the group."""
         answers = self.cooperative or self.state in (State.STABLE, State.UNJOINED)
         return answers and not self.lost and now_s >= self.lease.known_until
 
     def describe(self) -> str:
-        """One line for logs."""
+        """Describe the member in one line for logs."""
         return f"{self.member_id or 'new member'} of {self.group_id}, generation {self.generation}, {self.state.value}"
 
     def expire(self, *, forget_identity: bool = False) -> None:
-        """The membership no longer counts: join again, as a new member if the coordinator does not know us."""
+        """Invalidate the membership: rejoin, as a new member if the coordinator does not know this one."""
         self.state = State.UNJOINED
         self.is_leader = False
         self._members = ()
@@ -201,18 +201,20 @@ class ClassicMembership:
             self.forget_generation()
 
     def forget_generation(self) -> None:
-        """The group went on without this member: what it owned is not its own to keep (KIP-429)."""
+        """Drop the generation after the group continued without this member: its owned partitions are lost
+        (KIP-429).
+        """
         self.generation = NO_GENERATION
         self.keeps_lost = self.keeps_lost or (self.cooperative and bool(self._owned))
         self._owned = ()
 
     def owns(self, partitions: Collection[TopicPartition]) -> None:
-        """What this member reads now, and will say that it has when it joins again. What was lost is given up."""
+        """Record the partitions that this member reads, for its next join. Lost ones are given up."""
         self._owned = tuple(sorted(partitions))
         self.keeps_lost = False
 
     def join_request(self) -> JoinGroupRequest:
-        """Ask to be in the next generation."""
+        """Build a JoinGroup request."""
         self.state = State.JOINING
         return JoinGroupRequest(
             group_id=self.group_id,
@@ -229,7 +231,7 @@ class ClassicMembership:
         )
 
     def _subscription(self, assignor: PartitionAssignor) -> bytes:
-        """What a member has, it tells a cooperative assignor only if it keeps it: others would have to wait for it."""
+        """Owned partitions are sent only for cooperative assignors that keep them: others would wait for them."""
         keeps = self.cooperative or RebalanceProtocol.COOPERATIVE not in assignor.protocols
         return encode_subscription(
             ConsumerProtocolSubscription(
@@ -242,7 +244,7 @@ class ClassicMembership:
         )
 
     def joined(self, response: JoinGroupResponse) -> HeartbeatOutcome:
-        """Take the answer to a join. KafkaError when the group will not have us at all."""
+        """Handle a JoinGroup response. Raises KafkaError if the group refuses this member for good."""
         code = ErrorCode(response.error_code)
         if code is ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = response.member_id
@@ -261,7 +263,7 @@ class ClassicMembership:
     def sync_request(
         self, assignment: Mapping[str, MemberAssignment] | None = None, generations: Mapping[str, int] | None = None
     ) -> SyncGroupRequest:
-        """Hand in the assignment as leader, with the topic generations it was made from, or ask for one's own share."""
+        """Build a SyncGroup request: as leader with the assignment and its topic generations, otherwise without."""
         assignment = assignment or {}
         if assignment and RebalanceProtocol.COOPERATIVE in self.assignor.protocols:
             taken = still_owned(self._members, {name: given.partitions for name, given in assignment.items()})
@@ -284,7 +286,7 @@ class ClassicMembership:
         )
 
     def synced(self, response: SyncGroupResponse) -> tuple[HeartbeatOutcome, Assigned]:
-        """Take the answer to a sync: one's own partitions."""
+        """Handle a SyncGroup response: return this member's partitions."""
         fate = self._fate(ErrorCode(response.error_code))
         if fate is not HeartbeatOutcome.PROCEED:
             return fate, Assigned(())
@@ -301,7 +303,7 @@ class ClassicMembership:
         return fate, Assigned(partitions, generations, user_data=user_data, group_generation=self.generation)
 
     def heartbeat_request(self) -> HeartbeatRequest:
-        """Say that this member is alive."""
+        """Build a Heartbeat request."""
         return HeartbeatRequest(
             group_id=self.group_id,
             generation_id=self.generation,
@@ -310,7 +312,7 @@ class ClassicMembership:
         )
 
     def leave_request(self) -> LeaveGroupRequest:
-        """Say goodbye, so that the others need not wait for the session to run out."""
+        """Build a LeaveGroup request, so that the others need not wait for the session timeout."""
         return LeaveGroupRequest(
             group_id=self.group_id,
             member_id=self.member_id,
@@ -318,7 +320,7 @@ class ClassicMembership:
         )
 
     def on_heartbeat(self, code: ErrorCode) -> HeartbeatOutcome:
-        """What a heartbeat, a commit or a position answer means for the membership."""
+        """Return what the error code of a heartbeat, a commit or a position response means for the membership."""
         return self._fate(code)
 
     def _fate(self, code: ErrorCode) -> HeartbeatOutcome:
@@ -333,7 +335,7 @@ class ClassicMembership:
 
 
 def by_topic(partitions: Sequence[TopicPartition]) -> list[TopicPartitions]:
-    """Partitions as the embedded protocol lists them."""
+    """Group partitions by topic, as in the embedded protocol."""
     grouped: dict[str, list[int]] = {}
     for one in sorted(partitions):
         grouped.setdefault(one.topic, []).append(one.partition)
@@ -363,7 +365,7 @@ def _encoded(given: MemberAssignment, generations: Mapping[str, int]) -> bytes:
 
 
 def _generations(assignment: bytes, user_data: bytes | None) -> Mapping[str, int]:
-    """The topic generations behind an assignment; none when another kind of client leads the group."""
+    """Return the topic generations behind an assignment; none if another client implementation leads the group."""
     for written in (decode_generations(assignment), bytes(user_data or b"")):
         try:
             generations = json.loads(written).get("generations", {})

@@ -1,12 +1,12 @@
-"""The conversation with a group's coordinator: joining, staying in, committing, asking how far the others are.
+"""Talks to the coordinator of a classic group: joins, heartbeats, commits, and waits for committed offsets.
 
-A shell around `membership`: it sends what the membership asks for, follows the coordinator when it moves, and beats the
-heart. It is the only one that talks to the coordinator, over connections that do not wait for each other: one for short
-requests, one for the long poll of `await_positions`, which would otherwise hold up the commit that it is itself waiting
-for, and one for the joins of members that go on reading meanwhile.
+A shell around `ClassicMembership`: it sends the requests that the membership builds, follows the coordinator when it
+moves, and sends heartbeats. No other module talks to the coordinator. It uses connections that do not block each other:
+one for short requests; one for the long poll of `await_positions`, which would otherwise delay the commit that it waits
+for; and one for the joins of members that keep reading.
 
-The coordinator need not have said that this member was replaced: one that was stopped, blocked or cut off for as long
-as its session lasts takes itself for replaced (`ClassicMembership.unsure`), and asks here (`assured`).
+A member may have been replaced without a notice from the coordinator. One that was stopped, blocked or cut off for the
+length of its session assumes so (`ClassicMembership.unsure`), and asks here (`assured`).
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ CONVERSATION: Final = frozenset(
         ErrorCode.FENCED_INSTANCE_ID,
     }
 )
-"""Refusals of a commit that are about the member, not about the offset."""
+"""Commit errors that concern the member, not the offset."""
 RETRY_BACKOFF_S: Final = 0.1
 ANSWER_MARGIN_MS: Final = 5000
-"""How much longer than the server's own time limit to wait for a parked answer."""
+"""How much longer than the server's own time limit to wait for a long poll's response."""
 
 
 class ClassicGroupSession:
@@ -92,21 +92,23 @@ class ClassicGroupSession:
         self._asking = False
         self._left = False
         self.commits = 0
-        """How many commits the group has accepted."""
+        """Number of commits that the group has accepted."""
         self.failure: BaseException | None = None
-        """Why the group will never have this member again: another took its instance id, or it may not take part."""
+        """The error with which the group refuses this member for good: fenced instance id, or no authorization."""
 
     @property
     def unsure(self) -> bool:
-        """Whether this member has to ask before it may do anything in the group's name: it may have been replaced."""
+        """Whether the member may have been replaced, and must ask the coordinator before it acts for the group."""
         return self.membership.unsure(self._clock_s())
 
     def ask_now(self) -> None:
-        """Let the heart beat at once, to hear whether this member still is one."""
+        """Send a heartbeat at once, to learn whether this member is still valid."""
         self._beat_now.set()
 
     async def assured(self, *, timeout_s: float) -> None:
-        """Ask whether this member still is one, if that is not certain. KafkaError if not, or without an answer."""
+        """Confirm the membership with the coordinator, if it is uncertain. Raises KafkaError if it is lost or
+        unconfirmed.
+        """
         if self.unsure:
             await self._hear(timeout_s)
         self.check_not_lost()
@@ -127,14 +129,14 @@ class ClassicGroupSession:
                     await self._beaten.wait()
 
     def at_work(self, now_s: float, *, asking: bool) -> None:
-        """The application asks for records, or has got its answer: it is alive, not only this process."""
+        """Note that the application asks for records, or has received them: it is alive, not only this process."""
         self._asking = asking
         self._worked_at_s = now_s
 
     async def join(self) -> Assigned | None:
-        """Join, or join again, until there is an assignment. KafkaError when the group will not have us.
+        """Join or rejoin until there is an assignment. Raises KafkaError if the group refuses this member for good.
 
-        None when everything is lost meanwhile that the member has kept: it has to be given up first.
+        Returns None if the member loses partitions that it kept: they have to be given up first.
         """
         if self._heart is None:
             self._heart = asyncio.create_task(self._beat(), name=f"heartbeat of {self.membership.group_id}")
@@ -157,7 +159,7 @@ class ClassicGroupSession:
         return None
 
     async def _join_once(self) -> Assigned | None:
-        """One round: join, assign if it falls to us, sync. None when the group moved on meanwhile."""
+        """Run one round: join, assign as leader, sync. Returns None if the group rebalanced meanwhile."""
         membership, channel = self.membership, JOIN if self.membership.cooperative else GROUP
         asked_at_s = self._clock_s()
         response = await self._call(membership.join_request(), _top_level, parked=True, channel=channel)
@@ -183,9 +185,9 @@ class ClassicGroupSession:
         return replace(assigned, shapes={name: topic_shape(topic) for name, topic in topics.items()})
 
     async def leave(self) -> None:
-        """Stop the heartbeats and leave the group; a coordinator that cannot be reached notices when the session ends.
+        """Stop the heartbeats and leave the group; an unreachable coordinator notices by the session timeout.
 
-        A static member says nothing: its place is kept for when it comes back (KIP-345).
+        A static member sends no LeaveGroup: its partitions wait for its return (KIP-345).
         """
         self._left = True
         if self._heart is not None:
@@ -195,11 +197,10 @@ class ClassicGroupSession:
         await self._go()
 
     async def _go(self) -> None:
-        """Be a member no longer, and say so."""
         request = (
             self.membership.leave_request() if self.membership.member_id and not self.membership.is_outside else None
         )
-        self.membership.expire(forget_identity=True)  # from here on, not from when the coordinator has heard it
+        self.membership.expire(forget_identity=True)  # from here on, not from when the coordinator has received it
         self._news.set()
         if request is None or self.membership.instance_id is not None:
             return
@@ -210,15 +211,15 @@ class ClassicGroupSession:
             log.info("%s could not leave the group: %s", request.member_id, error)
 
     def check_not_lost(self) -> None:
-        """KafkaError if the group has gone on without this member.
+        """Raise KafkaError if the group continued without this member.
 
-        Without a generation its commit would pass for that of a tool, and count if the group happens to be empty.
+        Without a generation its commit would look like a tool's, and succeed in an empty group.
         """
         if self.membership.lost:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"the group {self.membership.group_id!r} went on without us")
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets (the next ones to read). KafkaError if the group has moved on, or refuses."""
+        """Commit offsets (the next ones to read). Raises KafkaError if the group has moved on or refuses."""
         self.check_not_lost()
         asked_as = self._identity()
         request = OffsetCommitRequest(
@@ -252,9 +253,9 @@ class ClassicGroupSession:
         self.commits += 1
 
     async def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """The group's committed offsets; -1 where there is none.
+        """Return the group's committed offsets; -1 for none.
 
-        Partitions whose next offset is part of a transaction that is still open are left out: ask again (KIP-447).
+        Partitions with a pending transactional offset are left out: ask again (KIP-447).
         """
         if not partitions:
             return {}
@@ -284,7 +285,7 @@ class ClassicGroupSession:
         return await self._network.retry(once)
 
     async def committed_when_stable(self, partition: TopicPartition) -> int:
-        """The group's committed offset of a partition, once no open transaction is about to change it."""
+        """Return the group's committed offset of a partition, once no open transaction has a pending one."""
 
         async def once() -> int:
             found = await self.committed([partition])
@@ -297,9 +298,9 @@ class ClassicGroupSession:
     async def await_positions(
         self, awaited: Mapping[TopicPartition, int], *, max_wait_ms: int, channel: int = POSITIONS
     ) -> dict[TopicPartition, int]:
-        """The group's committed offsets once one of them reaches what is awaited, or when the time is up (R9, K616).
+        """Return the group's committed offsets once one reaches its awaited value, or on a timeout (R9, K616).
 
-        Empty as soon as the group rebalances, which the membership takes note of.
+        Returns an empty result as soon as the group rebalances, and updates the membership.
         """
         request = ConsumerGroupPositionRequest(
             group_id=self.membership.group_id,
@@ -337,18 +338,18 @@ class ClassicGroupSession:
         }
 
     async def _topics_of_the_group(self) -> dict[str, Topic]:
-        """The topics of the whole group, as new as can be: the leader decides with these for everybody."""
+        """Fetch the newest metadata of the whole group's topics: the leader assigns from it."""
         wanted = sorted({topic for member in self.membership.members for topic in member.topics})
         self._network.follow(*wanted)
         metadata: ClusterMetadata = await self._network.refresh()
         return {name: topic for name in wanted if (topic := metadata.topics.get(name)) is not None}
 
     async def _beat(self) -> None:
-        """Heartbeats between joins; a lost coordinator is looked for, a lost membership is reported.
+        """Send heartbeats between joins; find a lost coordinator again, and report a lost membership.
 
-        They go on when the group is told to rebalance: the application may still be busy with what it was given, and
-        has the rebalance timeout to come back, not just the session timeout. One that never comes back is taken for
-        dead after the same time (Kafka's max.poll.interval.ms), though its process lives.
+        Heartbeats continue during a rebalance: the application may still process records, and has the rebalance timeout
+        to return, not only the session timeout. One that never returns is treated as dead after the same time (Kafka's
+        max.poll.interval.ms), though its process lives.
         """
         while True:
             with contextlib.suppress(TimeoutError):
@@ -357,7 +358,7 @@ class ClassicGroupSession:
             self._beat_now.clear()
             joining = self.membership.state in (State.JOINING, State.SYNCING)
             if self.membership.is_outside or (joining and not self.membership.cooperative):
-                continue  # an eager one has nothing meanwhile, and its join is in the way
+                continue  # an eager member has no partitions meanwhile, and its join occupies the connection
             idle_s = 0 if self._asking else self._clock_s() - self._worked_at_s
             if not joining and idle_s > self._rebalance_timeout_ms / 1000:
                 log.warning(
@@ -376,7 +377,6 @@ class ClassicGroupSession:
             self._beaten.set()
 
     async def _beat_once(self) -> None:
-        """Say that this member lives, and hear whether it does for the group."""
         asked_as, asked_at_s = self._identity(), self._clock_s()
         settled = asked_as == (self.membership.owner.member_id, self.membership.owner.generation_id)
         response = await self._call(self.membership.heartbeat_request(), _top_level)
@@ -398,7 +398,7 @@ class ClassicGroupSession:
         return self.membership.member_id, self.membership.generation
 
     def _heard(self, code: ErrorCode, asked_as: tuple[str, int]) -> HeartbeatOutcome:
-        """What an answer means. One to a question from before a rebalance says nothing about the membership of now."""
+        """Ignore a response to a request sent before a rebalance: it does not concern the current membership."""
         if code is ErrorCode.NONE:
             return HeartbeatOutcome.PROCEED
         if asked_as != self._identity():
@@ -431,7 +431,7 @@ class ClassicGroupSession:
 
 
 def topic_shape(topic: Topic) -> TopicShape:
-    """What an assignment of this topic depends on."""
+    """Return the part of the topic on which an assignment depends."""
     return TopicShape(topic.generation, frozenset(topic.partitions), topic.topic_id)
 
 

@@ -1,12 +1,12 @@
-"""The public `Consumer`: aiokafka's shape, with keys that keep their order while partitions split and merge.
+"""The public `Consumer`: shaped like aiokafka's; keys keep their order while partitions split and merge.
 
-Whatever has to be done in order is done inside the call that asks for records (`getmany`, `getone`, `async for`), and
-`core.ConsumerCore` decides on it: flush and commit where a segment ends, join the group again, commit when it is time,
-announce what other members have handed over, and only then hand out records. With automatic commits, asking for more
-says that everything handed out before is processed. Fetching, heartbeats and questions about gates go on in between. A
-call that is cancelled, or in which a callback raises, is taken up where it stopped by the next one.
+Everything that needs an order runs inside the call that asks for records (`getmany`, `getone`, `async for`), and
+`core.ConsumerCore` decides it: flush and commit at the end of a segment, rejoin the group, commit periodically,
+announce keys that other members handed over, and only then deliver records. With automatic commits, asking for more
+means that everything delivered before is processed. Fetching, heartbeats and gate queries run in the background. After
+a call that is cancelled, or in which a callback raises, the next call continues at the same step.
 
-`Consumer` itself decides nothing: it makes the parts (`_wire`) and hands the application's calls to them.
+`Consumer` itself decides nothing: it creates the parts (`_wire`) and forwards the application's calls to them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ log = logging.getLogger(__name__)
 CLASSIC: Final = "classic"
 GROUP_PROTOCOLS: Final = (CLASSIC, "consumer")
 ASSURANCE_PATIENCE_S: Final = 2.0
-"""How long a consumer that stops waits to hear whether the group still takes its commit."""
+"""How long a stopping consumer waits for the group to confirm that it still accepts its commit."""
 
 
 class Consumer:
@@ -72,7 +72,7 @@ class Consumer:
             async for record in consumer:
                 ...
 
-    Partitions that a resize made are handed out when the group has read and committed what their keys had before:
+    Partitions that a resize created are delivered once the group has read and committed their keys' earlier segments:
     until then their *gate* is closed (`gates`). To copy exactly once, switch `enable_auto_commit` off, read committed
     records only, and commit with `producer.send_offsets_to_transaction(offsets, consumer.group_metadata())`.
 
@@ -213,7 +213,7 @@ class Consumer:
         self._started = False
         self._delivered = 0
 
-    # life
+    # lifecycle
 
     async def start(self) -> None:
         """Connect. The group is joined by the first request for records; without a group, reading begins now.
@@ -251,7 +251,7 @@ class Consumer:
                 raise
 
     async def _choose_protocol(self) -> None:
-        """Take part in the group by the classic protocol if the cluster has no KIP-848 groups."""
+        """Use the classic protocol if the cluster has no KIP-848 groups."""
         membership = self._core.membership
         if not isinstance(membership, ConsumerGroupMembership):
             return
@@ -260,7 +260,7 @@ class Consumer:
             self._core = self._make_core(CLASSIC)
 
     def _wire(self) -> None:
-        """Make the parts that gather news for the core and carry its steps out: each knows only what was made before.
+        """Create the parts around the core; each refers only to those created before.
 
         All of them wake a waiting request for records by setting `news`.
         """
@@ -325,7 +325,7 @@ class Consumer:
             if self._joiner is not None:
                 await self._joiner.close()
             if self._session is not None:
-                with contextlib.suppress(KafkaError):  # then it is lost, and that is told
+                with contextlib.suppress(KafkaError):  # then they are lost, and the listener is notified
                     await self._session.assured(timeout_s=ASSURANCE_PATIENCE_S)
             await self._polling.give_up()
         finally:
@@ -401,7 +401,7 @@ class Consumer:
     # positions
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that this consumer reads now; none before it has joined its group."""
+        """The partitions that this consumer reads; none before it has joined its group."""
         return {progress.partition for progress in self._core.assignment}
 
     def position(self, partition: TopicPartition) -> int:
@@ -413,11 +413,11 @@ class Consumer:
         return self._core.assignment[partition].position
 
     def highwater(self, partition: TopicPartition) -> int:
-        """The high watermark as of the last fetch; -1 while unknown."""
+        """Return the high watermark as of the last fetch; -1 while unknown."""
         return self._core.assignment[partition].high_watermark
 
     def last_stable_offset(self, partition: TopicPartition) -> int:
-        """Where the oldest open transaction begins, as of the last fetch; -1 while unknown."""
+        """Return the last stable offset as of the last fetch; -1 while unknown."""
         return self._core.assignment[partition].last_stable_offset
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
@@ -512,12 +512,14 @@ class Consumer:
         return await self._find_offsets(timestamps_ms)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Hand out nothing of these partitions until they are resumed, or assigned anew. KeyError if one is not."""
+        """Deliver no records of these partitions until they are resumed or reassigned. Raises KeyError if one is not
+        assigned.
+        """
         for partition in partitions:
             self._core.assignment[partition].pause()
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Go on with paused partitions. A closed gate stays closed. KeyError if one is not assigned."""
+        """Resume paused partitions. A closed gate stays closed. Raises KeyError if one is not assigned."""
         for partition in partitions:
             self._core.assignment[partition].resume()
         self._fetcher.poke()
@@ -536,7 +538,7 @@ class Consumer:
         return self._core.deliveries.segment(self._core.assignment[partition])
 
     def assigned_lineage(self, topic: str) -> Lineage | None:
-        """What resizes had done to a topic when the assignment was made; None in a topic without order."""
+        """Return a topic's lineage as of the current assignment; None in a topic without order."""
         known = self._network.metadata.topics.get(topic)
         made_from = self._core.assignment.generations.get(topic)
         if known is None or known.lineage is None or made_from is None or known.generation < made_from:
@@ -544,30 +546,30 @@ class Consumer:
         return known.lineage.until(made_from)
 
     def lineage(self, topic: str) -> Lineage | None:
-        """What resizes have done to a topic, as far as is known here; None in a topic without order."""
+        """Return a topic's lineage from the current metadata; None in a topic without order."""
         gate = self._core.gates.gate(topic)
         return None if gate is None else gate.lineage
 
     def partitions_of(self, topic: str) -> Collection[int]:
-        """The partitions that a topic has now, those included that are to be removed when they are empty."""
+        """Return a topic's partitions, including draining ones."""
         known = self._network.metadata.topics.get(topic)
         return () if known is None else known.partitions.keys()
 
     @property
     def rebalancing(self) -> bool:
-        """Whether the group rebalances while this member goes on reading: what it commits now may be refused."""
+        """Whether the group rebalances while this member keeps reading: a commit may be refused."""
         return self._core.ownership.joining
 
     def gates(self) -> list[GateView]:
-        """Every closed gate of this consumer, and what it waits for."""
+        """Return every closed gate of this consumer, and the segments that it waits for."""
         return self._core.gates.views()
 
     def gate_openings(self) -> list[GateOpening]:
-        """The gates that opened lately, with how long each was closed."""
+        """Return recently opened gates, with how long each was closed."""
         return list(self._core.gates.openings)
 
     def metrics(self) -> ConsumerMetrics:
-        """How far this consumer is, what waits behind gates, and how long gates were closed."""
+        """Return the lag, the lag behind gates, and the times for which gates were closed."""
         return metrics_of(self._core, delivered=self._delivered, commits=self._session.commits if self._session else 0)
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
@@ -681,7 +683,7 @@ class Consumer:
         owner = self._core.membership.owner
         return owner if self._audit is None else owner._replace(before_commit=self._audit.flush)
 
-    # inside
+    # internals
 
     def _check_started(self) -> None:
         if not self._started:
@@ -703,7 +705,7 @@ class Consumer:
         return await find_offsets(self._network, wanted, self._isolation_level)
 
     def _note(self, records: Sequence[ConsumerRecord]) -> None:
-        """These records of one partition are handed out. Nothing is awaited here: see `polling`."""
+        """Count and audit delivered records of one partition, without awaiting: see `poll_loop`."""
         if self._audit is not None and self._session is not None:
             begun = self._core.assignment[TopicPartition(records[0].topic, records[0].partition)].begun
             self._audit.note(records, owner=self._session.membership.owner, now_ms=self._clock_ms(), begun=begun)

@@ -1,12 +1,13 @@
-"""The member's side of consumer groups (KIP-848), in the terms of a cooperative member.
+"""The state of one KIP-848 group member, with the interface of a cooperative classic member.
 
-A *join* is a heartbeat that says everything: what is subscribed to, and what this member has. Its answer is what it is
-to have now. Less than it has: the rest is given up, and the next join says so, which lets the coordinator go on. More:
-it is taken up. Between joins heartbeats say nothing but that the member lives; one that is answered with an assignment
-makes it join again. So all that is said of cooperative members elsewhere (`ownership`, `joiner`) holds of these.
+A *join* is a full heartbeat: it carries the subscription and the owned partitions. Its response is the target
+assignment. If that has fewer partitions, the member revokes the rest and confirms it with the next join, which lets the
+coordinator continue. If it has more, the member adopts them. Between joins, heartbeats are minimal; a response with an
+assignment makes the member join again. So everything about cooperative members elsewhere (`ownership`, `joiner`)
+applies to these members, too.
 
-The member makes its own id, and keeps it until the coordinator has fenced it. Its generation is its member epoch.
-Source: KIP-848, KIP-1082. Pure.
+The member creates its own id, and keeps it until the coordinator fences it. Its generation is its member epoch. Source:
+KIP-848, KIP-1082. Pure.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ LEAVING: Final = -1
 STATIC_LEAVE: Final = -2
 
 _OUT: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND})
-"""The coordinator has no such member: what it had is lost, and it begins again."""
+"""Errors by which the coordinator no longer knows this member: it lost its partitions and starts again."""
 
 
 class ConsumerGroupMembership(ClassicMembership):
@@ -51,7 +52,7 @@ class ConsumerGroupMembership(ClassicMembership):
         group_instance_id: str | None = None,
         client_rack: str = "",
     ) -> None:
-        """`assignors` and `session_timeout_ms` are not used here: the broker has its own."""
+        """Create a member; `assignors` and `session_timeout_ms` are unused: the broker has its own."""
         super().__init__(
             group_id,
             topics,
@@ -67,8 +68,8 @@ class ConsumerGroupMembership(ClassicMembership):
         self._rng = rng
         self.member_id = self._new_id()
         self.former_id = ""
-        """A fenced life of this member, of which the coordinator has to be told that it is over."""
-        self.lease = Lease(  # a newcomer of the classic protocol takes the place of a static member at once
+        """The fenced member id, for which the coordinator still needs a leave request."""
+        self.lease = Lease(  # a newcomer of the classic protocol replaces a static member at once
             session_timeout_s=None,
             rebalance_timeout_s=rebalance_timeout_ms / 1000,
             heartbeat_interval_s=heartbeat_interval_ms / 1000,
@@ -78,10 +79,10 @@ class ConsumerGroupMembership(ClassicMembership):
     def _new_id(self) -> str:
         return base64.urlsafe_b64encode(self._rng.randbytes(16)).decode().rstrip("=")
 
-    # what is said
+    # requests
 
     def full_request(self, ids: Mapping[str, bytes]) -> ConsumerGroupHeartbeatRequest:
-        """Join, or say everything again; `ids` are those of the topics."""
+        """Build a full heartbeat, to join or to repeat everything; `ids` are the topics' ids."""
         self.state = State.JOINING
         owned: dict[bytes, list[int]] = {}
         for one in () if self.is_outside else self._owned:
@@ -101,11 +102,11 @@ class ConsumerGroupMembership(ClassicMembership):
         )
 
     def consumer_heartbeat_request(self) -> ConsumerGroupHeartbeatRequest:
-        """Say that this member is alive, and nothing new."""
+        """Build a minimal heartbeat."""
         return self._short(self.member_id, self.generation)
 
     def consumer_leave_request(self, *, member_id: str = "", away: bool = False) -> ConsumerGroupHeartbeatRequest:
-        """Say that this member, or an earlier life of it, goes; a static one may be `away` for a while only."""
+        """Build a leave request for this member or its fenced id; a static member may leave temporarily (`away`)."""
         return self._short(member_id or self.member_id, STATIC_LEAVE if away else LEAVING)
 
     def _short(self, member_id: str, epoch: int) -> ConsumerGroupHeartbeatRequest:
@@ -118,10 +119,10 @@ class ConsumerGroupMembership(ClassicMembership):
             asks_session_timeout=True,
         )
 
-    # what is heard
+    # responses
 
     def answered(self, response: ConsumerGroupHeartbeatResponse) -> HeartbeatOutcome:
-        """Take the answer to a full request. KafkaError when the group will not have us at all."""
+        """Handle the response to a full heartbeat. Raises KafkaError if the group refuses this member for good."""
         fate = self._fate(ErrorCode(response.error_code))
         if fate is HeartbeatOutcome.PROCEED:
             self.state = State.STABLE
@@ -131,7 +132,7 @@ class ConsumerGroupMembership(ClassicMembership):
     def renew_lease(
         self, response: ConsumerGroupHeartbeatResponse, asked_at_s: float, *, rebalancing: bool = False
     ) -> None:
-        """Renew the lease by an answer to what was sent at that time, with the timeouts that the answer tells."""
+        """Renew the lease for a response to a request sent at that time, with the timeouts in the response."""
         told_ms = response.session_timeout_ms
         self.lease.agree(
             session_timeout_s=None if told_ms < 0 else told_ms / 1000,
@@ -140,12 +141,12 @@ class ConsumerGroupMembership(ClassicMembership):
         self.lease.renew(asked_at_s, rebalancing=rebalancing)
 
     def at_epoch(self, epoch: int) -> None:
-        """The coordinator says how far this member is."""
+        """Adopt the member epoch from the coordinator."""
         self.generation = epoch
         self.owner = ConsumerGroupMetadata(self.group_id, epoch, self.member_id, self.instance_id)
 
     def expire(self, *, forget_identity: bool = False) -> None:
-        """Say everything again; as a new member if the coordinator does not know us. The id stays the same."""
+        """Send everything again; as a new member if the coordinator does not know this one. The id stays the same."""
         self.state = State.UNJOINED
         if forget_identity:
             self.forget_generation()
@@ -160,7 +161,9 @@ class ConsumerGroupMembership(ClassicMembership):
                 self.former_id, self.member_id = self.member_id, self._new_id()
             self.expire(forget_identity=True)
             return HeartbeatOutcome.REJOIN
-        if code is ErrorCode.STALE_MEMBER_EPOCH:  # a commit met the coordinator before its answer met this member
+        if (
+            code is ErrorCode.STALE_MEMBER_EPOCH
+        ):  # the commit reached the coordinator before the new epoch reached this member
             return HeartbeatOutcome.WAIT
         if code is ErrorCode.ILLEGAL_GENERATION:
             raise KafkaError(code, f"group {self.group_id!r} takes this for a member of the classic protocol")

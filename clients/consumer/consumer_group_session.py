@@ -1,8 +1,8 @@
-"""The conversation with the coordinator of a consumer group (KIP-848).
+"""Talks to the coordinator of a KIP-848 consumer group.
 
-What `group_session` does for members of the classic protocol, with one request for everything. Joins and heartbeats
-take turns: each is answered about what the one before has brought about. Whether a cluster has such groups is asked
-before the first join (`has_consumer_groups`).
+The counterpart of `classic_group_session`, with one request for everything. Joins and heartbeats take turns: each waits
+for the response to the one before. The first join is preceded by a check that the cluster has such groups
+(`has_consumer_groups`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from anabranch.protocol.topic_partition import TopicPartition
 log = logging.getLogger(__name__)
 
 STALE_COMMITS_MAX: Final = 5
-"""How often a commit is sent again with the epoch of the next heartbeat."""
+"""How often a commit is resent with the epoch of the next heartbeat."""
 HEARTBEAT_PATIENCE_S: Final = 1.0
 LEAVE_TIMEOUT_S: Final = 2.0
 
 
 async def has_consumer_groups(network: Network, group_id: str) -> bool:
-    """Whether the coordinator of a group has such groups."""
+    """Whether the group's coordinator supports KIP-848 groups."""
     request = ConsumerGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
     try:
         response = await network.call_coordinator(group_id, request, lambda answer: answer.groups[0].error_code)
@@ -55,7 +55,9 @@ class ConsumerGroupSession(ClassicGroupSession):
         self._turn = asyncio.Lock()
 
     async def _join_once(self) -> Assigned | None:
-        """Say everything, and hear what to have. None when this member is out, or has to ask again."""
+        """Send a full heartbeat and return the assignment. Returns None if the member was removed, or has to ask
+        again.
+        """
         membership = self.membership
         await self._bury()
         async with self._turn:
@@ -69,7 +71,7 @@ class ConsumerGroupSession(ClassicGroupSession):
         return Assigned(partitions, group_generation=membership.generation)
 
     async def _bury(self) -> None:
-        """Tell the coordinator that a fenced life of this member is over, or others would wait for its session."""
+        """Leave with the fenced member id, because others would otherwise wait for its session timeout."""
         former_id, self.membership.former_id = self.membership.former_id, ""
         if former_id:
             with contextlib.suppress(KafkaError):
@@ -80,7 +82,7 @@ class ConsumerGroupSession(ClassicGroupSession):
         return {name: topics[name].topic_id for name in self.membership.topics if name in topics}
 
     async def _named(self, response: ConsumerGroupHeartbeatResponse) -> tuple[TopicPartition, ...]:
-        """The assignment by the names of its topics; what metadata does not know yet comes with a later join."""
+        """Return the assignment by topic names; topics missing from metadata follow with a later join."""
         rows = [] if response.assignment is None else response.assignment.topic_partitions
         names = {topic_id: name for name, topic_id in self._ids().items()}
         if any(row.topic_id not in names for row in rows):
@@ -96,7 +98,7 @@ class ConsumerGroupSession(ClassicGroupSession):
         )
 
     async def _beat_once(self) -> None:
-        """Say that this member lives, and hear whether it is to have something else."""
+        """Send a heartbeat, and note whether the assignment changes."""
         membership = self.membership
         async with self._turn:
             if membership.state is State.JOINING or membership.is_outside:
@@ -120,7 +122,7 @@ class ConsumerGroupSession(ClassicGroupSession):
         return super()._heard(code, asked_as)
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets (the next ones to read). KafkaError if the group has moved on, or refuses."""
+        """Commit offsets (the next ones to read). Raises KafkaError if the group has moved on or refuses."""
         for _ in range(STALE_COMMITS_MAX):
             try:
                 await super().commit(offsets)
@@ -137,14 +139,14 @@ class ConsumerGroupSession(ClassicGroupSession):
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the member's epoch moves on faster than it commits")
 
     async def _go(self) -> None:
-        """Be a member no longer, and say so; a static member says that it comes back (KIP-345)."""
+        """Leave the group; a static member leaves temporarily (KIP-345)."""
         membership = self.membership
         request = (
             None
             if membership.is_outside
             else membership.consumer_leave_request(away=membership.instance_id is not None)
         )
-        membership.expire(forget_identity=True)  # from here on, not from when the coordinator has heard it
+        membership.expire(forget_identity=True)  # from here on, not from when the coordinator has received it
         self._news.set()
         if request is None:
             return

@@ -1,4 +1,4 @@
-"""What an assignor is: which member reads which partition, decided by the leader of a group for all its members.
+"""The assignor interface: the group's leader uses it to assign partitions to all members.
 
 A consumer offers the assignors of its `partition_assignment_strategy` in their order, and the coordinator chooses one
 that all members have. Each is one object per consumer, and may remember things between rebalances:
@@ -35,7 +35,7 @@ REJOIN_NOW: Final = 0
 
 
 class RebalanceProtocol(enum.IntEnum):
-    """What a member does with its partitions while the group rebalances."""
+    """Whether a member keeps its partitions during a rebalance."""
 
     EAGER = 0
     COOPERATIVE = 1
@@ -43,22 +43,22 @@ class RebalanceProtocol(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """One member as the leader sees it: the subscription that came with its join."""
+    """One member as the leader sees it: the subscription from its JoinGroup."""
 
     member_id: str
     topics: tuple[str, ...]
     owned: tuple[TopicPartition, ...] = ()
-    """What it has and keeps reading; of an eager member, what it had."""
+    """Partitions that the member keeps reading; for an eager member, those that it had."""
     user_data: bytes | None = None
     generation: int = -1
-    """The generation in which it was given what it owns."""
+    """The generation in which the member was assigned its owned partitions."""
     instance_id: str | None = None
     rack: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MemberAssignment:
-    """What one member is given."""
+    """The assignment of one member."""
 
     partitions: tuple[TopicPartition, ...] = ()
     user_data: bytes | None = None
@@ -83,22 +83,24 @@ class PartitionAssignor(ABC):
     protocols: frozenset[RebalanceProtocol] = frozenset({RebalanceProtocol.EAGER})
 
     def subscription_user_data(self, topics: Collection[str]) -> bytes | None:
-        """Bytes that this member sends to the leader besides topics, owned partitions and generation; None for none."""
+        """Return bytes to send to the leader besides topics, owned partitions and generation; None for none."""
         return None
 
     @abstractmethod
     def assign(
         self, metadata: ClusterMetadata, members: Sequence[MemberView]
     ) -> Mapping[str, MemberAssignment] | Awaitable[Mapping[str, MemberAssignment]]:
-        """Assign the partitions. Returns member id -> assignment. `metadata` is fresh and has the topics of all."""
+        """Assign the partitions. Returns member id -> assignment. `metadata` is current and includes all members'
+        topics.
+        """
 
     def on_assignment(self, assignment: MemberAssignment, generation: int) -> int | None:
-        """Take what the leader sent; REJOIN_NOW, the time (ms, by the consumer's clock) to join again, or None."""
+        """Handle this member's assignment; returns REJOIN_NOW, the time (ms, consumer's clock) to rejoin, or None."""
         return None
 
 
 def topic_views(metadata: ClusterMetadata, members: Sequence[MemberView]) -> dict[str, TopicView]:
-    """The topics that the members want and that exist."""
+    """Return the existing topics that members subscribe to."""
     return {
         name: TopicView(
             name,
@@ -115,7 +117,7 @@ def topic_views(metadata: ClusterMetadata, members: Sequence[MemberView]) -> dic
 def still_owned(
     members: Sequence[MemberView], assignment: Mapping[str, Collection[TopicPartition]]
 ) -> dict[TopicPartition, str]:
-    """What an assignment gives to one member while another reads it: partition -> the member that is to get it."""
+    """Return partitions assigned to one member while another owns them: partition -> the new member."""
     owners: dict[TopicPartition, set[str]] = {}
     for member in members:
         for partition in member.owned:
@@ -131,6 +133,6 @@ def still_owned(
 def withhold_owned(
     members: Sequence[MemberView], assignment: Mapping[str, Sequence[TopicPartition]]
 ) -> dict[str, list[TopicPartition]]:
-    """The assignment without what others have to give up first: they join again when they have (KIP-429)."""
+    """Remove partitions that others have to revoke first: they rejoin afterwards (KIP-429)."""
     moving = still_owned(members, assignment)
     return {member_id: [one for one in partitions if one not in moving] for member_id, partitions in assignment.items()}

@@ -1,4 +1,4 @@
-"""A record as the application gets it, and how the records of a batch become some."""
+"""The record that a consumer delivers, and the decoding of a batch into records."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ NO_GENERATION: Final = -1
 
 
 class ConsumerRecord(NamedTuple):
-    """A record as the application gets it."""
+    """One delivered record."""
 
     topic: str
     partition: int
     offset: int
     timestamp: int
-    """In milliseconds since 1970; set by the producer or, if the topic says so, by the broker."""
+    """Milliseconds since 1970, set by the producer or, if the topic is configured so, by the broker."""
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     """(name, value) pairs."""
     generation: int
-    """Which resize of the topic the record was partitioned by, 0 before the first.
+    """The topic's generation by which the record was partitioned, 0 before the first resize.
 
     -1 in a topic that is not ordered.
     """
@@ -35,7 +35,7 @@ _new: Final = cast("Callable[[type[ConsumerRecord], Iterable[object]], ConsumerR
 
 
 def consumer_records(columns: Columns, partition: TopicPartition, generation: int) -> list[ConsumerRecord]:
-    """One tuple for each record, and no step of Python's."""
+    """Build one tuple for each record without a Python-level loop."""
     topic, index = partition
     rows = zip(repeat(topic), repeat(index), *columns, repeat(generation))
     return list(map(_new, repeat(ConsumerRecord), rows))

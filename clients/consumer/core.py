@@ -1,4 +1,4 @@
-"""May records be handed out now, and if not, what has to be done first: the one decision of a consumer.
+"""Decides a consumer's next step: deliver records, or the action that must come first.
 
 `ConsumerCore` has everything that one consumer knows: its membership, its assignment and the progress in it, the gates,
 what the application was told and has committed. `next_step` looks at all of it, in one moment, and answers with the
@@ -73,9 +73,9 @@ WAIT = Wait()
 
 
 class ConsumerCore:
-    """The state of one consumer; `membership` is None for one that reads alone.
+    """The state of one consumer; `membership` is None without a group.
 
-    `auto_commit_s` is the interval of automatic commits, None where only the application commits; `holds_back` is the
+    `auto_commit_s` is the interval of automatic commits, None if only the application commits; `holds_back` is the
     application's (`PartitionKeyRebalanceListener`).
     """
 
@@ -100,37 +100,35 @@ class ConsumerCore:
         self._audited = audited
         self._commit_due_s = 0.0
         self._starts: dict[TopicPartition, tuple[int, int]] = {}
-        """Where reading has begun, as (number of the beginning, offset), until the group has committed it.
+        """Starting positions, as (begin number, offset), until the group has committed them.
 
-        These positions come from the reset policy or lie behind deleted records. Gates may wait for just them (K612).
+        They come from the reset policy or follow deleted records. Gates may wait for exactly these (K612).
         """
         self._being_flushed: set[tuple[TopicPartition, Segment]] = set()
-        """Ends of segments of which the application is told at this moment."""
+        """Ends of segments for which the application's flush is running."""
         self._put_off: set[object] = set()
-        """Kinds of steps that are not to be taken before there is news."""
+        """Kinds of steps that are postponed until there is news."""
 
-    # the decision
+    # decision
 
     def begin(self, elapsed_s: float) -> None:
-        """Reading begins: the first automatic commit is due an interval later. The clock is that of `next_step`."""
+        """Start reading: the first automatic commit is due an interval later. The clock is that of `next_step`."""
         self._commit_due_s = elapsed_s + (self._auto_commit_s or 0)
 
     def begin_round(self) -> None:
-        """The application asks for records, or there is news: what was put off may be tried again."""
+        """Start a round, on the application's request or on news: postponed steps may be retried."""
         self._put_off.clear()
 
     def next_step(self, now_s: float, elapsed_s: float) -> Step:
-        """What has to be done now; `DeliverRecords` allows to hand out records before anything else is awaited.
+        """Return the next step; `DeliverRecords` allows to deliver records until the next await.
 
-        `now_s` is the loop's time, `elapsed_s` that of the clock which stands still for nothing (`Lease`). KafkaError
-        if a topic is refused for good, or the group refuses this member.
+        `now_s` is the loop's time, `elapsed_s` that of a clock that never stops (`Lease`). Raises KafkaError if a topic
+        is refused for good, or the group refuses this member.
         """
         if self.membership is not None and self.membership.unsure(elapsed_s):
             return AskMembership()
         if self.membership is not None and self.membership.lost:
-            return (
-                self.ownership.next_step() or WAIT
-            )  # what it flushed or committed now would overwrite what others did
+            return self.ownership.next_step() or WAIT  # its flush or commit would overwrite those of others
         return (
             self._cross()
             or self.ownership.next_step()
@@ -142,14 +140,14 @@ class ConsumerCore:
         )
 
     def is_undisturbed(self, elapsed_s: float) -> bool:
-        """Whether another record may follow the one that was just handed out, if nothing was heard in between."""
+        """Whether another record may follow the one just delivered, without news in between."""
         if self.membership is None:
             return True
         due = self._auto_commit_s is not None and elapsed_s >= self._commit_due_s
         return self.membership.may_commit(elapsed_s) and not due
 
     def _cross(self) -> Step | None:
-        """Go beyond the boundaries that have been reached: flush, commit, cross."""
+        """Cross the boundaries that have been reached: flush, commit, cross."""
         if self.ownership.joining:
             return None
         boundaries = self.deliveries.boundaries()
@@ -168,7 +166,7 @@ class ConsumerCore:
         return Commit(positions, Reason.BOUNDARY, ready)
 
     def _flush(self, boundaries: Iterable[Boundary]) -> Flush | None:
-        """The application is told once of each boundary where keys go elsewhere. Its callback may lead here again."""
+        """Notify the application once of each boundary where keys move. Its callback may lead here again."""
         due = [
             Flushed(one.progress, one.begun, one.segment, reached=not one.maybe)
             for one in boundaries
@@ -192,11 +190,11 @@ class ConsumerCore:
         return None
 
     def _starts_to_commit(self) -> Commit | LearnCommits | None:
-        """Commit starts of partitions that are still assigned and of which nothing was handed out since.
+        """Commit starting positions of partitions that are still assigned and have delivered nothing since.
 
-        What was may stand in a transaction by now, which a later plain commit would win against when it is decided. And
-        where the group has gone on without this member, others may have committed what they read. A start behind
-        deleted records waits until the application has committed what it was given before.
+        Delivered records may be part of a transaction by now, over which a later plain commit would win. If the group
+        continued without this member, others may have committed their records. A start behind deleted records waits
+        until the application has committed everything delivered before.
         """
         if not self._starts or self.ownership.joining:
             return None
@@ -216,9 +214,9 @@ class ConsumerCore:
         return Commit(due, Reason.START) if due and Reason.START not in self._put_off else None
 
     def _commit_when_due(self, elapsed_s: float) -> Step | None:
-        """The commit that is due every now and then. What stands at a boundary, or may, waits for its flush.
+        """Make the periodic commit. Positions at a boundary, or at a possible one, wait for its flush.
 
-        Also where the end is known: it may have become known only after the boundaries were last crossed.
+        This includes known ends, which may have become known only after boundaries were last crossed.
         """
         if self._auto_commit_s is None or elapsed_s < self._commit_due_s:
             return None
@@ -226,7 +224,7 @@ class ConsumerCore:
         return self.commit_of_positions()
 
     def commit_of_positions(self) -> Commit | None:
-        """The commit of every position that passes no keys on; None if there is none, or while the group rebalances."""
+        """Return the commit of every position that hands no keys over; None if there is none, or during a rebalance."""
         if self.ownership.joining:
             return None
         short = self.deliveries.before_boundaries()
@@ -234,17 +232,17 @@ class ConsumerCore:
         return Commit(offsets, Reason.DUE) if offsets else None
 
     def _announce(self, now_s: float) -> Step | None:
-        """Tell of the gates that have opened, before anything behind them is handed out."""
+        """Announce opened gates, before any record behind them is delivered."""
         opened = self.deliveries.announcements(now_s)
         return NotifyKeysAssigned(tuple(opened)) if opened else None
 
     def _make_room(self) -> Step | None:
         return MakeRoom() if self._audited and MakeRoom not in self._put_off else None
 
-    # what the application asks for
+    # calls of the application
 
     def flush_before(self, offsets: Mapping[TopicPartition, int]) -> Flush | None:
-        """What has to be flushed before the application commits these offsets: the ends, or maybe ends, they reach."""
+        """Return the flush that must precede this commit: the segment ends, or possible ends, that it reaches."""
         return self._flush(
             one
             for one in self.deliveries.boundaries(maybe=True)
@@ -252,32 +250,32 @@ class ConsumerCore:
         )
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continue at another offset: gates are evaluated afresh. KeyError if the partition is not assigned."""
+        """Continue at another offset: gates are evaluated again. Raises KeyError if the partition is not assigned."""
         self.assignment[partition].seek(offset)
         self.gates.forget({partition})
 
-    # what was done, and heard
+    # results and news
 
     def learn(self, metadata: ClusterMetadata) -> None:
-        """Take up newer metadata."""
+        """Adopt newer metadata."""
         self.ownership.metadata = metadata
         self.gates.refresh(metadata)
 
     def flushing(self, step: Flush) -> None:
-        """The application is being told: whatever it does meanwhile, it is not told again."""
+        """Note that the application's flush runs, so that it is not called again meanwhile."""
         self._being_flushed |= _ends(step)
 
     def flush_ended(self, step: Flush) -> None:
-        """The application was told, or its callback has failed."""
+        """Note that the flush ended or failed."""
         self._being_flushed -= _ends(step)
 
     def beginnings(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The numbers of the last beginnings in these partitions, which offsets sent now are from: for `committed`."""
+        """Return the current begin numbers of these partitions, to pass to `committed` with the offsets."""
         rows = (self.assignment.get(partition) for partition in partitions)
         return {row.partition: row.begun for row in rows if row is not None}
 
     def committed(self, offsets: Mapping[TopicPartition, int], begun: Mapping[TopicPartition, int]) -> None:
-        """The group has taken these offsets, which were sent when reading had last begun as `begun` says."""
+        """Note committed offsets, sent under the begin numbers in `begun`."""
         for partition, offset in offsets.items():
             progress = self.assignment.get(partition)
             if progress is not None:
@@ -285,7 +283,7 @@ class ConsumerCore:
         self.gates.note_committed(offsets)
 
     def learned_commits(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """So far the group has committed, by whatever way."""
+        """Note the group's committed offsets, by whichever way they were committed."""
         for partition, offset in offsets.items():
             progress = self.assignment.get(partition)
             if progress is None:
@@ -294,7 +292,7 @@ class ConsumerCore:
                 progress.note_committed(offset, progress.begun)
 
     def begin_at_commits(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """These offsets the group has (-1: none): partitions without a position begin there."""
+        """Start partitions without a position at these committed offsets (-1: none)."""
         self.gates.note_committed(offsets)
         for partition, offset in offsets.items():
             progress = self.assignment.get(partition)
@@ -302,15 +300,15 @@ class ConsumerCore:
                 progress.begin(offset, committed=offset)
 
     def begin_at(self, starts: Mapping[TopicPartition, int]) -> None:
-        """The reset policy says so, where the group has no offset. Others' gates may wait for just that (K612)."""
+        """Start at the reset policy's offsets where the group has none. Others' gates may wait for these (K612)."""
         for partition, offset in starts.items():
             progress = self.assignment.get(partition)
-            if progress is not None and progress.position == UNKNOWN:  # else the application has sought one meanwhile
+            if progress is not None and progress.position == UNKNOWN:  # otherwise the application called seek meanwhile
                 progress.begin(offset)
                 self._note_start(progress)
 
     def reset_at(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Where the reset policy goes on, of partitions whose leaders had nothing at the position."""
+        """Continue at the reset policy's offsets in partitions whose positions were out of range."""
         for partition, offset in offsets.items():
             progress = self.assignment.get(partition)
             if progress is not None and progress.must_reset:
@@ -323,13 +321,13 @@ class ConsumerCore:
             self._starts[progress.partition] = progress.begun, progress.position
 
     def note_log_start(self, partition: TopicPartition, offset: int) -> None:
-        """A leader told where the log of a partition begins."""
+        """Note the log start offset that a leader reported."""
         progress = self.assignment.get(partition)
         if progress is not None:
             progress.note_log_start(offset)
 
     def starts_looked_up(self, partitions: Collection[TopicPartition]) -> None:
-        """Positions of these were looked for: reading has begun if all are known that exist."""
+        """Note that positions were looked up: reading has started if all existing partitions have one."""
         rows = [(partition, self.assignment.get(partition)) for partition in partitions]
         missing = any(
             row is not None and row.position == UNKNOWN and self.ownership.metadata.partition(*partition) is not None
@@ -338,7 +336,7 @@ class ConsumerCore:
         self.assignment.note_positioned(complete=not missing)
 
     def on_step_done(self, step: Step) -> None:
-        """A step was taken, to its end. What has changed since it was decided on counts, not what it was about."""
+        """Complete a step. Only what is unchanged since its decision counts."""
         match step:
             case Flush():
                 for row in step.rows:
@@ -349,7 +347,7 @@ class ConsumerCore:
                     if one.progress.begun == one.begun:
                         one.progress.cross(one.segment)
             case NotifyKeysAssigned():
-                for progress, segment in step.rows:  # whatever the application sought meanwhile, it knows of them
+                for progress, segment in step.rows:  # the application was notified of them, even after a seek
                     progress.announce(segment)
             case NotifyRevoked() | NotifyLost():
                 self.ownership.on_notified_revoked(step.partitions)
@@ -363,10 +361,10 @@ class ConsumerCore:
             self.ownership.stored()
 
     def postpone(self, step: Step) -> None:
-        """A step could not be taken: the group has moved on, or does not answer."""
+        """Postpone a step that failed: the group has moved on, or does not answer."""
         self._put_off.add(step.reason if isinstance(step, Commit) else type(step))
         if _stores_for_departure(step):
-            self.ownership.stored()  # the next owner begins further back then
+            self.ownership.stored()  # the next owner starts at an earlier offset
 
 
 def _ends(step: Flush) -> set[tuple[TopicPartition, Segment]]:

@@ -1,12 +1,12 @@
-"""What may be handed out next, and what has to happen first: the consumer's side of R9-R11 and K618.
+"""Decides which records may be delivered next, and what must come first: the consumer's side of R9-R11 and K618.
 
-A partition's log is a row of segments. Between two of them the owner stops: when everything below a boundary was handed
-out *and the application came back for more*, its keys may go elsewhere, so the application flushes
+A partition's log is a sequence of segments. The owner stops between two of them: when everything below a boundary was
+delivered *and the application asked for more*, its keys may move. So the application flushes
 (`on_partition_key_maybe_revoked`), the position is committed, and only then is the boundary crossed. A segment that
 waits for other partitions is announced (`on_partition_key_assigned`) once its gate is open and before its first record.
 
-`Deliveries` looks at progress and gates, and decides; the only thing it calls is the application's `holds_back`, which
-is a question. `core` has done what has to be done first, and looks again. Pure.
+`Deliveries` decides from progress and gates; the only callback that it calls is the application's `holds_back`. `core`
+takes the steps that must come first, and asks again. Pure.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class Boundary(NamedTuple):
     progress: PartitionProgress
     segment: Segment
     handed_over: bool
-    """Whether keys went to other partitions there: only then is there anything to flush for others."""
+    """Whether keys moved to other partitions there: only then is a flush needed."""
     end: int
     begun: int
-    """The number of the beginning (`PartitionProgress.begun`) that this was found in."""
+    """The begin number (`PartitionProgress.begun`) under which this was found."""
     maybe: bool = False
-    """Where it ends is not known yet: this position may be it."""
+    """The segment's end is unknown: this position may be it."""
 
 
 class Deliveries:
-    """Hands out records of the assigned partitions, in turn, as far as the gates allow."""
+    """Delivers records of the assigned partitions in turn, as far as the gates allow."""
 
     def __init__(
         self,
@@ -55,9 +55,9 @@ class Deliveries:
         self._holds_back = holds_back
 
     def take(self, limit: int, now_s: float) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Up to `limit` records that may be handed out now. Raises KafkaError where the first of them is damaged.
+        """Return up to `limit` deliverable records. Raises KafkaError if the first of them is damaged.
 
-        `now_s` is the loop's time, here and below: a gate that is found open or closed is noted with it.
+        `now_s` is the loop's time, here and below, at which a gate is found open or closed.
         """
         taken: dict[TopicPartition, list[ConsumerRecord]] = {}
         try:
@@ -72,13 +72,13 @@ class Deliveries:
         except KafkaError:
             if not any(taken.values()):
                 raise
-            # What was taken counts as handed out: the damage is met again by the next call.
+            # The records taken count as delivered; the next call meets the damaged batch again.
         return {partition: rows for partition, rows in taken.items() if rows}
 
     def take_one(self, limit: int, now_s: float) -> Iterator[ConsumerRecord]:
-        """What `take(limit)` would give, each record taken when it is asked for.
+        """Yield the records of `take(limit)`, each taken when it is requested.
 
-        The caller makes sure that nothing has happened meanwhile, except that a partition was paused or sought.
+        The caller ensures that nothing happens in between except pause or seek.
         """
         for progress in self._assignment.in_turn():
             while limit > 0 and (segment := self._deliverable(progress, now_s)) is not None:
@@ -90,9 +90,9 @@ class Deliveries:
                 progress.check_damage()
 
     def boundaries(self, *, maybe: bool = False) -> list[Boundary]:
-        """The boundaries that have been reached and not yet crossed; `maybe`: those too whose ends are unknown.
+        """Return the boundaries that are reached and not yet crossed; `maybe`: include those with unknown ends.
 
-        One where nothing is left to do, because the group and the application have been beyond it, is crossed here.
+        Boundaries that the group and the application have passed before are crossed here.
         """
         reached: list[Boundary] = []
         for progress in self._assignment:
@@ -110,9 +110,10 @@ class Deliveries:
                         reached.append(Boundary(progress, segment, handed_over, end, progress.begun, maybe=True))
                     break
                 at = self._reached(progress)
-                if at >= end:  # the commit at the boundary has to reach the end: gates wait for just that
+                if at >= end:  # the commit at the boundary has to reach the end: gates wait for exactly that
                     progress.pass_gap(end)
-                # After a seek backwards the group has been here, but its application is here again, with a flush due.
+                # After a seek backwards the group has passed this boundary, but its application reaches it again, with
+                # a flush due.
                 behind = progress.read_from >= end or (segment in progress.flushed and not progress.rewound)
                 if min(progress.committed, at) >= end and behind:
                     progress.cross(segment)
@@ -124,18 +125,18 @@ class Deliveries:
         return reached
 
     def _want_ends(self, gate: TopicGate, progress: PartitionProgress) -> None:
-        """Of all boundaries that are still to be crossed, at once: one answer after the other would take its time."""
+        """Request the ends of all boundaries ahead at once, because one after the other takes longer."""
         for segment in gate.boundaries(progress.partition.partition):
             if segment not in progress.crossed and gate.end(segment) == UNKNOWN:
                 self._gates.want_end(progress.partition.topic, segment)
 
     def before_boundaries(self) -> set[TopicPartition]:
-        """The partitions whose positions pass nothing on: not at a boundary, nor where one may be."""
+        """Return the partitions whose positions hand nothing over: neither at a boundary nor at a possible one."""
         waiting = {boundary.progress.partition for boundary in self.boundaries(maybe=True)}
         return {progress.partition for progress in self._assignment} - waiting
 
     def segment(self, progress: PartitionProgress) -> tuple[Lineage, Segment] | None:
-        """The segment that the position is in; where a segment ends it is in the next one, as far as that is known."""
+        """Return the segment of the position; at a segment's end, the next one, as far as it is known."""
         gate = self._gates.gate(progress.partition.topic)
         if gate is None or progress.position == UNKNOWN:
             return None
@@ -146,7 +147,7 @@ class Deliveries:
         return gate.lineage, gate.lineage.segments(progress.partition.partition)[-1]
 
     def announcements(self, now_s: float) -> list[tuple[PartitionProgress, Segment]]:
-        """The segments whose gates have opened and whose keys the application has not been told of."""
+        """Return the segments whose gates have opened and whose keys are not announced yet."""
         opened: list[tuple[PartitionProgress, Segment]] = []
         for progress in self._assignment:
             segment = self._next_segment(progress)
@@ -160,8 +161,8 @@ class Deliveries:
     def skip_deleted(self) -> list[PartitionProgress]:
         """Drop records behind closed gates that were deleted since they were fetched; return where positions moved.
 
-        The gate may wait for another member, whose gate waits for the group to pass the records that are gone: a leader
-        names its log start as the end of every segment below it. Open segments are handed out as they were fetched.
+        The gate may wait for another member, whose gate waits for the group to pass the deleted records: a leader
+        reports its log start as the end of every segment below it. Records of open segments are delivered as fetched.
         """
         return [
             progress
@@ -170,23 +171,25 @@ class Deliveries:
         ]
 
     def stalled(self) -> list[TopicPartition]:
-        """Partitions behind closed gates that are not fetched any further, so that no answer tells their log start."""
+        """Return partitions behind closed gates that are not fetched, so that no response reports their log start."""
         return [one.partition for one in self._assignment if not one.fetchable and self._is_closed(one)]
 
     def _is_closed(self, progress: PartitionProgress) -> bool:
-        """Whether a gate keeps back what was fetched. The application's `holds_back` does not count."""
+        """Whether a gate blocks fetched records. The application's `holds_back` does not count."""
         segment, gate = self._next_segment(progress), self._gates.gate(progress.partition.topic)
         return segment is not None and gate is not None and bool(self._reasons(gate, progress, segment))
 
     def _reasons(self, gate: TopicGate, progress: PartitionProgress, segment: Segment) -> Sequence[Wait]:
-        """What the segment waits for. Without a group no other member commits, so only own partitions count (K610)."""
+        """Return what the segment waits for. Without a group only own partitions count, as no other member commits
+        (K610).
+        """
         if self._in_group:
             return gate.waits(segment)
         topic = progress.partition.topic
         return [one for one in gate.waits(segment) if TopicPartition(topic, one.segment.partition) in self._assignment]
 
     def _deliverable(self, progress: PartitionProgress, now_s: float) -> Segment | None:
-        """The segment of the next batch if it may be handed out now."""
+        """Return the segment of the next batch if it is deliverable now."""
         if progress.paused or not progress.buffered:
             return None
         gate = self._gates.gate(progress.partition.topic)
@@ -200,7 +203,9 @@ class Deliveries:
         return segment
 
     def _next_segment(self, progress: PartitionProgress) -> Segment | None:
-        """The segment of the next batch, if all boundaries before it were crossed and metadata knows it (R11)."""
+        """Return the segment of the next batch, if all boundaries before it were crossed and metadata knows it
+        (R11).
+        """
         gate = self._gates.gate(progress.partition.topic)
         if gate is None or not progress.buffered:
             return None
@@ -220,13 +225,13 @@ class Deliveries:
         if self._in_group:
             passes = self._gates.passes(topic, segment, now_s)
             if segment.generation > self._assignment.generations.get(topic, segment.generation):
-                # Others may still have to find out about this generation, and to flush what they read of older ones.
-                # A segment without predecessors waits as well: for those of empty ones before it.
+                # Other members may still have to learn of this generation, and to flush records of older ones. A
+                # segment without predecessors waits as well: for predecessors of the empty segments before it.
                 passes = passes and not gate.lineage.predecessors(segment)
             return passes and not self._holds_back(progress.partition, segment.generation)
         reasons = self._reasons(gate, progress, segment)
         for wait in reasons:
-            if wait.end == UNKNOWN:  # to be told the same again would be news, which leads here again
+            if wait.end == UNKNOWN:  # repeating known news would lead here again
                 self._gates.want_end(topic, wait.segment)
         return not reasons
 
@@ -234,15 +239,16 @@ class Deliveries:
         return segment not in progress.announced and bool(gate.lineage.predecessors(segment))
 
     def _is_past(self, gate: TopicGate, progress: PartitionProgress, segment: Segment) -> bool:
-        """Whether the next batch is of a later segment: where records were deleted meanwhile, the end is said to lie
-        where the log begins now, behind what was fetched before."""
+        """Whether the next batch belongs to a later segment: after a deletion, the reported end is the log start, which
+        lies behind records fetched before.
+        """
         if not progress.buffered:
             return False
         coming = gate.segment_at(progress.partition.partition, progress.buffered[0].header.partition_leader_epoch)
         return coming is not None and coming.generation > segment.generation
 
     def _reached(self, progress: PartitionProgress) -> int:
-        """The position, or beyond it the first offset that still exists: compaction leaves gaps."""
+        """Return the position, or the next existing offset: compaction leaves gaps."""
         if progress.buffered and progress.buffered[0].unread is None:
             return max(progress.position, progress.buffered[0].header.base_offset)
         return progress.position

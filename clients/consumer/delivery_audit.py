@@ -1,10 +1,10 @@
-"""Writes down every record that is handed to the application, before anyone else can act on it (D12).
+"""Writes every delivered record to the audit topic, before any other client can depend on it (D12).
 
-Deliveries are noted when they happen, and leave soon after as runs of events (`runs`), through an idempotent producer,
-under the key of their bucket; `flush` returns when all of them are stored. The consumer flushes before each commit and
-each rebalance, and a producer before it makes the consumer's offsets part of a transaction (`ConsumerGroupMetadata`),
-because a commit is what opens the gates of others: by the time a later record of a key can be delivered elsewhere, the
-earlier delivery stands in the audit topic.
+Deliveries are noted when they happen, and sent soon after as runs of events (`event_runs`), through an idempotent
+producer, under the key of their bucket; `flush` returns when all of them are stored. The consumer flushes before each
+commit and each rebalance, and a producer before it adds the consumer's offsets to a transaction
+(`ConsumerGroupMetadata`). A commit opens the gates of others: by the time a later record of a key can be delivered
+elsewhere, the earlier delivery is in the audit topic.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from anabranch.protocol.host_port import format_host_port
 log = logging.getLogger(__name__)
 
 LINGER_S: Final = 0.1
-"""For how long a delivery waits for others: a run costs as much as some hundred of the events in it."""
+"""How long a delivery waits for others: a run costs as much as some hundred of its events."""
 EVENTS_MAX: Final = 16_000
-"""So many leave at once, without waiting."""
+"""Number of events that are sent at once, without waiting."""
 BATCH_BYTES: Final = 256 * 1024
 
 
 class DeliveryAudit:
-    """The audit of one member, for as long as it lives."""
+    """The audit of one member."""
 
     def __init__(self, producer: Producer, topic: str, *, group: str, rng: random.Random) -> None:
         self._producer = producer
@@ -51,7 +51,7 @@ class DeliveryAudit:
 
     @classmethod
     def to(cls, topic: str, config: NetworkConfig, group: str, rng: random.Random) -> Self:
-        """In a topic of the cluster that the member reads from."""
+        """Create an audit in a topic of the member's own cluster."""
         servers = [format_host_port(*one) for one in config.bootstrap_servers]
         secured: SecurityArguments = {} if config.security is None else {"security": config.security}
         producer = Producer(
@@ -72,7 +72,7 @@ class DeliveryAudit:
         self._follower = asyncio.create_task(self._follow(), name="delivery audit")
 
     async def stop(self) -> None:
-        """Store what is left and disconnect."""
+        """Store pending events and disconnect."""
         try:
             await self._send()
         finally:
@@ -84,7 +84,7 @@ class DeliveryAudit:
             await self._producer.stop()
 
     def note(self, records: Sequence[ConsumerRecord], *, owner: ConsumerGroupMetadata, now_ms: int, begun: int) -> None:
-        """Records of one partition are handed out at this moment: an event is of a record that the application got.
+        """Note delivered records of one partition.
 
         `begun` is that of the partition's progress.
         """
@@ -95,20 +95,20 @@ class DeliveryAudit:
             self._timer = asyncio.get_running_loop().call_later(LINGER_S, self._due.set)
 
     async def make_room(self) -> None:
-        """Wait while there is too much that could not be sent."""
+        """Wait while too many events are unsent."""
         if self._runs.waiting >= EVENTS_MAX:
             await self._send()
 
     async def flush(self) -> None:
-        """Return when every event written so far is stored. An event that could not be is an error, now and for ever:
-        an audit with a hole proves nothing."""
+        """Return when every event so far is stored. Raises an error for ever once an event is lost: an audit with a gap
+        proves nothing.
+        """
         await self._send()
         await self._producer.flush()
         if self._failure is not None:
             raise RuntimeError(f"deliveries are missing in the audit {self._topic!r}") from self._failure
 
     async def _follow(self) -> None:
-        """Send what has waited long enough."""
         while True:
             await self._due.wait()
             self._due.clear()
@@ -118,11 +118,11 @@ class DeliveryAudit:
             try:
                 await self._send()
             except (KafkaError, ConnectionError) as error:
-                # Nothing is lost by it: the next write or flush tries again, and raises what it meets.
+                # Nothing is lost: the next write or flush retries, and raises the error.
                 log.warning("the audit %s waits: %s", self._topic, error)
 
     async def _send(self) -> None:
-        """Hand everything noted to the producer. A cancelled call leaves what it did not get rid of to the next."""
+        """Give all noted events to the producer. A cancelled call leaves the rest for the next."""
         async with self._sending:
             self._unsent += self._runs.take()
             while self._unsent:

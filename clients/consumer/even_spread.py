@@ -1,10 +1,10 @@
-"""Spreads partitions over members: each as much as balance allows, and no movement that balance does not demand.
+"""Spreads partitions evenly over members, with as few moves as balance requires.
 
-Two properties, in this order. Balance: no partition can be moved from a member to one that has two fewer. Stickiness:
-a member keeps what it had, and what has to move is taken first from what was only now placed. Among the rest, a
-partition goes to the member that reads one of its relatives if that one has room, else to the member that has least.
+Two properties, in this order. Balance: no partition can be moved from a member to one that has two fewer. Stickiness: a
+member keeps its partitions, and newly placed partitions move first. Otherwise a partition goes to the member that reads
+one of its relatives if that member has capacity, else to the least loaded member.
 
-Members that all want the same topics end up with counts that differ by one at most.
+The counts of members with the same subscription differ by one at most.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Relatives = Callable[[TopicPartition], Sequence[TopicPartition]]
 
 
 def last_owners(members: Sequence[MemberView]) -> dict[TopicPartition, str]:
-    """Which member had which partition. Of two that claim one the later generation is right; in the same, neither."""
+    """Return partition -> its last owner. Of two claims the later generation wins; in the same generation, neither."""
     claims: dict[TopicPartition, list[tuple[int, str]]] = {}
     for member in members:
         for partition in member.owned:
@@ -33,21 +33,21 @@ def last_owners(members: Sequence[MemberView]) -> dict[TopicPartition, str]:
 
 
 class Spread:
-    """One list of partitions among the members that want their topics."""
+    """Spreads one list of partitions over the members that subscribe to their topics."""
 
     def __init__(self, members: Sequence[MemberView], todo: Sequence[TopicPartition]) -> None:
         self._wanted = {one.member_id: frozenset(one.topics) for one in sorted(members, key=lambda one: one.member_id)}
         self._todo = todo
         self._held: dict[str, dict[TopicPartition, bool]] = {member_id: {} for member_id in self._wanted}
-        """What each member has been given, and whether it had that before."""
+        """Each member's partitions, and whether it owned each before."""
         self._alike = len(set(self._wanted.values())) <= 1
         self._each, self._extra = divmod(len(todo), max(len(self._wanted), 1))
         self._above = 0
-        """How many members have more than `_each`."""
+        """The number of members with more than `_each`."""
         self._by_load: dict[str, list[tuple[int, str]]] = {}
 
     def run(self, owners: Mapping[TopicPartition, str], relatives: Relatives) -> list[tuple[TopicPartition, str]]:
-        """(partition, member) for every partition that a member wants."""
+        """Return (partition, member) for every partition that a member subscribes to."""
         left = [partition for partition in self._todo if not self._keep(partition, owners.get(partition))]
         placed = {one: member_id for member_id, held in self._held.items() for one in held}
         for partition in left:
@@ -60,7 +60,7 @@ class Spread:
         return [(partition, member_id) for member_id, held in self._held.items() for partition in held]
 
     def _keep(self, partition: TopicPartition, owner: str | None) -> bool:
-        """Leave a partition where it is. Where all want the same, what is too much can be told at once."""
+        """Keep a partition at its owner, unless that exceeds a limit known from equal subscriptions."""
         if owner is None or partition.topic not in self._wanted.get(owner, ()):
             return False
         if self._alike and not self._has_room(owner):
@@ -88,7 +88,9 @@ class Spread:
         self._above += len(held) == self._each + 1
 
     def _least_loaded(self, topic: str) -> str | None:
-        """Of those that want a topic. Loads only rise while partitions are given out, so old entries are too low."""
+        """Return the least loaded subscriber of a topic. Loads only rise during assignment, so stale entries are too
+        low.
+        """
         heap = self._by_load.get(topic)
         if heap is None:
             heap = self._by_load[topic] = [
@@ -100,7 +102,7 @@ class Spread:
         return heap[0][1] if heap else None
 
     def _even_out(self) -> None:
-        """Move partitions to members with two fewer, as long as there are such; each move makes it more even."""
+        """Move partitions to members with two fewer, while there are any; each move improves the balance."""
         while self._move_one():
             pass
 
@@ -109,7 +111,7 @@ class Spread:
         for load, member_id in loads:
             if load - loads[-1][0] < 2:
                 return False
-            # What was only now placed goes first.
+            # Newly placed partitions move first.
             for partition in sorted(self._held[member_id], key=lambda one: (self._held[member_id][one], one)):
                 takers = [(n, taker) for n, taker in loads if n <= load - 2 and partition.topic in self._wanted[taker]]
                 if takers:

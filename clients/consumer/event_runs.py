@@ -1,10 +1,9 @@
-"""Deliveries that are still to be written down, and the runs of events that they become.
+"""Collects deliveries into runs of audit events.
 
-A consumer hands out records much faster than anything could be sent about each of them. Deliveries therefore grow into
-runs, by one loop that does as little as possible for each, until the audit takes what there is. What a key decides, its
-bucket above all, is looked up, because keys come again and again.
-Invariant: the events of a bucket leave in the order of their deliveries, numbered without a hole (`protocol.audit`).
-Pure.
+A consumer delivers records much faster than an event per record could be sent. One loop, which does as little as
+possible per delivery, therefore adds them to runs until the audit takes them. Facts about a key, such as its bucket,
+are cached, because keys repeat. Invariant: the events of a bucket leave in the order of their deliveries, numbered
+without a gap (`protocol.audit`). Pure.
 """
 
 from __future__ import annotations
@@ -21,20 +20,21 @@ from anabranch.protocol.audit import Key, Place, Sender
 from anabranch.protocol.hashing import murmur2
 
 PASS_EVENTS: Final = 100
-"""Taken apart as soon as they are there: what was just decoded is still in the processor's cache."""
+"""Number of events that are encoded at once: records just decoded are still in the processor's cache."""
 RUN_BYTES_MAX: Final = 256 * 1024
-"""Of a run with more than one event, were its longest key with each: far below what a topic takes by default, and what
-readers take (`audit.KEYS_BYTES_MAX`)."""
+"""Size limit of a run with several events, counting its longest key for each: far below a topic's default limit, and
+below that of readers (`audit.KEYS_BYTES_MAX`).
+"""
 KNOWN_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Of the keys that are remembered from run to run, with what is known of them."""
+"""Size limit of the key cache."""
 KEY_COST_BYTES: Final = 256
-"""About what is known of a key, besides itself."""
+"""Approximate size of a cache entry without its key."""
 
 _generation: Final = attrgetter("generation")
 
 
 class Call(NamedTuple):
-    """Records that the application got of one segment at one moment."""
+    """Records of one segment that were delivered at one moment."""
 
     sender: Sender
     generation: int
@@ -45,7 +45,7 @@ class Call(NamedTuple):
 
 
 class EventRuns:
-    """The events of one member, for as long as it lives."""
+    """The events of one member."""
 
     def __init__(self, group: str, incarnation: int) -> None:
         self._group = group
@@ -58,10 +58,10 @@ class EventRuns:
         self._encoded: list[tuple[bytes, bytes]] = []
         self._numbers = [0] * audit.BUCKETS
         self.waiting = 0
-        """Events that were not taken yet."""
+        """The number of pending events."""
 
     def note(self, records: Sequence[ConsumerRecord], owner: ConsumerGroupMetadata, time_ms: int, begun: int) -> None:
-        """Records of one partition are handed out to `owner`, who has `begun` to read there (`PartitionProgress`)."""
+        """Note records of one partition, delivered to `owner` under the number `begun` (`PartitionProgress`)."""
         topic, partition, *_, generation = records[0]
         sender = Sender(self._group, owner.member_id, topic, self._incarnation, owner.generation_id)
         if records[-1].generation == generation:
@@ -75,7 +75,7 @@ class EventRuns:
             self._take_apart()
 
     def take(self) -> list[tuple[bytes, bytes]]:
-        """Everything noted since the last time, as keys and values of audit records."""
+        """Return everything noted since the last call, as keys and values of audit records."""
         self._take_apart()
         self._encode()
         encoded, self._encoded, self.waiting = self._encoded, [], 0
@@ -103,7 +103,7 @@ class EventRuns:
                     run.places.append(Place(call.generation, call.partition, call.time_ms, events, call.begun))
 
     def _encode(self) -> None:
-        """End the runs that are open."""
+        """Close the open runs."""
         for bucket, whole in enumerate(self._open):
             for run, keys in whole.limited(self._writers.keys):
                 assert self._sender is not None, "events have a sender"
@@ -116,7 +116,7 @@ class EventRuns:
 
 
 class _Run:
-    """Events of one bucket, and where they were delivered from."""
+    """Events of one bucket, and the places of their deliveries."""
 
     __slots__ = ("events", "places")
 
@@ -126,16 +126,15 @@ class _Run:
 
     @property
     def count(self) -> int:
-        """How many events there are."""
         return len(self.events) // audit.EVENT.size
 
     def clear(self) -> None:
-        """Begin anew, in the same objects."""
+        """Clear for reuse of the same objects."""
         self.places.clear()
         self.events.clear()
 
     def limited(self, known: Sequence[Key]) -> Iterator[tuple[_Run, list[Key]]]:
-        """The same events, halved until they are not too large with their keys; nothing if there are none."""
+        """Yield the same events, halved until each half fits with its keys; nothing if there are none."""
         keys = [known[number] for number in sorted(audit.key_numbers(self.events) - {audit.NO_KEY})]
         longest = max([len(key) for _, key in keys], default=0)
         if self.count > 1 and self.count * (audit.EVENT.size + longest) > RUN_BYTES_MAX:
@@ -148,15 +147,16 @@ class _Run:
 
 
 _Writer = tuple[Callable[[bytes], None], int]
-"""How to add an event about a key to its run, and the key's number. A bare tuple, because those are unpacked much
-faster than named ones."""
+"""A function that adds an event about a key to its run, and the key's number. A bare tuple unpacks much faster than a
+named one.
+"""
 
 
 class _Writers:
     """Turns records into events of the open runs, by the writers of their keys.
 
-    This is what an audit costs the consumer, so there are two ways: a short one for records as an auditing producer
-    sends them, and a patient one, for the rest of a pass in which one is found that is not.
+    This is the audit's cost in a consumer, so there are two ways: a fast one for records of an auditing producer, and a
+    slow one for the rest of a pass that contains any other.
     """
 
     def __init__(self, runs: Sequence[bytearray]) -> None:
@@ -165,10 +165,10 @@ class _Writers:
         self._known: dict[bytes, _Writer] = {}
         self._known_bytes = 0
         self.keys: list[Key] = []
-        """Those that are known, by number."""
+        """Known keys, by number."""
 
     def forget(self) -> None:
-        """No run is open, so what is known of keys may go, if it is much."""
+        """Clear a large key cache; no run may be open."""
         if self._known_bytes > KNOWN_BYTES_MAX:
             self._known.clear()
             self.keys.clear()
@@ -183,7 +183,7 @@ class _Writers:
             self._write_any(records[self._events() - before :])
 
     def _write_numbered(self, records: Sequence[Any]) -> None:
-        """Records with a key, a value and the audit header alone; ends with TypeError or ValueError at any other."""
+        """Add records with exactly a key, a value and the audit header; raises TypeError or ValueError at any other."""
         pack, digest, header, mark_bytes = audit.EVENT.pack, audit.digest, audit.HEADER, audit.MARK_BYTES
         known = self._known
         for _, _, offset, _, key, value, ((name, mark),), _ in records:
@@ -205,7 +205,7 @@ class _Writers:
             add(pack(offset, audit.sound_mark(_mark(headers)), digest(value or b""), number))
 
     def _writer(self, key: bytes) -> _Writer:
-        """That of a key that is not known, which it is from now on."""
+        """Add an unknown key to the cache and return its writer."""
         key_hash = murmur2(key)
         writer = self._known[key] = self._adds[audit.bucket_of(key_hash)], len(self.keys)
         self.keys.append(audit.numbered_key(len(self.keys), key_hash, key))
@@ -217,12 +217,12 @@ class _Writers:
 
 
 def _mark(headers: Sequence[tuple[str, bytes | None]]) -> bytes | None:
-    """The newest audit header; None without a sound one, as of a producer that does not number its records."""
+    """Return the newest audit header; None without a valid one, as from a producer that does not number its records."""
     return next((value for name, value in reversed(headers) if name == audit.HEADER), None)
 
 
 def _cut(places: Sequence[Place], at: int) -> tuple[list[Place], list[Place]]:
-    """The places of the first so many events, and of the rest."""
+    """Split the places after this many events."""
     before, after = [], []
     for place in places:
         first = min(place.events, at)

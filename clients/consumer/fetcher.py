@@ -1,12 +1,12 @@
-"""Fetching ahead: one long poll per node, for the partitions that want more.
+"""Fetches ahead: one long poll per node, for the partitions with free buffers.
 
-What can be fetched only after that has gone out, because it was just assigned or sought or has room again, does not
-wait for its end: as long as the first request is parked, short ones ask for the rest over another connection.
+Partitions that become fetchable later (assigned, sought, or with a free buffer again) do not wait for the end of the
+long poll: while it is parked, short requests fetch them over another connection.
 
-No task runs here: an answer, a new connection or a new assignment leads to the next request. What comes back goes into
-the partitions' progress undecoded. The leader epoch of our metadata travels with each request, so that a leader which
-has moved on, or been resized, says so instead of answering (KIP-320, rule R12); that answer asks for fresh metadata.
-A consumer that says in which rack it is may be sent to a follower there (`read_replica`).
+There is no task: a response, a new connection or a new assignment leads to the next request. Batches enter the
+partitions' progress undecoded. Each request carries the leader epoch of the client's metadata, so a leader with a newer
+epoch, or of a resized topic, returns an error (KIP-320, rule R12); that error refreshes the metadata. A consumer with a
+rack may be sent to a follower in it (`read_replica`).
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ RETRY_BACKOFF_S: Final = 0.05
 FETCH_BYTES_MAX: Final = 50 * 1024 * 1024
 PARTITION_FETCH_BYTES_MAX: Final = 1024 * 1024
 SHORT_WAIT_MS: Final = 20
-"""How long the second request to a node waits: soon the first one can ask for everything again."""
+"""Wait time of the second request to a node: the first one can soon include everything again."""
 PARKED_AFTER_MS: Final = 10
-"""A request that takes longer is parked at its node, until there is something new or its time is up."""
+"""A longer request counts as parked at its node until there are records or its time is up."""
 
 
 class _Asked(NamedTuple):
-    """A request under way."""
+    """A request in flight."""
 
     offsets: Mapping[TopicPartition, int]
     sent_at_s: float
@@ -71,21 +71,21 @@ class Fetcher:
         self._asking: dict[tuple[int, int], _Asked] = {}
         self._resting: dict[TopicPartition, asyncio.TimerHandle] = {}
         self._refusals: Counter[TopicPartition] = Counter()
-        """In a row."""
+        """Consecutive errors per partition."""
         self._soon: asyncio.TimerHandle | None = None
         self._closed = False
         network.on_connection(lambda node_id: self.poke())
         self._end_listening = network.on_metadata(lambda metadata: self.poke())
 
     def close(self) -> None:
-        """Ask for nothing more; answers still to come are ignored."""
+        """Send no more requests; ignore pending responses."""
         self._closed = True
         self._end_listening()
         for alarm in self._resting.values():
             alarm.cancel()
 
     def poke(self) -> None:
-        """Something may have become fetchable: ask every node for what it is not already being asked for."""
+        """Send each node a request for newly fetchable partitions that no pending request includes."""
         if self._closed:
             return
         for node_id, wanted in self._by_node().items():
@@ -97,7 +97,7 @@ class Fetcher:
             if first is None:
                 self._ask(node_id, DATA, rows, self._max_wait_ms)
             elif second is None:
-                # Whole milliseconds: what is left of one must not become a wait of nothing, again and again.
+                # Round up to whole milliseconds: a fraction must not become repeated waits of zero.
                 age_ms = round(1000 * (self._loop.time() - first.sent_at_s))
                 if age_ms < PARKED_AFTER_MS:
                     self._poke_in(PARKED_AFTER_MS - age_ms)
@@ -221,13 +221,13 @@ class Fetcher:
         return progress.damaged
 
     def _prefer(self, partition: TopicPartition, node_id: int) -> None:
-        """Read from a follower. Until metadata has it in sync too, the leader would name it at once again."""
+        """Fetch from a follower, once metadata has it in sync: the leader would otherwise name it again at once."""
         self._read_replicas.prefer(partition, node_id, self._loop.time())
         self._rest(partition)
         self._network.request_refresh()
 
     def _rest(self, partition: TopicPartition) -> None:
-        """Leave a partition alone for a moment, and longer each time, so that a refusal is not asked for at once."""
+        """Pause a partition, longer after each consecutive error."""
         wait_s = min(REFUSED_BACKOFF_S * 2 ** self._refusals[partition], RETRY_BACKOFF_S)
         self._refusals[partition] = min(self._refusals[partition] + 1, 10)
         if partition in self._resting:
@@ -235,11 +235,13 @@ class Fetcher:
         self._resting[partition] = self._loop.call_later(wait_s, self._rested, partition)
 
     def _rested(self, partition: TopicPartition) -> None:
-        """The timer says so, not the clock: one that rang a moment early would find nothing to ask, and be the last."""
+        """The timer decides, not the clock: a timer that fires slightly early would find nothing to fetch, and be the
+        last.
+        """
         del self._resting[partition]
         self.poke()
 
 
 def _asked_for(progress: PartitionProgress, offsets: Mapping[TopicPartition, int]) -> bool:
-    """Whether a request that is under way brings what this partition wants next."""
+    """Whether a request in flight fetches the partition's next offset."""
     return offsets.get(progress.partition) == progress.fetch_offset

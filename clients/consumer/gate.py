@@ -1,12 +1,12 @@
-"""The order gate: may a segment's records be handed out yet?  (rules R7, R9, R11; repairs K601, K602, K409)
+"""The order gate: decides whether a segment's records may be delivered (rules R7, R9, R11; repairs K601, K602, K409).
 
-A segment opens when every segment that held its keys before is *done*: read to its end and committed by the group,
-and itself open. The rule is recursive, so a chain through an empty partition still waits for the records at its far
-end, and it rests on committed offsets, which survive the crash of their owner; positions would not. The segment before
-it in the same partition need only be open: a crash replays both, in order.
+A segment opens when every segment that held its keys before is *done*: read to its end and committed by the group, and
+itself open. The rule is recursive, so a chain through an empty partition still waits for the records at its far end,
+and it rests on committed offsets, which survive the crash of their owner; positions would not. The segment before it in
+the same partition need only be open: a crash replays both, in order.
 
-The rule itself is `protocol.order_gates`, which coordinators and models share. Here is what a consumer knows for it:
-lineage and leader epochs (metadata), where segments end (asked of their leaders), how far the group has committed.
+The rule itself is `protocol.order_gates`, which coordinators and models share. This module provides a consumer's
+inputs: lineage and leader epochs (metadata), segment ends (from their leaders), the group's committed offsets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from anabranch.protocol.order_gates import UNKNOWN, Wait
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """What metadata says of one partition: its leader epoch, and the first leader epoch of each class generation."""
+    """A partition in the metadata: its leader epoch, and the first leader epoch of each class generation."""
 
     leader_epoch: int
     gen_start: tuple[tuple[int, int], ...]
@@ -37,10 +37,10 @@ class TopicGate:
         self._committed: dict[int, int] = {}
         self._boundaries_of: dict[int, list[Segment]] = {}
         self._waits_of: dict[Segment, tuple[Wait, ...]] = {}
-        """What was found since anything was last noted: asked for with every batch."""
+        """Results since the last change of the inputs: looked up for every batch."""
 
     def refresh(self, lineage: Lineage, partitions: Mapping[int, PartitionView]) -> None:
-        """Take newer metadata. A topic's generation never goes back: older metadata is ignored (K507)."""
+        """Adopt newer metadata. A topic's generation never falls: older metadata is ignored (K507)."""
         if lineage.generation >= self.lineage.generation:
             self.lineage = lineage
             self._partitions = dict(partitions)
@@ -48,22 +48,22 @@ class TopicGate:
             self._waits_of.clear()
 
     def note_end(self, segment: Segment, end_offset: int, *, leader_epoch: int) -> None:
-        """A leader of `leader_epoch` said where the segment ends (exclusive). UNKNOWN answers are not kept."""
+        """Note a segment's end (exclusive) from a leader of `leader_epoch`. UNKNOWN ends are not kept."""
         if end_offset != UNKNOWN:
             self._ends[segment] = (end_offset, leader_epoch)
             self._waits_of.clear()
 
     def note_committed(self, partition: int, offset: int) -> None:
-        """The group's committed offset of a partition; it may go back, when an administrator resets it (K608)."""
+        """Note the group's committed offset of a partition; it may fall when an administrator resets it (K608)."""
         self._committed[partition] = offset
         self._waits_of.clear()
 
     def committed(self, partition: int) -> int:
-        """The committed offset as last heard, or UNKNOWN."""
+        """Return the last known committed offset, or UNKNOWN."""
         return self._committed.get(partition, UNKNOWN)
 
     def segment_at(self, partition: int, leader_epoch: int) -> Segment | None:
-        """The segment of a batch that was appended in `leader_epoch`; None when metadata is older than the batch."""
+        """Return the segment of a batch appended in `leader_epoch`; None if metadata is older than the batch."""
         view = self._partitions.get(partition)
         if view is None or leader_epoch > view.leader_epoch:
             return None
@@ -71,11 +71,11 @@ class TopicGate:
         if generation is None:
             generation = self.lineage.class_generations(partition)[0]
         if generation > self.lineage.generation:
-            return None  # a broker shows the epochs of a resize whose generation it does not show yet
+            return None  # the broker's metadata has the epochs of a resize before its generation
         return Segment(partition, generation)
 
     def cut(self, segment: Segment) -> int | None:
-        """The first leader epoch of the segment after this one: where this one was cut. None while it is the last."""
+        """Return this segment's cut: the first leader epoch of the next segment. None for the last one."""
         following = self.lineage.next(segment)
         view = self._partitions.get(segment.partition)
         if following is None or view is None:
@@ -83,17 +83,19 @@ class TopicGate:
         return next((first for generation, first in view.gen_start if generation == following.generation), None)
 
     def end(self, segment: Segment) -> int:
-        """Where the segment ends, exclusive; UNKNOWN until asked, and again under a new leader (K409)."""
+        """Return the segment's end, exclusive; UNKNOWN until a leader reports it, and again under a new leader
+        (K409).
+        """
         view = self._partitions.get(segment.partition)
         end, resolved_in = self._ends.get(segment, (UNKNOWN, UNKNOWN))
         return end if view is None or resolved_in >= view.leader_epoch else UNKNOWN
 
     def is_open(self, segment: Segment) -> bool:
-        """Whether records of this segment may be handed out now."""
+        """Whether records of this segment may be delivered now."""
         return not self.waits(segment)
 
     def waits(self, segment: Segment) -> Sequence[Wait]:
-        """Everything, however far up the lineage, that keeps the segment closed."""
+        """Return everything, however far up the lineage, that keeps the segment closed."""
         known = self._waits_of.get(segment)
         if known is None:
             known = self._waits_of[segment] = tuple(
@@ -102,7 +104,7 @@ class TopicGate:
         return known
 
     def boundaries(self, partition: int) -> Sequence[Segment]:
-        """The segments of a partition that have been cut: its owner commits at the end of each (R10)."""
+        """Return the segments of a partition that have been cut: its owner commits at the end of each (R10)."""
         known = self._boundaries_of.get(partition)
         if known is None:
             known = [one for one in self.lineage.segments(partition) if self.cut(one) is not None]

@@ -1,9 +1,9 @@
-"""Finds out what the gates need to know: where segments end, and how far the group has committed.
+"""Queries the inputs of closed gates: segment ends, and the group's committed offsets.
 
-Ends are asked of the partitions' leaders, at least as new as the cut (rule R7): a leader that has not adopted the cut
-refuses, and is asked again. Committed offsets are awaited at the coordinator by long polls for all closed gates
-(`progress_watch`), so that a hand-off takes as long as the commit that opens it (K616). Neither decides anything:
-answers are noted in the `Gates`, and the consumer is told that there is news.
+Leaders with at least the cut's epoch report the ends (rule R7): one that has not adopted the cut refuses, and the query
+is repeated. Long polls at the coordinator await committed offsets for all closed gates (`progress_watch`), so a
+hand-off takes as long as the commit that opens it (K616). Neither decides anything: the results go to `Gates`, and the
+consumer is notified of news.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RETRY_BACKOFF_S: Final = 0.05
 
 
 class GateWatcher:
-    """Finds out what the gates of one consumer have left open."""
+    """Runs the queries for one consumer's gates."""
 
     def __init__(
         self,
@@ -58,16 +58,16 @@ class GateWatcher:
 
     @property
     def failure(self) -> BaseException | None:
-        """Why nothing is asked any more, if that should ever happen."""
+        """The error that ended the queries, if any."""
         return self._failure or (None if self._watch is None else self._watch.failure)
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start the queries."""
         self._asking = asyncio.create_task(self._keep_asking(), name="gates: ends")
         self._asking.add_done_callback(self._ended)
 
     async def close(self) -> None:
-        """Stop asking."""
+        """Stop the queries."""
         if self._watch is not None:
             await self._watch.close()
         if self._log_starts is not None:
@@ -77,7 +77,7 @@ class GateWatcher:
             await asyncio.gather(self._asking, return_exceptions=True)
 
     def refresh(self) -> None:
-        """See to what the gates ask for since this was last called."""
+        """Send the queries that gates requested since the last call."""
         if self._gates.outdated:
             self._gates.outdated = False
             self._network.request_refresh()
@@ -90,7 +90,7 @@ class GateWatcher:
             self.watch()
 
     def watch(self) -> None:
-        """The membership stands: watch the group, for as long as it does."""
+        """Watch the group while the membership is stable."""
         if self._watch is not None:
             self._watch.refresh()
 
@@ -110,9 +110,9 @@ class GateWatcher:
                 self._ends_news.set()
 
     async def _ask_ends(self) -> bool:
-        """Ask the leaders for the ends wanted; whether to try again a little later.
+        """Query leaders for the wanted ends; return whether to retry later.
 
-        An answer names its partition, not the epoch that was asked for: each request has one question per partition.
+        A response identifies the partition, not the requested epoch: each request has one query per partition.
         """
         metadata = self._network.metadata
         rounds: Counter[TopicPartition] = Counter()
@@ -133,7 +133,7 @@ class GateWatcher:
             place = TopicPartition(topic, segment.partition)
             requests.setdefault((partition.leader, rounds[place]), {}).setdefault(topic, []).append((segment, question))
             rounds[place] += 1
-        # All at once: a leader that does not answer must not hold up the others.
+        # All in parallel: an unresponsive leader must not delay the others.
         await asyncio.gather(*(self._ask_leader(leader, questions) for (leader, _), questions in requests.items()))
         return bool(self._gates.ends_wanted)
 
@@ -169,7 +169,7 @@ class GateWatcher:
                 self.watch()
 
     def _awaited(self) -> dict[TopicPartition, int] | None:
-        """What closed gates wait for; None in a group whose topics have no gates."""
+        """Return the offsets that closed gates wait for; None in a group whose topics have no gates."""
         return self._gates.awaited() if self._gates else None
 
     def _progressed(self, positions: Mapping[TopicPartition, int]) -> None:

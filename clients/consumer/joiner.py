@@ -1,8 +1,8 @@
-"""Carries out what a rebalance asks of the group: joining, and learning what the group's leader knew.
+"""Runs the joins of a rebalance, and waits for the metadata that the leader used.
 
-An eager member waits for its join. A cooperative one reads on: its join is a task, and what comes of it is news for
-`Ownership`, which decides what is done with it (R19: a member waits for metadata at least as new as what its
-assignment was made from, and for every partition it was given, so that it reads no child without knowing the parent).
+An eager member waits for its join. A cooperative one keeps reading: its join is a task, and `Ownership` decides what to
+do with the result. R19: a member waits for metadata at least as new as the assignment's, and for every assigned
+partition, so that it reads no child without knowing the parent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 SYNC_PATIENCE_S: Final = 2.0
 METADATA_PATIENCE_MS: Final = 10_000
-"""How long to look for what the leader of the group knew, before the group is asked again."""
+"""How long to wait for the leader's metadata before rejoining."""
 
 
 class Joiner:
@@ -47,37 +47,37 @@ class Joiner:
         self._clock_ms = clock_ms
         self._news = news
         self._joining: asyncio.Task[Assigned | None] | None = None
-        """The join of a member that reads on meanwhile."""
+        """The background join of a cooperative member."""
         self._rejoin_timer: asyncio.TimerHandle | None = None
 
     async def join(self) -> None:
-        """Join, and wait for an assignment. KafkaError when the group refuses this member."""
+        """Join, and wait for an assignment. Raises KafkaError if the group refuses this member."""
         assigned = await self._session.join()
         assert assigned is not None, "a member that has given up everything cannot lose it"
         if await self._learn(assigned):
             self._ownership.joined(assigned)
 
     def join_meanwhile(self) -> None:
-        """Begin to join."""
+        """Start a join in the background."""
         self._ownership.begin_join()
         name = f"join of {self._session.membership.group_id}"
         self._joining = asyncio.create_task(self._join_until_known(), name=name)
         self._joining.add_done_callback(self._ended)
 
     def take_up(self, assigned: Assigned) -> None:
-        """Tell the assignor what this member was given, which may want to join again at some time; then read it."""
+        """Give the assignment to the assignor, which may schedule a rejoin; then adopt it."""
         given = MemberAssignment(assigned.partitions, assigned.user_data)
         assignor = self._session.membership.assignor
         self._plan_rejoin(assignor.on_assignment(given, assigned.group_generation))
         self._ownership.take_up(assigned)
 
     def want_rebalance(self) -> None:
-        """Join again with the next request for records, though nothing is wrong."""
+        """Rejoin with the next request for records, without another reason."""
         self._ownership.want_rebalance()
         self._news.set()
 
     async def joined(self, *, timeout_ms: float) -> None:
-        """Wait until no join is under way. KafkaError REBALANCE_IN_PROGRESS if that takes longer than `timeout_ms`."""
+        """Wait until no join is in progress. Raises KafkaError REBALANCE_IN_PROGRESS after `timeout_ms`."""
         if self._joining is None:
             return
         await asyncio.wait([self._joining], timeout=timeout_ms / 1000)
@@ -87,7 +87,7 @@ class Joiner:
             )
 
     async def close(self) -> None:
-        """Join no more. One that is as good as over is waited for: the member may commit then."""
+        """Stop joining. A join that is nearly complete is awaited: the member may commit then."""
         if self._rejoin_timer is not None:
             self._rejoin_timer.cancel()
         joining = self._joining
@@ -99,7 +99,7 @@ class Joiner:
         await asyncio.gather(joining, return_exceptions=True)
 
     async def _join_until_known(self) -> Assigned | None:
-        """None when everything is lost meanwhile that the member has kept: it has to be given up first."""
+        """Return None if the member loses partitions that it kept: they have to be given up first."""
         membership = self._session.membership
         while not membership.keeps_lost:
             membership.expire()
@@ -118,7 +118,7 @@ class Joiner:
         self._news.set()
 
     async def _learn(self, assigned: Assigned) -> bool:
-        """R19: metadata as new as the leader's. False when the assignment is void before that is reached."""
+        """Wait for metadata as new as the leader's (R19). Returns False if the assignment is void before that."""
         membership = self._session.membership
 
         def known(metadata: ClusterMetadata) -> bool:
@@ -128,7 +128,7 @@ class Joiner:
                 shown = metadata.topics.get(topic)
                 if topic in self._topics and (shown is None or shown.generation < generation):
                     return False
-            # A leader of another kind names no generations; but what it gave out exists.
+            # A leader of another implementation sends no generations; but the partitions that it assigned exist.
             return all(metadata.partition(*partition) is not None for partition in assigned.partitions)
 
         try:
@@ -139,7 +139,7 @@ class Joiner:
         return membership.stable
 
     def _plan_rejoin(self, at_ms: int | None) -> None:
-        """What the assignor wants: join again now, at a time, or only when there is a reason."""
+        """Schedule the assignor's rejoin: now, at a time, or never."""
         if self._rejoin_timer is not None:
             self._rejoin_timer.cancel()
             self._rejoin_timer = None

@@ -1,21 +1,21 @@
-"""For how long a member may take what the group gave it for its own, though it hears nothing more.
+"""The lease of a member: how long it may use its partitions without a response from the coordinator.
 
-A coordinator takes a member's partitions away when it has not heard of it for its session timeout, or when it did not
-join again within its rebalance timeout after the group was told to. Both times begin when the coordinator receives
-something, so not before that was sent: until they have run out since the last request that was answered, no other
-member can have been given them. After that the member counts as replaced until it hears otherwise. (While the group
-still waits for it, it hears that it is a member, and joins again; what it has is its own only when that is answered.)
+A coordinator reassigns a member's partitions after a session timeout without heartbeats, or if it does not rejoin
+within its rebalance timeout. Both times start when the coordinator receives a request, so not before it was sent: until
+they expire, counted from the last answered request, no other member can own the partitions. After that the member
+counts as replaced until a response confirms it. (During a rebalance a response confirms the member, which then joins
+again; its partitions are its own only when the join is answered.)
 
-In a group of the classic protocol the member chooses its session timeout. In one of the consumer protocol (KIP-848) the
-broker does, for each group, and may change it: our brokers tell it in each answer. A member whose coordinator does not
-tell it (a Kafka 4) has to have heard within two heartbeat intervals.
+In a classic group the member chooses its session timeout. In a KIP-848 group the broker does, per group, and may change
+it: our brokers send it in each response. With a coordinator that does not (Kafka 4), the member needs a response within
+two heartbeat intervals.
 
-A static member's place can be taken at any moment by another one that comes with its instance id (KIP-345), without
-any timeout: such a member has to have heard lately, that is within two heartbeats.
+Another member with the same instance id can replace a static member at any moment (KIP-345), without a timeout. Such a
+member therefore needs a response within two heartbeat intervals.
 
-Invariant: `until` is never later than the first moment at which the coordinator may expire the member. What it cannot
-know is that an administrator removed it, or that its coordinator is none any more and does not know it; it hears of
-those by its next heartbeat. Pure.
+Invariant: `until` is never later than the first moment at which the coordinator may expire the member. Two cases are
+outside the lease: an administrator removed the member, or the coordinator moved and does not know it. The next
+heartbeat reports those. Pure.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from typing import Final
 NEVER: Final = -math.inf
 HEARTBEATS: Final = 2
 RECENT_MIN_S: Final = 1.0
-"""An answer takes its time, and has to come before it is out of date."""
+"""Minimum, because a response takes time and must arrive before the lease expires."""
 
 
 class Lease:
-    """The lease of one member, in seconds of a clock that stands still for nothing (`clients.clock.elapsed_clock`)."""
+    """The lease of one member, in seconds of a clock that never stops (`clients.clock.elapsed_clock`)."""
 
     def __init__(
         self,
@@ -44,22 +44,22 @@ class Lease:
         self.agree(session_timeout_s=session_timeout_s, heartbeat_interval_s=heartbeat_interval_s)
         self._rebalance_timeout_s = rebalance_timeout_s
         self.until = NEVER
-        """Until then no other member can have been given what this one has."""
+        """Until then no other member can own this member's partitions."""
         self.known_until = NEVER
-        """Until then it need not ask again whether it is a member."""
+        """Until then the membership needs no confirmation."""
         self._heard_until = self._place_until = self._awaited_until = NEVER
 
     def agree(self, *, session_timeout_s: float | None, heartbeat_interval_s: float) -> None:
-        """Take over what the coordinator enforces; `session_timeout_s` is None if it does not tell its session."""
+        """Set the coordinator's timeouts; `session_timeout_s` is None if it does not send its session timeout."""
         self._lately_s = max(HEARTBEATS * heartbeat_interval_s, RECENT_MIN_S)
         asks_early = self._static or session_timeout_s is None
         known_s = math.inf if session_timeout_s is None else session_timeout_s
         self._silence_s = min(known_s, self._lately_s) if asks_early else known_s
 
     def renew(self, asked_at_s: float, *, rebalancing: bool = False) -> None:
-        """The coordinator knew this member when it answered what was asked at that time.
+        """Renew the lease for a request sent at that time, whose response confirmed the member.
 
-        If it said that the group rebalances, that may have begun at any time since it last did not.
+        If the response reports a rebalance, that may have started at any time since the last response without one.
         """
         self._heard_until = max(self._heard_until, asked_at_s + self._silence_s)
         if not rebalancing:
@@ -70,6 +70,6 @@ class Lease:
         self.known_until = min(self._heard_until, max(self._place_until, self._awaited_until))
 
     def end(self) -> None:
-        """The coordinator does not know this member: it is replaced, whatever it heard before."""
+        """End the lease: the coordinator does not know this member, so it is replaced."""
         self.until = self.known_until = NEVER
         self._heard_until = self._place_until = self._awaited_until = NEVER

@@ -1,8 +1,8 @@
-"""Asks where logs begin, for partitions whose fetched records a closed gate keeps back.
+"""Queries the log start offsets of partitions whose fetched records wait behind a closed gate.
 
-A fetch tells the log start. A partition whose buffer is full is not fetched, so its leader is asked by ListOffsets
-every few seconds. The core skips fetched records that are deleted by then (`Deliveries.skip_deleted`), because gates of
-other members may wait for the group to pass them. Source: rules R10, R11.
+A Fetch response carries the log start offset. A partition whose buffer is full is not fetched, so its leader is asked
+by ListOffsets every few seconds. The core skips fetched records that are deleted by then (`Deliveries.skip_deleted`),
+because gates of other members may wait for the group to pass them. Source: rules R10, R11.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INTERVAL_S: Final = 5.0
 
 
 class LogStartWatch:
-    """Asks for the log starts of one consumer's stalled partitions, one round of requests at a time."""
+    """Queries the log starts of one consumer's stalled partitions, one round of requests at a time."""
 
     def __init__(self, network: Network, core: ConsumerCore, news: asyncio.Event) -> None:
         self._network = network
@@ -33,12 +33,12 @@ class LogStartWatch:
         self._task: asyncio.Task[None] | None = None
 
     def look(self) -> None:
-        """Ask in a while if a partition is stalled by then."""
+        """Schedule a query for partitions that are stalled by then."""
         if self._task is None:
             self._timer.set_by(asyncio.get_running_loop().time() + INTERVAL_S)
 
     async def close(self) -> None:
-        """Stop asking."""
+        """Stop the queries."""
         self._timer.cancel()
         if self._task is not None:
             self._task.cancel()

@@ -1,8 +1,8 @@
-"""Stores how far a consumer is: the audit of what it handed out, then the group's offsets (R10, invariant I5).
+"""Commits a consumer's offsets: first its audit is stored, then the group's offsets (R10, invariant I5).
 
-A commit is what opens the gates of others, so the audit of everything that was handed out is stored before it. A commit
-in a producer's transaction waits for that, too (`ConsumerGroupMetadata.before_commit`). Commits follow one another: the
-older of two must not arrive last.
+A commit opens the gates of others, so the audit of everything delivered is stored before it. A commit in a producer's
+transaction waits for that, too (`ConsumerGroupMetadata.before_commit`). Commits are serialized: the older of two must
+not arrive last.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MEMBERSHIP_LOST: Final = frozenset(
 
 
 class OffsetCommitter:
-    """Commits for one consumer; `session` is None without a group, then offsets are only noted."""
+    """Commits for one consumer; without a group `session` is None, and offsets are only noted."""
 
     def __init__(self, core: ConsumerCore, session: ClassicGroupSession | None, audit: DeliveryAudit | None) -> None:
         self._core = core
@@ -35,10 +35,10 @@ class OffsetCommitter:
         self._storing = asyncio.Lock()
 
     async def store(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets (the next ones to read). KafkaError if the group has moved on, or refuses.
+        """Commit offsets (the next ones to read). Raises KafkaError if the group has moved on or refuses.
 
-        So it has where partitions were given away, or anew, while the audit was stored: whoever had them meanwhile may
-        be further, and what is sent now is sent as the member of a later generation.
+        It has moved on, too, if partitions were revoked or reassigned while the audit was stored: an interim owner may
+        be further, and the commit would be sent as the member of a later generation.
         """
         if not offsets:
             return
@@ -53,25 +53,25 @@ class OffsetCommitter:
             self._core.committed(offsets, begun)
 
     async def store_quietly(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Commit, unless the group has moved on or does not answer: the next owner begins further back then."""
+        """Commit, unless the group has moved on or does not answer: the next owner then starts at an earlier offset."""
         return await self._quietly(self.store(offsets))
 
     async def flush_audit(self) -> None:
-        """Return when the audit of everything that was handed out is stored."""
+        """Return when the audit of everything delivered is stored."""
         if self._audit is not None:
             await self._audit.flush()
 
     async def flush_audit_quietly(self) -> bool:
-        """The same; False where it could not be stored now."""
+        """Store the audit; return False if it cannot be stored now."""
         return await self._quietly(self.flush_audit())
 
     async def make_room(self) -> None:
-        """Wait while there is too much that the audit could not send: more is handed out after that."""
+        """Wait while the audit has too many unsent events, before more is delivered."""
         if self._audit is not None:
             await self._audit.make_room()
 
     async def learn_commits(self, partitions: Collection[TopicPartition]) -> None:
-        """Ask how far the group has committed these."""
+        """Fetch the group's committed offsets of these partitions."""
         assert self._session is not None, "only groups commit"
         try:
             self._core.learned_commits(await self._session.committed(sorted(partitions)))

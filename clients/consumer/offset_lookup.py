@@ -1,10 +1,10 @@
-"""Offsets that leaders are asked for: where a log begins, where it ends, and what was stored first since a moment.
+"""Looks up offsets at leaders, by timestamp or at the log's ends, and applies the reset policy.
 
-And where to begin in a partition that the group has no committed offset for, or whose offset is gone.
+The policy decides where to start in a partition without a valid committed offset.
 
-`auto.offset.reset` decides, with one exception (rule R20): a partition that a resize created is read from its start by
-a group that has already been reading the topic, whatever the policy says. With `latest` the records produced between
-the split and its discovery would be lost otherwise.
+`auto.offset.reset` has one exception (rule R20): a group that has been reading the topic reads a partition that a
+resize created from its start, whatever the policy. With `latest` the records produced between the split and its
+discovery would otherwise be lost.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ ISOLATION_LEVELS: Final = {"read_uncommitted": READ_UNCOMMITTED, "read_committed
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """A record that was looked for by its time; the timestamp is -1 where an end of the log was asked for."""
+    """A record found by its time; the timestamp is -1 for an end of the log."""
 
     offset: int
     timestamp_ms: int
 
 
 class OffsetResets:
-    """One consumer's reset policy."""
+    """The reset policy of one consumer."""
 
     def __init__(self, policy: str, isolation_level: int = READ_UNCOMMITTED) -> None:
         if policy not in (*_POLICIES, "none"):
@@ -52,9 +52,10 @@ class OffsetResets:
     async def find(
         self, network: Network, partitions: Sequence[TopicPartition], resumed: Collection[str]
     ) -> dict[TopicPartition, int]:
-        """The starting offset of each partition that can be asked now. `resumed`: topics with offsets of the group.
+        """Return the starting offset of each partition whose leader answers. `resumed`: topics with offsets of the
+        group.
 
-        One without a leader, or gone since, is left out: it must not hold up the others.
+        A partition without a leader, or removed since, is left out: it must not delay the others.
         """
         led = [partition for partition in partitions if network.metadata.leader(*partition) != NO_LEADER]
         if len(led) < len(partitions):
@@ -78,7 +79,7 @@ class OffsetResets:
         return _POLICIES[self._policy]
 
     async def _ask(self, network: Network, partition: TopicPartition, at: int) -> OffsetAndTimestamp | None:
-        """One question; None where there is no leader any more: the partition may have been removed meanwhile."""
+        """Send one query; return None without a leader: the partition may have been removed meanwhile."""
         leader = network.metadata.leader(*partition)
         return None if leader == NO_LEADER else await _ask(network, leader, partition, at, self._isolation_level)
 
@@ -86,9 +87,9 @@ class OffsetResets:
 async def find_offsets(
     network: Network, wanted: Mapping[TopicPartition, int], isolation_level: int
 ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-    """What stands first at each timestamp (ms, LATEST or EARLIEST); None where everything is older.
+    """Return the first record at or after each timestamp (ms, LATEST or EARLIEST); None if all are older.
 
-    Waits for leaders, no longer than for an answer: TimeoutError. KafkaError when a topic is refused.
+    Waits for leaders as long as for a response, then raises TimeoutError. Raises KafkaError if a topic is refused.
     """
 
     async def ask(partition: TopicPartition, at: int) -> OffsetAndTimestamp:
@@ -107,13 +108,13 @@ async def _ask(
     question = ListOffsetsPartition(
         partition_index=partition.partition, current_leader_epoch=epoch, timestamp=timestamp
     )
-    # The latest offset for those who read committed records is where the oldest open transaction begins.
+    # With read_committed, the latest offset is the last stable offset.
     request = ListOffsetsRequest(
         replica_id=-1,
         isolation_level=isolation_level,
         topics=[ListOffsetsTopic(name=partition.topic, partitions=[question])],
     )
-    # Not behind a fetch that waits for records.
+    # Not queued behind a fetch that waits for records.
     response: ListOffsetsResponse = await network.call(leader, request, channel=GROUP)
     row = response.topics[0].partitions[0]
     if row.error_code != ErrorCode.NONE:

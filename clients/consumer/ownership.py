@@ -1,17 +1,16 @@
-"""Which partitions this consumer reads, and what has to be done before it reads others.
+"""Manages a consumer's assignment: decides the steps of a rebalance.
 
 An assignment is made from the shape of each topic: its id, its generation, its partitions. When metadata shows another
-shape, or the membership has lapsed, the group is joined again: an eager member gives everything up before. A
-cooperative one (KIP-429) reads on, gives up afterwards what the new assignment takes from it, and then joins again at
-once. The rebalance is also the barrier that makes resizes safe for members whose metadata lags: no member delivers a
-record of a generation before a rebalance in which every member has flushed what it read of older ones, and members that
-read on meanwhile commit nothing of it before they know the generation.
+shape, or the membership is invalid, the member rejoins: an eager member revokes everything before. A cooperative one
+(KIP-429) keeps reading, revokes afterwards what the new assignment takes from it, and then rejoins at once. The
+rebalance is also the barrier that makes resizes safe for members whose metadata lags: no member delivers a record of a
+generation before a rebalance in which every member has flushed its records of older ones, and members that keep reading
+meanwhile commit nothing of it before they know the generation.
 
-`Ownership` says step by step what is due (`next_step`), and is told what was done. It believes nothing over a step:
-whether the group still has this member is looked at again each time. So a member that the group throws out while its
-application still flushes takes up nothing, and tells that everything is lost.
+`Ownership` returns one step at a time (`next_step`), and receives its result. It checks the membership again for each
+step. So a member that the group removes during the application's flush adopts nothing, and reports everything as lost.
 
-A topic of another id is another topic, though its name be the same: positions in the old one mean nothing, and are not
+A topic with another id is another topic, even with the same name: positions in the old one are invalid, and are not
 committed. Source: Kafka's ConsumerCoordinator; KIP-429. Pure.
 """
 
@@ -46,7 +45,7 @@ log = logging.getLogger(__name__)
 
 
 class Ownership:
-    """The partitions of one consumer; `membership` is None for one that reads everything by itself."""
+    """The partitions of one consumer; `membership` is None without a group."""
 
     def __init__(
         self,
@@ -62,56 +61,56 @@ class Ownership:
         self._gates = gates
         self._membership = membership
         self._automatic = automatic
-        """Whether positions are committed without a word of the application."""
+        """Whether positions are committed automatically."""
         self.metadata = ClusterMetadata()
         self._looked_at: ClusterMetadata | None = None
         self._complained_of: ClusterMetadata | None = None
-        """The answer of which the application knows that it refuses a topic."""
+        """The metadata whose topic error the application has received."""
         self._made_from: dict[str, TopicShape] | None = None
         self._wanted = False
-        """Whether the application, or the assignor, has asked for a rebalance."""
+        """Whether the application or the assignor has requested a rebalance."""
         self.joining = False
-        """Whether a cooperative member reads on while it joins: until then it commits nothing by itself."""
+        """Whether a cooperative member's join is in progress: until it ends, there are no automatic commits."""
         self._assigned: Assigned | None = None
-        """The assignment of the last join, until it is taken up."""
+        """The assignment of the last join, until it is adopted."""
         self._join_failure: BaseException | None = None
         self._gone: set[TopicPartition] = set()
-        """Partitions of topics that were created anew: the application has to hear of it."""
+        """Partitions of recreated topics, of which the application has to be notified."""
         self._untold: set[TopicPartition] | None = None
-        """New partitions that the application has not heard of yet."""
+        """New partitions of which the application is not notified yet."""
         self._departing: set[TopicPartition] = set()
-        """Partitions that are being given up, as the application has heard."""
+        """Partitions being revoked, of which the application is notified."""
         self._stored = False
-        """Whether what was read was committed for that, or for a join, as far as it could be."""
+        """Whether positions were committed for the revocation or join, as far as possible."""
         self._gave_up = False
-        """Whether the assignment at hand has taken something away: others wait for another join then."""
+        """Whether this assignment revoked partitions: others then wait for another join."""
         self.rebalances = 0
-        """Assignments taken from the group."""
+        """Assignments received from the group."""
 
-    # what is heard
+    # results and news
 
     def want_rebalance(self) -> None:
-        """Join again when it can be done, though nothing is wrong."""
+        """Request a rebalance, without another reason."""
         self._wanted = True
 
     def begin_join(self) -> None:
-        """The join of a cooperative member goes out now: it says what the member reads."""
+        """Note that a cooperative member's join starts now, with the partitions that it reads."""
         assert self._membership is not None, "only members of groups join"
         self._wanted = self._stored = False
         self.joining = True
         self._membership.owns([progress.partition for progress in self._assignment])
 
     def joined(self, assigned: Assigned | None, failure: BaseException | None = None) -> None:
-        """A join is over: with an assignment, without one (then join again), or with a failure for the application."""
+        """Complete a join: with an assignment, without one (then rejoin), or with an error for the application."""
         self.joining = False
         self._assigned, self._join_failure = assigned, failure
 
     def take_up(self, assigned: Assigned) -> None:
-        """Read what was assigned from now on. What stays goes on where it is."""
+        """Adopt an assignment. Kept partitions continue at their positions."""
         assert self._membership is not None, "only members of groups are given something"
         self._assigned = None
         self.rebalances += 1
-        # A leader that knew less than we do is noticed by the difference, and asked again with what is known by then.
+        # If the leader used older metadata, the difference leads to a rejoin.
         generations = assigned.generations
         shapes = {
             name: shape._replace(generation=generations.get(name, shape.generation))
@@ -127,27 +126,27 @@ class Ownership:
             self._membership.expire()
 
     def on_notified_assigned(self) -> None:
-        """The application has heard of the new partitions."""
+        """Note that the application was notified of the new partitions."""
         self._untold = None
 
     def on_notified_gone(self) -> None:
-        """The application has heard of partitions that are not there any more."""
+        """Note that the application was notified of partitions that no longer exist."""
         self._gone.clear()
 
     def on_notified_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """The application has heard that these leave it."""
+        """Note that the application was notified of these revocations."""
         self._departing |= set(partitions)
 
     def stored(self) -> None:
-        """What was read is committed, or cannot be: then the next owner begins further back."""
+        """Note that positions are committed, or cannot be: then the next owner starts at an earlier offset."""
         self._stored = True
 
-    # what is due
+    # steps
 
     def next_step(self) -> Step | None:
-        """What has to be done before anything is handed out; None when the assignment stands and was told of.
+        """Return the step that must precede delivery; None if the assignment is valid and announced.
 
-        KafkaError if a topic is refused for good, and whatever a join failed with: each is raised once.
+        Raises KafkaError if a topic is refused for good, and the error of a failed join: each once.
         """
         self._complain()
         step = None
@@ -163,18 +162,18 @@ class Ownership:
         return step
 
     def missing_topics(self) -> list[str]:
-        """The topics that are not usable yet: they have to be asked for again."""
+        """Return the topics that are not usable yet, to request again."""
         return [name for name in self._topics if name not in self.metadata.topics]
 
     def give_up(self, *, replaced: bool = False) -> Step | None:
-        """The next step of giving everything back to the group, because the consumer stops; None after the last.
+        """Return the next step of revoking everything at a stop; None after the last.
 
-        `replaced`: the group has gone on without this member, or may have.
+        `replaced`: the group continued without this member, or may have.
         """
         return self._give_up(None, replaced=replaced or (self._membership is not None and self._membership.lost))
 
     def _eagerly(self, membership: ClassicMembership) -> Step | None:
-        """Give everything up, and take what the group gives."""
+        """Revoke everything, then adopt the new assignment."""
         if self._assigned is not None:
             if membership.stable:
                 return AdoptAssignment(self._assigned)
@@ -192,7 +191,7 @@ class Ownership:
         return Join()
 
     def _cooperatively(self, membership: ClassicMembership) -> Step | None:
-        """As far as that goes without waiting for others: what is left is done when the join is."""
+        """Take the steps that need not wait for others; the rest follows when the join is complete."""
         if self.joining:
             return None
         if self._join_failure is not None:
@@ -208,7 +207,7 @@ class Ownership:
         self._gone |= self._drop_other_topics()
         if self._gone:
             return NotifyGone(frozenset(self._gone))
-        if membership.lost and len(self._assignment):  # to be given up first: others may get it from the join on
+        if membership.lost and len(self._assignment):  # revoke first: others may get them after the join
             step = self._give_up(None, replaced=True)
             if step is not None:
                 return step
@@ -216,7 +215,9 @@ class Ownership:
         return self._flush(list(self._assignment)) or self._store(None) or JoinInBackground()
 
     def _make_way(self, assigned: Assigned) -> Step:
-        """Give up what an assignment takes away, take up the rest; then join again: others wait for the former."""
+        """Revoke partitions that the assignment lacks, and adopt the rest; then rejoin, because others wait for the
+        revoked ones.
+        """
         leaving = {progress.partition for progress in self._assignment} - set(assigned.partitions)
         if leaving:
             step = self._give_up(leaving, replaced=False)
@@ -227,7 +228,7 @@ class Ownership:
         return AdoptAssignment(assigned)
 
     def _give_up(self, partitions: Collection[TopicPartition] | None, *, replaced: bool) -> Step | None:
-        """These, or all, go back to the group: flush, tell, commit. None when that is done, or there are none."""
+        """Revoke these or all partitions: flush, notify, commit. Returns None when done, or if there are none."""
         leaving = [one for one in self._assignment if partitions is None or one.partition in partitions]
         owned = frozenset(progress.partition for progress in leaving)
         if not owned:
@@ -240,7 +241,6 @@ class Ownership:
         return self._flush(leaving) or NotifyRevoked(untold)
 
     def _leave(self, partitions: Collection[TopicPartition] | None) -> None:
-        """Stop reading these partitions, or all."""
         if partitions is None:
             self._assignment.replace(())
         else:
@@ -250,7 +250,7 @@ class Ownership:
         self._stored = False
 
     def _flush(self, rows: Collection[PartitionProgress]) -> Step | None:
-        """The application is to flush what was read of these since it was last told, where keys can move."""
+        """Return the application's flush of records read since the last one, where keys can move."""
         unflushed = [progress for progress in rows if progress.unflushed]
         keyed = [one for one in unflushed if self._gates.gate(one.partition.topic) is not None]
         for progress in unflushed:
@@ -259,7 +259,7 @@ class Ownership:
         return Flush(tuple(Flushed(one, one.begun, None) for one in keyed)) if keyed else None
 
     def _store(self, partitions: Collection[TopicPartition] | None) -> Step | None:
-        """Commit the positions of these, or all, unless that is the application's business; tried once."""
+        """Commit the positions of these or all partitions, if commits are automatic; tried once."""
         if self._stored:
             return None
         if not self._automatic:
@@ -276,7 +276,7 @@ class Ownership:
         return self._membership is not None and (self._membership.lost or not self._membership.stable)
 
     def _topics_changed(self) -> bool:
-        """Whether a topic was resized, deleted or created anew since the assignment was made from it."""
+        """Whether a topic was resized, deleted or recreated since the assignment was made."""
         if self.metadata is self._looked_at:
             return False
         if self._shapes() != self._made_from:
@@ -297,7 +297,7 @@ class Ownership:
         self._assignment.note_generations({name: shape.generation for name, shape in shapes.items()})
 
     def _take_everything(self) -> None:
-        """Without a group: every partition of every topic, those that go on where they are included."""
+        """Without a group: assign every partition of every topic; current ones continue."""
         self._drop_other_topics()
         self._wanted = False
         topics = self.metadata.topics
@@ -309,9 +309,9 @@ class Ownership:
         self._remember(self._shapes())
 
     def _drop_other_topics(self) -> set[TopicPartition]:
-        """Positions in a topic must not be committed to the next one of its name: these partitions are gone.
+        """Drop partitions of recreated topics: their positions must not be committed to the new topic.
 
-        A topic that is missing may still be there: a broker that has just started does not know it yet.
+        A missing topic may still exist: a broker that has just started does not know it yet.
         """
         shapes = self._shapes()
         before = {progress.partition for progress in self._assignment}
@@ -322,7 +322,7 @@ class Ownership:
         return before - {progress.partition for progress in self._assignment}
 
     def _complain(self) -> None:
-        """A topic that is refused for good is told once per answer."""
+        """Raise a topic's error once per metadata response."""
         if self.metadata is self._complained_of:
             return
         for name in self.missing_topics():

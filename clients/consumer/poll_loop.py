@@ -1,10 +1,9 @@
-"""An application asks for records: what is due before is carried out step by step, then they are handed out.
+"""Serves the application's requests for records: takes all due steps, then delivers records.
 
-By asking for more, the application says that it has processed what it was given before. So each request first takes the
-steps that `core.ConsumerCore` names, one after the other, and asks the core anew after each, for all of them take time.
-When the core says `DeliverRecords`, records are taken and given to the application without awaiting anything in
-between. While there are none, the request waits for news and asks the core again, until records arrive or the time is
-up.
+By asking for more, the application confirms that it has processed the records before. So each request first takes the
+steps that `core.ConsumerCore` returns, one after the other, and asks the core again after each, because each takes
+time. When the core returns `DeliverRecords`, the records go to the application without an await in between. While there
+are none, the request waits for news and asks the core again, until records arrive or the time is up.
 
 A call that is cancelled, or in which a callback raises, leaves its step undone: the next call takes it again.
 """
@@ -51,15 +50,15 @@ from anabranch.clients.timer import Timer
 from anabranch.protocol.topic_partition import TopicPartition
 
 ONE_TIMEOUT_MS: Final = 1000
-"""For how long a request for one record waits before it begins anew."""
+"""How long a request for one record waits before it starts again."""
 LOOK_AGAIN_S: Final = 0.2
-"""How long after something was missing metadata is asked for again."""
+"""How long to wait before metadata is requested again for missing topics."""
 
 Taken = TypeVar("Taken")
 
 
 class PollLoop:
-    """The requests of one application, one after the other; `session` and `joiner` are None without a group."""
+    """The requests of one application, in sequence; `session` and `joiner` are None without a group."""
 
     def __init__(
         self,
@@ -88,17 +87,17 @@ class PollLoop:
         self._clock_s = elapsed_clock()
         self._look_again = Timer(network.request_refresh)
         self._run: Iterator[ConsumerRecord] = iter(())
-        """What `one` may hand out while it is undisturbed."""
+        """The records that `one` may deliver while nothing else is due."""
         self._closed = False
         core.begin(self._clock_s())
 
     def close(self) -> None:
-        """Hand out nothing more."""
+        """Deliver nothing more."""
         self._closed = True
         self._look_again.cancel()
 
     def check_alive(self) -> None:
-        """RuntimeError if the consumer was stopped, and whatever made it impossible for it to go on."""
+        """Raise RuntimeError if the consumer was stopped, or the error that ended it."""
         if self._closed:
             raise RuntimeError("the consumer is not started, or was stopped")
         for part in (self._session, self._gatekeeper):
@@ -106,25 +105,25 @@ class PollLoop:
                 raise part.failure
 
     async def many(self, limit: int, timeout_ms: int) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Up to `limit` records; nothing when none may be handed out within `timeout_ms`."""
+        """Return up to `limit` records; nothing if none are deliverable within `timeout_ms`."""
         take = self._core.deliveries.take
         return await self._when_there(lambda: take(limit, self._loop.time()), timeout_ms) or {}
 
     async def one(self, limit: int) -> ConsumerRecord:
-        """The next record, however long it takes. Up to `limit` follow one another as those of one `many` would."""
+        """Return the next record, however long it takes. Up to `limit` follow one another as in one `many`."""
         record = next(self._run, None) if self._undisturbed() else None
         while record is None:
-            await asyncio.sleep(0)  # others have their turn, were there always another record
+            await asyncio.sleep(0)  # let other tasks run, even if there is always another record
             record = await self._when_there(lambda: self._begin_run(limit), ONE_TIMEOUT_MS)
         return record
 
     async def settle(self) -> None:
-        """Take all steps that are due, so that there is an assignment and a position in each of its partitions."""
+        """Take all due steps, so that there is an assignment and a position in each of its partitions."""
         self._core.begin_round()
         await self._take_steps()
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None) -> None:
-        """The application's own commit: of everything handed out, or of these offsets. `KafkaError` if refused."""
+        """Commit for the application: everything delivered, or these offsets. Raises `KafkaError` if refused."""
         step = self._core.flush_before(self._core.assignment.positions() if offsets is None else offsets)
         self._gatekeeper.refresh()
         if step is not None:
@@ -133,7 +132,7 @@ class PollLoop:
         self._news.set()
 
     async def give_up(self) -> None:
-        """Everything goes back to the group, because the consumer stops: flush, tell, commit."""
+        """Revoke everything at a stop: flush, notify, commit."""
         session = self._session
         while True:
             replaced = session is not None and (session.unsure or session.failure is not None)
@@ -147,7 +146,7 @@ class PollLoop:
         return next(self._run, None)
 
     def _undisturbed(self) -> bool:
-        """Whether nothing has happened since the last record that has to be dealt with before the next one."""
+        """Whether no event since the last record must be handled before the next one."""
         if self._news.is_set():
             return False
         if self._session is None:
@@ -157,7 +156,7 @@ class PollLoop:
         return self._core.is_undisturbed(elapsed_s)
 
     async def _when_there(self, take: Callable[[], Taken], timeout_ms: int) -> Taken | None:
-        """What `take` gives, once it gives something: the application asks for records, and waits."""
+        """Wait for records on the application's request; return None on a timeout."""
         self.check_alive()
         self._at_work(asking=True)
         try:
@@ -175,7 +174,7 @@ class PollLoop:
             self._news.clear()
             self._core.begin_round()
             last = await self._take_steps()
-            taken = take() if isinstance(last, DeliverRecords) else None  # nothing is awaited since it was decided
+            taken = take() if isinstance(last, DeliverRecords) else None  # no await since the decision
             self._fetcher.poke()
             self._gatekeeper.refresh()
             if taken:
@@ -187,7 +186,7 @@ class PollLoop:
                 return None
 
     async def _take_steps(self) -> DeliverRecords | Wait | AskMembership:
-        """Carry out what is due until records may be handed out, or nothing can be done before there is news."""
+        """Take steps until records may be delivered, or nothing can be done before there is news."""
         if self._core.ownership.missing_topics():
             self._ask_again()
         while True:
@@ -201,7 +200,7 @@ class PollLoop:
             await self._carry_out(step)
 
     async def _carry_out(self, step: Step) -> None:
-        """Take a step. What the application's callbacks raise is raised, and the step is due again."""
+        """Take a step. Errors of the application's callbacks are raised, and the step is due again."""
         done = True
         match step:
             case Flush():

@@ -1,14 +1,13 @@
-"""How far one consumer is in each of its partitions, and what it has fetched ahead.
+"""The positions of a consumer's partitions, and their fetched batches.
 
-Three offsets per partition: `committed` <= `position` (the next record to hand out) <= `fetch_offset` (the next to ask
-for); only a seek, or a reset of the group's offsets, breaks that order. Fetched batches wait undecoded; a
-batch belongs to one segment, because a batch has one leader epoch. Batches of aborted transactions, and the markers
-that end transactions, hold nothing to hand out and are passed like any other, so that a position reaches the end of its
-segment.
+Three offsets per partition: `committed` <= `position` (the next record to deliver) <= `fetch_offset` (the next to
+fetch); only a seek, or a reset of the group's offsets, breaks that order. Fetched batches wait undecoded; a batch
+belongs to one segment, because a batch has one leader epoch. Batches of aborted transactions, and transaction markers,
+deliver nothing and are passed like any other, so that a position reaches the end of its segment.
 
-Invariant: everything that is said of a partition's records (announced, flushed, crossed, handed out) is said of what
-was read since the last beginning there (`begun`), and a seek or a new assignment forgets it. Only the methods of
-`PartitionProgress` and `Assignment` change what stands here; everybody else calls them. Pure.
+Invariant: the flags of a partition's records (announced, flushed, crossed, delivered) apply since the last start of
+reading there (`begun`); a seek or a new assignment clears them. Only methods of `PartitionProgress` and `Assignment`
+change this state. Pure.
 """
 
 from __future__ import annotations
@@ -30,24 +29,24 @@ from anabranch.protocol.topic_partition import TopicPartition
 
 UNKNOWN: Final = -1
 BUFFERED_BYTES_MAX: Final = 512 * 1024
-"""A partition with this much waiting is not fetched further."""
+"""A partition with so many buffered bytes is not fetched further."""
 READ_AHEAD: Final = 500
-"""How many records are read at once where they are handed out one by one: `max_poll_records` is as many."""
+"""Number of records decoded at once where they are delivered one by one; equals `max_poll_records`."""
 
 
 @dataclass(slots=True)
 class FetchedBatch:
-    """One batch as it came, and what of it is still to be handed out, once it has been looked into."""
+    """One fetched batch, and its undelivered records once it is decoded."""
 
     header: BatchHeader
     data: bytes | bytearray | memoryview
     aborted: bool = False
-    """It belongs to a transaction that was aborted, and only committed records are wanted."""
+    """Part of an aborted transaction, in a consumer that reads committed records only."""
     unread: RecordReader | None = None
     ready: Iterator[ConsumerRecord] = iter(())
-    """Records that were read already."""
+    """Decoded records."""
     generation: int = NO_GENERATION
-    """What they bear."""
+    """The records' generation."""
 
     @property
     def next_offset(self) -> int:
@@ -65,38 +64,38 @@ class PartitionProgress:
     fetch_offset: int = UNKNOWN
     high_watermark: int = UNKNOWN
     last_stable_offset: int = UNKNOWN
-    """Below it every transaction has ended: where reading committed records stops."""
+    """Below it every transaction has ended: a read_committed consumer stops here."""
     log_start: int = UNKNOWN
-    """Where the log begins, as last heard: what was fetched below it is deleted by now."""
+    """The last known log start offset: fetched records below it are deleted."""
     handed_out: int = UNKNOWN
-    """Where the application has to commit to, for everything it was given to count as processed. UNKNOWN: nothing."""
+    """The offset that the application must commit for all delivered records to count as processed. UNKNOWN: none."""
     read_from: int = UNKNOWN
     """The offset at which reading last began, by assignment or by a seek."""
     beginnings: Iterator[int] = field(default_factory=itertools.count)
-    """Numbers the beginnings of all partitions of the consumer."""
+    """Begin numbers, shared by all partitions of the consumer."""
     begun: int = UNKNOWN
-    """The number of the last beginning here: what is handed out again under the same one was not asked for."""
+    """The current begin number: a repeated delivery under the same number was not requested by a seek."""
     rewound: bool = False
-    """Whether the application went back behind what was committed, and nothing was committed since."""
+    """Whether the application sought to before the committed offset, with no commit since."""
     unflushed: bool = False
-    """Whether records were handed out since the application was last told to flush."""
+    """Whether records were delivered since the application's last flush."""
     paused: bool = False
     out_of_range: bool = False
-    """The leader has nothing at `fetch_offset`: no more is asked for until the position is reset."""
+    """`fetch_offset` is out of the leader's range: no fetch until the position is reset."""
     damaged: bool = False
-    """The leader cannot read what it has at `fetch_offset`: the application is told, and then it is asked again."""
+    """The leader cannot read its log at `fetch_offset`: the application gets an error, then the fetch is repeated."""
     buffered: deque[FetchedBatch] = field(default_factory=deque)
     buffered_bytes: int = 0
     announced: set[Segment] = field(default_factory=set)
-    """Segments whose keys the listener has been told of (on_partition_key_assigned)."""
+    """Segments announced by on_partition_key_assigned."""
     flushed: set[Segment] = field(default_factory=set)
-    """Segments that were read to their end and flushed (on_partition_key_maybe_revoked)."""
+    """Segments read to their end and flushed (on_partition_key_maybe_revoked)."""
     crossed: set[Segment] = field(default_factory=set)
     """Segments that were read to their end, flushed and committed (R10)."""
 
     @property
     def fetchable(self) -> bool:
-        """Whether more of it should be asked for."""
+        """Whether to fetch more of this partition."""
         return (
             self.fetch_offset != UNKNOWN
             and not self.paused
@@ -107,80 +106,80 @@ class PartitionProgress:
 
     @property
     def processed(self) -> bool:
-        """Whether the application has itself committed everything that it was given."""
+        """Whether the application has itself committed all delivered records."""
         if self.rewound and self.handed_out > self.read_from:
-            return False  # what was committed before it went back says nothing of what it was given since
+            return False  # a commit before the seek does not cover records delivered since
         return self.handed_out == UNKNOWN or self.committed >= self.handed_out
 
     @property
     def must_reset(self) -> bool:
-        """Whether there is nothing more to hand out and nothing at the position to fetch."""
+        """Whether no records are buffered and the position is out of range."""
         return self.out_of_range and not self.buffered
 
     def pause(self) -> None:
-        """Hand out and ask for nothing until `resume`."""
+        """Neither deliver nor fetch until `resume`."""
         self.paused = True
 
     def resume(self) -> None:
-        """Go on after `pause`."""
+        """Continue after `pause`."""
         self.paused = False
 
     def announce(self, segment: Segment) -> None:
-        """The application was told that keys of this segment may arrive."""
+        """Note that the application was notified of this segment's keys."""
         self.announced.add(segment)
 
     def flush(self, segment: Segment | None = None) -> None:
-        """The application has flushed what it was given, up to the end of `segment` if that end is where it stands."""
+        """Note the application's flush, up to the end of `segment` if the position is there."""
         self.unflushed = False
         if segment is not None:
             self.flushed.add(segment)
 
     def cross(self, segment: Segment) -> None:
-        """What was read of this segment is flushed and committed: records of the next one may follow."""
+        """Note that this segment is flushed and committed: records of the next one may follow."""
         self.crossed.add(segment)
 
     def note_log_start(self, offset: int) -> bool:
-        """A leader told where its log begins; return whether fetched records were deleted."""
+        """Note the leader's log start offset; return whether fetched records were deleted."""
         moved, self.log_start = self.position < offset != self.log_start, offset
         return moved
 
     def pass_gap(self, offset: int) -> None:
-        """Move the position to `offset` across offsets that hold no record any more, as compaction leaves them."""
+        """Move the position to `offset` over a gap without records, as compaction leaves them."""
         self.position = max(self.position, offset)
 
     def note_ends(self, *, high_watermark: int, last_stable_offset: int) -> None:
-        """A leader answered a fetch, and told how far its log can be read."""
+        """Note the high watermark and last stable offset from a Fetch response."""
         self.high_watermark = high_watermark
         self.last_stable_offset = last_stable_offset
 
     def note_out_of_range(self, fetched_at: int) -> bool:
-        """The leader has nothing at the offset it was asked for; whether that still is the one that is wanted."""
+        """Note that the leader has no such offset; return whether it is still the one to fetch."""
         self.out_of_range = self.fetch_offset == fetched_at
         return self.out_of_range
 
     def note_damage(self, fetched_at: int) -> bool:
-        """The leader cannot read what it has at that offset; whether that still is the one that is wanted."""
+        """Note that the leader cannot read this offset; return whether it is still the one to fetch."""
         self.damaged = self.fetch_offset == fetched_at
         return self.damaged
 
     def begin(self, offset: int, *, committed: int = UNKNOWN) -> None:
-        """Start where the group, or the reset policy, says: nothing of this partition has been handed out yet."""
+        """Start at the group's or the reset policy's offset: nothing of this partition is delivered yet."""
         self.seek(offset)
         self.handed_out = UNKNOWN
         self.note_committed(committed)
 
     def note_committed(self, offset: int, begun: int | None = None) -> None:
-        """The group has this offset now. `begun` numbers the beginning in which it was sent, None means the last one.
+        """Note the group's committed offset, sent under the begin number `begun` (None: the current one).
 
-        An offset that was on its way when the application went back says nothing of what it has been given since.
+        A commit in flight at a seek does not cover records delivered since.
         """
         self.committed = offset
         self.rewound = begun is not None and begun != self.begun and self.read_from < offset
 
     def seek(self, offset: int) -> None:
-        """Continue at `offset`; what was fetched ahead is forgotten, and gates are looked at afresh (R11).
+        """Continue at `offset`; drop fetched batches, and evaluate gates again (R11).
 
-        Where to begin is the application's word now: it counts as processed only when it has committed it.
+        The application chose the start, so the position counts as processed only when it has committed it.
         """
         self.position = self.fetch_offset = self.handed_out = self.read_from = offset
         self.begun = next(self.beginnings)
@@ -198,9 +197,9 @@ class PartitionProgress:
         fetched_at: int,
         aborted: Sequence[AbortedTransaction] = (),
     ) -> int:
-        """Take the batches of a fetch that asked from `fetched_at`; returns how many. A stale answer is ignored.
+        """Add the batches of a fetch from `fetched_at`; return their number. A stale response is ignored.
 
-        `aborted`: the aborted transactions that begin in these batches, or are open where they begin.
+        `aborted`: aborted transactions that begin in these batches, or are open where they begin.
         """
         if fetched_at != self.fetch_offset:
             return 0
@@ -219,10 +218,10 @@ class PartitionProgress:
         return taken
 
     def skip_deleted(self) -> bool:
-        """Drop fetched records that were deleted since, and return whether the position moved.
+        """Drop fetched records that were deleted since; return whether the position moved.
 
-        Where all that was fetched is deleted and more, the position stays: the next fetch is out of range, and the
-        reset policy decides.
+        If more than all fetched records are deleted, the position stays: the next fetch is out of range, and the reset
+        policy decides.
         """
         while self.buffered and self.buffered[0].next_offset <= self.log_start:
             self.buffered_bytes -= self.buffered.popleft().header.size_bytes
@@ -232,13 +231,13 @@ class PartitionProgress:
         return True
 
     def next_is_of(self, batch: FetchedBatch) -> bool:
-        """Whether the next record to hand out is one of this batch."""
+        """Whether the next record to deliver belongs to this batch."""
         return not self.paused and bool(self.buffered) and self.buffered[0] is batch
 
     def take(self, limit: int, generation: int = NO_GENERATION) -> list[ConsumerRecord]:
-        """Up to `limit` records of the first waiting batch, moving the position; control batches give none.
+        """Take up to `limit` records of the first batch and move the position; control batches have none.
 
-        `generation` is what they bear: that of the batch's segment.
+        `generation` is that of the batch's segment.
         """
         batch = self.buffered[0]
         taken: list[ConsumerRecord] = []
@@ -250,7 +249,7 @@ class PartitionProgress:
                 batch.ready = iter(self._read(batch, batch.unread))
                 taken += itertools.islice(batch.ready, limit - len(taken))
         except DecodeError as reason:
-            if not taken:  # else the next call meets it again
+            if not taken:  # otherwise the next call meets the damage again
                 what = f"batch at offset {batch.header.base_offset} ({reason})"
                 raise self._corrupt(what, f"to offset {batch.next_offset}") from None
         else:
@@ -281,9 +280,9 @@ class PartitionProgress:
         return consumer_records(columns, self.partition, batch.generation)
 
     def check_damage(self) -> None:
-        """Tell the application that the record it waits for is damaged where it is stored; then ask for it again.
+        """Raise an error for a damaged next record; then fetch it again.
 
-        It may be sound elsewhere, and another leader is found without a word of the application.
+        Another replica may have an intact copy, and a new leader is found without the application's help.
         """
         if self.damaged and not self.buffered and not self.paused:
             self.damaged = False
@@ -300,7 +299,7 @@ class PartitionProgress:
 
 
 class _Aborted:
-    """Tells, batch after batch, whether one belongs to an aborted transaction: from its first offset to its marker."""
+    """Finds batches of aborted transactions, in log order: from a transaction's first offset to its marker."""
 
     def __init__(self, transactions: Sequence[AbortedTransaction]) -> None:
         self._to_come = deque(sorted(transactions, key=lambda one: one.first_offset))
@@ -321,20 +320,20 @@ def _is_abort(batch: FetchedBatch) -> bool:
     try:
         return read_control(batch.data).type is ControlType.ABORT
     except DecodeError:
-        return False  # whatever it was meant to say
+        return False  # an unknown kind of marker
 
 
 class Assignment:
-    """The partitions of one member, with a fair turn for each."""
+    """The partitions of one member, read in rotation."""
 
     def __init__(self) -> None:
         self._progress: dict[TopicPartition, PartitionProgress] = {}
         self._first = 0
         self._beginnings = itertools.count()
         self.positioned = True
-        """Whether every partition has been given a position since the last change."""
+        """Whether every partition has a position since the last change."""
         self.generations: Mapping[str, int] = {}
-        """Of each topic, the generation that the assignment was made from."""
+        """Topic -> the generation that the assignment was based on."""
 
     def __contains__(self, partition: TopicPartition) -> bool:
         return partition in self._progress
@@ -349,40 +348,40 @@ class Assignment:
         return len(self._progress)
 
     def get(self, partition: TopicPartition) -> PartitionProgress | None:
-        """The progress of a partition, None if it is not assigned."""
+        """Return the progress of a partition, None if it is not assigned."""
         return self._progress.get(partition)
 
     def replace(self, partitions: Collection[TopicPartition]) -> None:
-        """A new assignment: nothing of the old one is kept, for its committed offsets are read again."""
+        """Replace the assignment: all progress is dropped, because committed offsets are read again."""
         self._progress = {
             partition: PartitionProgress(partition, beginnings=self._beginnings) for partition in sorted(partitions)
         }
         self.positioned = False
 
     def adjust(self, partitions: Collection[TopicPartition]) -> None:
-        """Other partitions, of which those that stay go on where they are."""
+        """Change the assignment: kept partitions continue at their positions."""
         kept = self._progress
         self.replace(partitions)
         self._progress.update({partition: kept[partition] for partition in self._progress.keys() & kept.keys()})
 
     def note_positioned(self, *, complete: bool) -> None:
-        """Positions were looked for; `complete` says whether there is one in every partition that exists."""
+        """Note a position lookup; `complete` says whether every existing partition has one."""
         self.positioned = complete
 
     def note_generations(self, generations: Mapping[str, int]) -> None:
-        """The assignment was made from these generations of its topics."""
+        """Note the topic generations that the assignment was based on."""
         self.generations = generations
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget partitions that are not assigned any more."""
+        """Forget partitions that are no longer assigned."""
         self._progress = {one: progress for one, progress in self._progress.items() if one not in partitions}
 
     def drop_topic(self, topic: str) -> None:
-        """A topic is gone: what was read of it says nothing about another one of the same name."""
+        """Forget a deleted topic: a new one of the same name starts without progress."""
         self.drop({one for one in self._progress if one.topic == topic})
 
     def in_turn(self) -> list[PartitionProgress]:
-        """All of them, starting one further each time, so that none is starved by a busy neighbour."""
+        """Return all partitions, starting one further each time, so that a busy one does not starve the others."""
         rows = list(self._progress.values())
         if not rows:
             return rows
@@ -390,7 +389,7 @@ class Assignment:
         return rows[self._first :] + rows[: self._first]
 
     def positions(self) -> dict[TopicPartition, int]:
-        """What a commit would say now: known positions that are not committed yet."""
+        """Return the offsets to commit: known positions that are not committed yet."""
         return {
             progress.partition: progress.position
             for progress in self

@@ -1,9 +1,9 @@
-"""Long polls at the coordinator: how far the group has committed what gates wait for, and whether it rebalances.
+"""Long polls at the coordinator for committed offsets that gates wait for, and for rebalances.
 
-A broker works on one request per connection. What comes up while a poll is parked therefore goes out as another one,
-over another connection, and asks for everything that is waited for by then. One poll is always parked, were it for
-nothing: so a member hears at once that the group rebalances. By its heartbeats it would take up to their interval, and
-the others would wait that long for it.
+A broker processes one request per connection. Offsets that are needed while a poll is parked therefore go into another
+poll, over another connection, which includes all awaited offsets. One poll is always parked, even without awaited
+offsets, so that a member learns of a rebalance at once. Heartbeats would take up to their interval, and the other
+members would wait that long.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RETRY_BACKOFF_S: Final = 0.05
 
 
 class ProgressWatch:
-    """The polls of one member. `awaited` says what is waited for now, None if the group need not be watched."""
+    """The polls of one member. `awaited` returns the awaited offsets, None if the group need not be watched."""
 
     def __init__(
         self,
@@ -43,10 +43,10 @@ class ProgressWatch:
         self._soon = Timer(self._look)
         self._closed = False
         self.failure: BaseException | None = None
-        """A bug, after which nothing is asked any more."""
+        """A bug that ended the polls."""
 
     async def close(self) -> None:
-        """Ask for nothing more."""
+        """Stop the polls."""
         self._closed = True
         self._soon.cancel()
         tasks = [task for _, task in self._polls.values()]
@@ -55,7 +55,7 @@ class ProgressWatch:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def refresh(self, after_s: float = 0) -> None:
-        """Something else may be waited for, or the membership stands again: see to it, soon or after a time."""
+        """Poll for newly awaited offsets or after a rebalance, soon or after a delay."""
         if not self._closed:
             self._soon.set_by(self._loop.time() + after_s)
 
@@ -65,20 +65,20 @@ class ProgressWatch:
             return
         channel = next((one for one in POSITION_CHANNELS if one not in self._polls), None)
         if channel is None:
-            return  # the first that comes back asks for everything
+            return  # the first poll that returns includes everything
         task = self._loop.create_task(self._poll(channel, awaited), name="gates: positions")
         self._polls[channel] = awaited, task
         task.add_done_callback(lambda task: self._ended(channel, task))
 
     def _covered(self, awaited: Mapping[TopicPartition, int]) -> bool:
-        """Whether polls that are under way come back when any of this is reached."""
+        """Whether polls in flight return when any of these offsets is reached."""
         return all(
             any(offset >= asked.get(partition, offset + 1) for asked, _ in self._polls.values())
             for partition, offset in awaited.items()
         )
 
     async def _poll(self, channel: int, awaited: Mapping[TopicPartition, int]) -> float:
-        """Ask once; how long to wait before asking again."""
+        """Poll once; return the delay before the next poll."""
         wait_ms = PROGRESS_WAIT_MS if awaited else IDLE_WAIT_MS
         begun_s = self._loop.time()
         try:
@@ -89,7 +89,7 @@ class ProgressWatch:
         self._on_progress(positions)
         if any(positions.get(partition, offset - 1) >= offset for partition, offset in awaited.items()):
             return 0
-        # A coordinator that does not wait must not be asked all the time.
+        # Limit the rate if a coordinator does not hold polls back.
         left_s = begun_s + wait_ms / 1000 - self._loop.time()
         return RETRY_BACKOFF_S if awaited and left_s > 0 else max(left_s, 0)
 

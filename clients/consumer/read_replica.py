@@ -1,7 +1,7 @@
-"""From which replica a partition is read: its leader, or for a time one in the consumer's rack (KIP-392).
+"""Chooses the replica to fetch from: the leader, or temporarily one in the consumer's rack (KIP-392).
 
-The leader names a replica; it is believed for as long as metadata is, while metadata has it in sync, and until anything
-goes wrong there. Then the leader is asked again. Source: Kafka's `SubscriptionState.updatePreferredReadReplica`.
+The leader names a replica. It is used until metadata expires, the replica leaves the ISR, or an error occurs; then the
+leader is asked again. Source: Kafka's `SubscriptionState.updatePreferredReadReplica`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class ReadReplicas:
         self._named: dict[TopicPartition, tuple[int, float]] = {}
 
     def node_for(self, where: TopicPartition, partition: Partition, nodes: Mapping[int, Node], now_s: float) -> int:
-        """The node to ask for a partition's records."""
+        """Return the node to fetch a partition from."""
         named = self._named.get(where)
         if named is None:
             return partition.leader
@@ -31,9 +31,9 @@ class ReadReplicas:
         return partition.leader
 
     def prefer(self, where: TopicPartition, node_id: int, now_s: float) -> None:
-        """The leader names a replica."""
+        """Set the replica that the leader named."""
         self._named[where] = (node_id, now_s + self._lease_s)
 
     def forget(self, where: TopicPartition) -> bool:
-        """Ask the leader again; whether another replica was asked until now."""
+        """Return to the leader; return whether another replica was in use."""
         return self._named.pop(where, None) is not None

@@ -1,6 +1,6 @@
-"""Finds out where to begin in partitions that have no position, and where to go on in those whose offset is gone.
+"""Finds starting offsets for partitions without a position, or whose position is out of range.
 
-Where the group is, else where the reset policy says (`offset_lookup`), with one exception:
+The group's committed offset, otherwise the reset policy's (`offset_lookup`), with one exception:
 
     R20   a partition that a resize created is read from its start by a group that has been reading the topic
     R10   a position that comes from the reset policy is committed at once, because others may wait for just that;
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class StartingPositions:
-    """Those of one consumer; `session` is None without a group."""
+    """The lookups of one consumer; `session` is None without a group."""
 
     def __init__(
         self, network: Network, core: ConsumerCore, session: ClassicGroupSession | None, resets: OffsetResets
@@ -37,16 +37,16 @@ class StartingPositions:
         self._resets = resets
 
     async def find(self) -> bool:
-        """Look for every position that is unknown; False if the group may be about to commit one: look again then.
+        """Look up every unknown position; return False if a transactional commit is pending: then try again.
 
-        KafkaError OFFSET_OUT_OF_RANGE where there is no offset and the policy is "none".
+        Raises KafkaError OFFSET_OUT_OF_RANGE if there is no offset and the policy is "none".
         """
         todo = [progress.partition for progress in self._core.assignment if progress.position == UNKNOWN]
         committed = await self._session.committed(todo) if self._session is not None else {}
         self._core.begin_at_commits(committed)
         fresh = [one for one in todo if committed.get(one, UNKNOWN) == UNKNOWN]
         if self._session is not None:
-            fresh = [one for one in fresh if one in committed]  # else in a transaction that is still open
+            fresh = [one for one in fresh if one in committed]  # otherwise a transactional commit is pending
         starts = await self._resets.find(self._network, fresh, await self._read_until(fresh, committed))
         log.debug("the group has committed %s; by the reset policy: %s", committed, starts)
         self._core.begin_at(starts)
@@ -54,17 +54,17 @@ class StartingPositions:
         return self._session is None or len(committed) == len(todo)
 
     async def reset(self) -> None:
-        """Positions that the leader has nothing at, once everything fetched before is handed out."""
+        """Reset positions that are out of range, once everything fetched before is delivered."""
         lost = [progress.partition for progress in self._core.assignment if progress.must_reset]
         self._core.reset_at(await self._resets.find(self._network, lost, set()))
 
     async def _read_until(self, fresh: Sequence[TopicPartition], committed: Mapping[TopicPartition, int]) -> set[str]:
-        """R20: the topics of `fresh` that this group, or this consumer, has been reading."""
+        """Return the topics of `fresh` that this group, or this consumer, has been reading (R20)."""
         known = {progress.partition.topic for progress in self._core.assignment if progress.position != UNKNOWN}
         known |= {partition.topic for partition, offset in committed.items() if offset != UNKNOWN}
         if self._session is None:
             return known
-        # A member that is given children only knows nothing of the group's commits elsewhere in the topic.
+        # A member that is assigned only children does not know the group's commits in the topic's other partitions.
         metadata = self._network.metadata
         others = [
             TopicPartition(name, index)

@@ -1,9 +1,9 @@
-"""What a consumer has to do next: the effects that `core.ConsumerCore` returns.
+"""The steps that `core.ConsumerCore` returns.
 
-A step is a piece of news that is missing or an act that is due: something that takes time, or that is the application's
-own code. `polling` carries it out and comes back with it (`ConsumerCore.on_step_done`, or `put_off` if it could not be
-done now). By then anything may have changed: a step therefore names the beginnings (`PartitionProgress.begun`) that it
-was decided on, and what has changed since is decided anew.
+A step fetches missing information or takes an action: it takes time, or is the application's own code. `poll_loop`
+executes it and reports the result (`ConsumerCore.on_step_done`, or `postpone` if it failed). By then anything may have
+changed: a step therefore carries the begin numbers (`PartitionProgress.begun`) at its decision, and what has changed
+since is decided again.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ Partitions = frozenset[TopicPartition]
 
 @dataclass(frozen=True, slots=True)
 class DeliverRecords:
-    """Nothing is left to do before: records may be handed out, in this very moment."""
+    """No other step is due: records may be delivered until the next await."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing can be done, and nothing be handed out, before there is news."""
+    """No step is possible, and no record deliverable, before there is news."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskMembership:
-    """The member may have been replaced: ask the coordinator, and do nothing in the group's name until it answers."""
+    """The member may have been replaced: ask the coordinator, and do not act for the group until it answers."""
 
 
 class Flushed(NamedTuple):
-    """What of one partition a flush is about: the end of a segment, or (None) whatever was read so far."""
+    """One partition of a flush: the end of a segment, or (None) all records read so far."""
 
     progress: PartitionProgress
     begun: int
     segment: Segment | None
     reached: bool = False
-    """Whether its end is known to be reached, and not only may be."""
+    """Whether its end is known to be reached, rather than possibly reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +55,19 @@ class Flush:
 
     @property
     def partitions(self) -> Partitions:
-        """What the application is told of."""
+        """The partitions to pass to the callback."""
         return frozenset(row.progress.partition for row in self.rows)
 
 
 @dataclass(frozen=True, slots=True)
 class LearnCommits:
-    """Ask how far the group has committed these: of what a producer's transaction commits a consumer is not told."""
+    """Fetch the group's committed offsets of these: a consumer is not notified of transactional commits."""
 
     partitions: Partitions
 
 
 class Reason(enum.Enum):
-    """Why offsets are committed."""
+    """The reason for a commit."""
 
     BOUNDARY = "the end of a segment is reached: others wait for it"
     START = "reading begins where the group has no offset: others may wait for just that"
@@ -87,7 +87,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class StoreAudit:
-    """Store the audit of what was handed out: the partitions leave, and only the application commits."""
+    """Store the audit of delivered records: the partitions are revoked, and only the application commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,9 @@ class NotifyLost:
 
 @dataclass(frozen=True, slots=True)
 class NotifyGone:
-    """Tell the application `on_partitions_lost`: a topic was created anew, and these partitions are of the old one."""
+    """Call the application's `on_partitions_lost`: a topic was recreated, and these partitions belong to the old
+    one.
+    """
 
     partitions: Partitions
 
@@ -126,40 +128,40 @@ class NotifyKeysAssigned:
 
     @property
     def partitions(self) -> Partitions:
-        """What the application is told of."""
+        """The partitions to pass to the callback."""
         return frozenset(progress.partition for progress, _ in self.rows)
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Join the group, and wait for what it gives: everything was given up."""
+    """Join the group, and wait for the assignment; everything is revoked already."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinInBackground:
-    """Begin to join the group, and read on: what comes of it is news (KIP-429)."""
+    """Start a join and keep reading; its result is news (KIP-429)."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdoptAssignment:
-    """Tell the assignor what this member was given, and read that from now on."""
+    """Give the assignment to the assignor, and read it from now on."""
 
     assigned: Assigned
 
 
 @dataclass(frozen=True, slots=True)
 class FindStartingPositions:
-    """Find out where to begin in the partitions that have no position."""
+    """Look up starting offsets of partitions without a position."""
 
 
 @dataclass(frozen=True, slots=True)
 class FindResetPositions:
-    """Find out where to go on in partitions whose leaders have nothing at the position."""
+    """Look up offsets to continue at, where positions are out of the leader's range."""
 
 
 @dataclass(frozen=True, slots=True)
 class MakeRoom:
-    """Wait while there is too much that the audit could not send."""
+    """Wait while the audit has too many unsent events."""
 
 
 Step = (

@@ -1,11 +1,11 @@
-"""The gates of all topics that one consumer reads: which are closed, and what has to be found out before they open.
+"""The gates of all topics of one consumer: which are closed, and the information they lack.
 
-A gate is the arithmetic of one topic (`gate.TopicGate`). Here stand those of all topics, made from the newest metadata,
-with the segments that were found closed. The question whether a segment `passes` leaves behind what is missing for the
-answer: the ends of segments that leaders have to be asked for (`ends_wanted`), the offsets that the group has to commit
-(`awaited`), newer metadata (`outdated`). `GateWatcher` finds those out and notes the answers here.
+`gate.TopicGate` evaluates the gates of one topic. This module holds those of all topics, built from the newest
+metadata, and the segments found closed. A call of `passes` records what is missing for the answer: segment ends from
+leaders (`ends_wanted`), offsets for the group to commit (`awaited`), newer metadata (`outdated`). `GateWatcher` queries
+those and notes the results here.
 
-Invariant: a gate exists only for a topic that is read in order, and knows nothing of an earlier topic of the same name.
+Invariant: a gate exists only for a topic that is read in order, and keeps nothing of an earlier topic of the same name.
 Pure.
 """
 
@@ -31,7 +31,7 @@ OPENINGS_KEPT: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class GateView:
-    """A closed gate as a person wants to see it."""
+    """A closed gate, for display."""
 
     topic: str
     segment: Segment
@@ -62,28 +62,27 @@ class Gates:
         self._gates: dict[str, TopicGate] = {}
         self._topic_ids: dict[str, bytes] = {}
         self.closed: dict[tuple[str, Segment], float] = {}
-        """The segments that were found closed, and since when (loop time, s)."""
+        """Segments found closed, and since when (loop time, s)."""
         self.ends_wanted: set[tuple[str, Segment]] = set()
-        """The segments whose ends have to be asked of the leaders."""
+        """Segments whose ends leaders have to report."""
         self.outdated = False
-        """Whether a batch was seen that is newer than the metadata: that has to be refreshed."""
+        """Whether a batch is newer than the metadata, which must be refreshed."""
         self.asks = False
-        """Whether something has to be found out that was not known to be missing before; the Gatekeeper clears it."""
+        """Whether new information is needed; `GateWatcher` clears it."""
         self.openings: deque[GateOpening] = deque(maxlen=OPENINGS_KEPT)
-        """The gates that have opened lately, oldest first."""
+        """Recently opened gates, oldest first."""
         self.handoffs = Durations()
         """How many gates have opened, and for how long they were closed."""
 
     def __bool__(self) -> bool:
-        """Whether any topic has a gate."""
         return bool(self._gates)
 
     def gate(self, topic: str) -> TopicGate | None:
-        """The gate of a topic; None where Kafka's own rules apply."""
+        """Return the gate of a topic; None where Kafka's own rules apply."""
         return self._gates.get(topic)
 
     def views(self) -> list[GateView]:
-        """Every closed gate with its reasons."""
+        """Return every closed gate with its reasons."""
         return [
             GateView(topic, segment, tuple(self._gates[topic].waits(segment)), since)
             for (topic, segment), since in sorted(self.closed.items())
@@ -110,17 +109,17 @@ class Gates:
         return False
 
     def want_end(self, topic: str, segment: Segment) -> None:
-        """Ask for the end of a segment."""
+        """Request the end of a segment."""
         if (topic, segment) not in self.ends_wanted:
             self.ends_wanted.add((topic, segment))
             self.asks = True
 
     def drop_end(self, topic: str, segment: Segment) -> None:
-        """The partition is gone: it has no end to ask for. A gate that still needs it will say so again."""
+        """Drop a removed partition's request: it has no end. A gate that still needs it requests it again."""
         self.ends_wanted.discard((topic, segment))
 
     def note_end(self, topic: str, segment: Segment, end_offset: int, *, leader_epoch: int) -> bool:
-        """A leader of `leader_epoch` said where a segment ends; False if that is not wanted any more."""
+        """Note a segment's end from a leader of `leader_epoch`; return False if it is no longer wanted."""
         if (topic, segment) not in self.ends_wanted or topic not in self._gates:
             return False
         self._gates[topic].note_end(segment, end_offset, leader_epoch=leader_epoch)
@@ -128,14 +127,14 @@ class Gates:
         return True
 
     def note_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """The group has committed these offsets: what was heard of others, or was committed here."""
+        """Note the group's committed offsets: those of others and of this consumer."""
         for partition, offset in offsets.items():
             gate = self._gates.get(partition.topic)
             if gate is not None:
                 gate.note_committed(partition.partition, offset)
 
     def awaited(self) -> dict[TopicPartition, int]:
-        """The offsets that closed gates wait for the group to commit, as far as they are known."""
+        """Return the offsets that closed gates wait for the group to commit, as far as they are known."""
         awaited: dict[TopicPartition, int] = {}
         for topic, segment in self.closed:
             for wait in self._gates[topic].waits(segment):
@@ -145,7 +144,7 @@ class Gates:
         return awaited
 
     def forget(self, partitions: Collection[TopicPartition] | None = None) -> None:
-        """Gates that others watch now, or that a seek has left behind, are no longer ours; None: all of them."""
+        """Forget gates that other members watch now, or that a seek made obsolete; None: all of them."""
         if partitions is not None:
             self._drop(set(partitions))
             return
@@ -153,11 +152,11 @@ class Gates:
         self.ends_wanted.clear()
 
     def refresh(self, metadata: ClusterMetadata) -> None:
-        """Take newer metadata."""
+        """Adopt newer metadata."""
         for name, topic in metadata.topics.items():
             gated = topic.lineage is not None and topic.gated
             if self._topic_ids.get(name, topic.topic_id) != topic.topic_id or not gated:
-                # Another topic of the same name, or one that is to be read without order: nothing known holds.
+                # A recreated topic, or one to be read without order: discard its state.
                 self._gates.pop(name, None)
                 self._drop(self._partitions_watched(name))
             self._topic_ids[name] = topic.topic_id
