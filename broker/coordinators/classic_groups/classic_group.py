@@ -1,11 +1,11 @@
-"""What the coordinator knows of one consumer group of the classic protocol, and the moves that this may make.
+"""The state of one classic group, and the methods that change it.
 
-`ClassicGroup` is changed by its own methods only, and only while `group_machine.apply` handles an event: `joining`
-decides who becomes a member, `rebalance` how a generation comes about, `parking` who is answered. `group_state` has the
-table of states, `members` the members, `group_phases` the waits of a rebalance.
+Only these methods change a `ClassicGroup`, and only while `group_machine.apply` handles an event. `joining` decides who
+becomes a member, `rebalance` forms generations, `pending_responses` holds waiting requests. `group_state` has the table
+of states, `members` the members, `rebalance_phases` the phases of a rebalance.
 
-Invariant: a generation becomes Stable only after the journal took its assignment, so that a coordinator that takes over
-knows every assignment that a member may act on. Source: KIP-62, KIP-345; Kafka's GroupMetadata.scala.
+Invariant: a generation becomes Stable only after the journal has its assignment, so a new coordinator knows every
+assignment that a member may act on. Source: KIP-62, KIP-345; Kafka's GroupMetadata.scala.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from anabranch.protocol.internal_topics import GroupMetadataMember, GroupMetadat
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 KAFKAS_ASSIGNORS: Final = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
-"""Their assignments may be made smaller: nobody compares them with user data, as Streams does, or plug-ins might."""
+"""Assignors whose assignments the coordinator may reduce; Streams and plug-ins may compare them with user data."""
 GATES_MARK: Final = b"KIP-253:gates"
-"""Behind the stored subscription of a member that holds gates itself; only coordinators read it."""
+"""The suffix of the stored subscription of a member that holds gates itself; only coordinators read it."""
 
 
 @dataclass(slots=True)
 class ClassicGroup:
-    """One group. It begins Empty, or as a journal record tells it (`from_journal`)."""
+    """One classic group. It starts Empty or from a journal record (`from_journal`)."""
 
     group_id: str
     limits: GroupLimits
@@ -50,22 +50,22 @@ class ClassicGroup:
     generation: int = 0
     protocol_type: str | None = None
     protocol: str | None = None
-    """The protocol that the members of this generation chose, such as "range"."""
+    """The assignor that the members of this generation chose, such as "range"."""
     members: Members = field(default_factory=Members)
     subscriptions: tuple[bytes, ...] = ()
-    """What the members of the generation said under its protocol."""
+    """The subscriptions of this generation's members under its protocol."""
     withheld: frozenset[tuple[str, int]] = frozenset()
-    """Partitions of the present assignment that members without gates were not given: something comes before them."""
+    """Partitions of the current assignment that stock members were not given because their gates are closed."""
     join_phase: JoinPhase = field(default_factory=JoinPhase)
     assignment_phase: AssignmentPhase = field(default_factory=AssignmentPhase)
     _effects: list[Effect] = field(default_factory=list)
-    """Of the event in work."""
+    """The effects of the current event."""
 
     @classmethod
     def from_journal(
         cls, group_id: str, value: GroupMetadataValue, limits: GroupLimits, rng: random.Random, now_ms: int
     ) -> ClassicGroup:
-        """The group as a journal record tells it: Stable with its members, whose sessions start anew, or Empty."""
+        """Restore a group from a journal record: Stable with its members, whose sessions restart, or Empty."""
         group = cls(group_id, limits, rng, generation=value.generation, protocol_type=value.protocol_type or None)
         group.state_since_ms = value.current_state_timestamp
         for row in value.members:
@@ -89,10 +89,10 @@ class ClassicGroup:
             group.subscriptions = tuple(member.metadata(value.protocol) for member in group.members)
         return group
 
-    # --- what it is asked ----------------------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> int | None:
-        """When a `Tick` is due, in milliseconds of the wall clock; None when nothing can time out."""
+        """Return when a `Tick` is due, in milliseconds of the wall clock; None if nothing can time out."""
         deadlines = [member.session_deadline_ms for member in self.members if member.session_deadline_ms is not None]
         deadlines += self.members.pending.values()
         phases = (self.join_phase.deadline_ms, self.assignment_phase.deadline_ms)
@@ -100,19 +100,19 @@ class ClassicGroup:
         return min(deadlines, default=None)
 
     def check_alive(self) -> None:
-        """Raise COORDINATOR_NOT_AVAILABLE if the group is no more: the client looks for its coordinator again."""
+        """Raise COORDINATOR_NOT_AVAILABLE if the group is Dead; the client then finds its coordinator again."""
         if self.state is DEAD:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def checked(self, member_id: str, instance_id: str | None, generation: int) -> Member:
-        """The member of the current generation that a sender says it is. Raises KafkaError."""
+        """Return the sender if it is a member of the current generation. Raises KafkaError."""
         member = self.members.check(member_id, instance_id)
         if generation != self.generation:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"generation {generation}, current is {self.generation}")
         return member
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """What the generation consumes; None when that cannot be known: it may be anything."""
+        """Return the topics that the generation consumes; None if they are unknown."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return None
         try:
@@ -122,12 +122,12 @@ class ClassicGroup:
 
     @property
     def gated_by_broker(self) -> bool:
-        """Whether some member holds no gates, and what it is assigned may be made smaller."""
+        """Whether some member holds no gates and its assignment may be reduced."""
         known = self.protocol_type == CONSUMER_PROTOCOL_TYPE and self.protocol in KAFKAS_ASSIGNORS
         return known and not all(member.holds_gates for member in self.members)
 
     def snapshot(self, assignments: Mapping[str, bytes]) -> GroupMetadataValue:
-        """The group as the journal keeps it, with these assignments."""
+        """Return the journal's value for the group with these assignments."""
         return GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,
@@ -150,49 +150,49 @@ class ClassicGroup:
         )
 
     def describe(self) -> str:
-        """One line for logs."""
+        """Format the group for logs, on one line."""
         return (
             f"group {self.group_id} {self.state.value} generation={self.generation} protocol={self.protocol} "
             f"members={list(self.members.by_id)} pending={len(self.members.pending)}"
         )
 
-    # --- the moves -----------------------------------------------------------------------------------------------
+    # --- transitions ---------------------------------------------------------------------------------------------
 
     def move(self, to: GroupState, now_ms: int) -> None:
-        """Change the state; a change that the table does not allow is a bug of ours."""
+        """Change the state. An illegal transition fails an assertion."""
         assert to in LEGAL[self.state], f"{self.describe()}: {self.state.value} -> {to.value} is not a transition"
         self.state, self.state_since_ms = to, now_ms
 
     def add_member(self, member: Member, protocol_type: str) -> None:
-        """A new member; the first one says which kind of group this is."""
+        """Add a member; the first one sets the protocol type."""
         if not len(self.members):
             self.protocol_type = protocol_type
         self.members.add(member)
 
     def begin_generation(self) -> None:
-        """The present members, perhaps none, are the next generation, under the protocol that they choose."""
+        """Start the next generation with the current members, possibly none, and the protocol that they choose."""
         self.join_phase.end()
         self.generation += 1
         self.protocol = self.members.choose_protocol() if len(self.members) else None
         self.subscriptions = tuple(member.metadata(self.protocol) for member in self.members)
 
     def become_stable(self, now_ms: int) -> None:
-        """The journal took the proposed assignment: every member has it, or can fetch it."""
+        """Put the proposed assignment in force after the journal has stored it."""
         accepted = self.assignment_phase.accept()
         for member in self.members:
             member.assignment = accepted.get(member.member_id, b"")
         self.move(STABLE, now_ms)
 
     def withhold(self, partitions: Collection[tuple[str, int]]) -> None:
-        """Members without gates are not given these of the present assignment."""
+        """Record partitions of the current assignment that stock members are not given."""
         self.withheld |= frozenset(partitions)
 
     def withhold_nothing(self) -> None:
-        """There is no assignment of which anything could be withheld."""
+        """Clear the withheld partitions, because no assignment is in force."""
         self.withheld = frozenset()
 
     def close(self, now_ms: int) -> None:
-        """Nothing can time out any more; the group is Dead."""
+        """Make the group Dead and cancel all deadlines."""
         for member in self.members:
             member.session_deadline_ms = None
         self.join_phase.end()
@@ -201,27 +201,30 @@ class ClassicGroup:
         if self.state is not DEAD:
             self.move(DEAD, now_ms)
 
-    # --- the effects ---------------------------------------------------------------------------------------------
+    # --- effects -------------------------------------------------------------------------------------------------
 
     def answer(self, ticket: Ticket, response: Any) -> None:
-        """Answer a request."""
+        """Add the effect that answers a request."""
         self._effects.append(Answer(ticket, response))
 
     def require_rebalance(self, error: ErrorCode) -> None:
-        """The assignment is no longer in force."""
+        """Add the effect that ends the current assignment."""
         self._effects.append(RebalanceRequired(error))
 
     def persist(
         self, assignments: Mapping[str, bytes], answer: Answer | None = None, replaced: Replaced | None = None
     ) -> None:
-        """Store the group with these assignments; `answer` waits for that, and `replaced` comes back without it."""
+        """Add the effect that stores the group with these assignments.
+
+        `answer` is sent once it is stored; `replaced` is restored if that fails.
+        """
         self._effects.append(Persist(self.generation, self.snapshot(assignments), answer, replaced))
 
     def add_verdict(self, error: ErrorCode, reason: str = "") -> None:
-        """Allow, or refuse, what was asked by `Commit`, `Observe` or `Delete`."""
+        """Add the verdict on a `Commit`, `Observe` or `Delete`."""
         self._effects.append(Verdict(error, reason))
 
     def take_effects(self) -> list[Effect]:
-        """The effects that were decided since the last call."""
+        """Return and clear the effects collected since the last call."""
         effects, self._effects = self._effects, []
         return effects

@@ -1,7 +1,7 @@
-"""What can happen to a consumer group, and what a group can ask its surroundings to do.
+"""The events of a classic group's state machine, and the effects that it returns.
 
-A `Ticket` stands for one request that waits for its answer. The machine only hands it back inside an `Answer`; what it
-is (a future in the coordinator, a number in a test) is known to the caller that applied the event.
+A `Ticket` identifies one waiting request. The machine only returns it in an `Answer`; its type (a future in the
+coordinator, a number in a test) is the caller's.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from anabranch.protocol.values import value
 
 Ticket = Any
 Assignable = Mapping[str, Collection[int]]
-"""Topic -> the partitions that members without gates may be assigned; of topics that are not in it, all of them."""
+"""Topic -> the partitions that stock members may be assigned; all partitions of topics that are not in it."""
 
 
 @value(kw_only=True)
 class Join:
-    """A client wants to be a member. `version` decides what it understands."""
+    """A client sends JoinGroup. `version` selects the response's fields."""
 
     ticket: Ticket
     request: JoinGroupRequest
@@ -36,7 +36,7 @@ class Join:
 
 @value(kw_only=True)
 class Sync:
-    """A member wants its assignment; the leader brings those of all members."""
+    """A member sends SyncGroup; the leader sends all members' assignments."""
 
     ticket: Ticket
     request: SyncGroupRequest
@@ -45,7 +45,7 @@ class Sync:
 
 @value(kw_only=True)
 class Heartbeat:
-    """A member is alive."""
+    """A member sends Heartbeat."""
 
     ticket: Ticket
     request: HeartbeatRequest
@@ -53,7 +53,7 @@ class Heartbeat:
 
 @value(kw_only=True)
 class Leave:
-    """Members go, one (v0-v2) or several (v3 on)."""
+    """One member (v0-v2) or several members (v3 on) leave."""
 
     ticket: Ticket
     request: LeaveGroupRequest
@@ -62,22 +62,22 @@ class Leave:
 
 @value(kw_only=True)
 class Commit:
-    """A client wants to commit offsets in the name of the group, at once or as part of a transaction."""
+    """A client commits offsets of the group, directly or in a transaction."""
 
     member_id: str
     instance_id: str | None
     generation: int
-    """Or its member epoch. -1: the sender is no member, and uses the group only to keep its offsets."""
+    """The generation or member epoch. -1: the sender is no member, and only stores its offsets in the group."""
     transactional: bool = False
     version: int = 9
-    """Of the OffsetCommit: members whose broker assigns need 9."""
+    """The version of OffsetCommit; members of a KIP-848 group need 9."""
     partitions: Collection[tuple[str, int]] = ()
-    """Of which offsets."""
+    """The partitions of the committed offsets."""
 
 
 @value(kw_only=True)
 class Observe:
-    """A client wants to wait for the group's progress (ConsumerGroupPosition v1, KIP-253)."""
+    """A client waits for the group's committed offsets (ConsumerGroupPosition v1, KIP-253)."""
 
     member_id: str
     generation: int
@@ -85,12 +85,12 @@ class Observe:
 
 @value
 class Delete:
-    """An administrator wants the group, and all its offsets, deleted."""
+    """An administrator deletes the group with all its offsets."""
 
 
 @value(kw_only=True)
 class Persisted:
-    """The journal took, or refused, what a `Persist` asked it to write."""
+    """The journal has written the record of a `Persist`, or rejected it."""
 
     generation: int
     error: ErrorCode
@@ -100,14 +100,14 @@ class Persisted:
 
 @value
 class GatedPartitions:
-    """A coordinator that took over has found what its predecessor withheld from the members of a Stable group."""
+    """The partitions that the previous coordinator withheld from the members of a Stable group."""
 
     partitions: frozenset[tuple[str, int]]
 
 
 @value
 class GatesOpened:
-    """Something that is withheld may be assigned now."""
+    """The gates of some withheld partitions have opened."""
 
 
 @value
@@ -117,7 +117,7 @@ class Tick:
 
 @value
 class Close:
-    """This node coordinates the group no longer, or the group is deleted: what waits is answered with `error`."""
+    """The group is deleted or coordinated by another broker; waiting requests get `error`."""
 
     error: ErrorCode
 
@@ -148,7 +148,7 @@ class Answer:
 
 @value(kw_only=True)
 class Replaced:
-    """A static member took the place of its earlier life, which was this; it gets it back if that cannot be stored."""
+    """The previous data of a replaced static member, restored if its replacement cannot be stored."""
 
     instance_id: str
     old_id: str
@@ -159,7 +159,7 @@ class Replaced:
 
 @value
 class Persist:
-    """Write the group to the journal, then come back with `Persisted` (and its `answer`, which waits for that)."""
+    """Write the group to the journal, then apply `Persisted` with `answer`, which is sent afterwards."""
 
     generation: int
     value: GroupMetadataValue
@@ -169,14 +169,14 @@ class Persist:
 
 @value
 class RebalanceRequired:
-    """The assignment is no longer in force: clients that wait for the group's progress are answered with `error`."""
+    """The assignment is no longer in force; clients that wait for committed offsets get `error`."""
 
     error: ErrorCode
 
 
 @value
 class Verdict:
-    """Whether a `Commit`, `Observe` or `Delete` is allowed: NONE, or why not. It is the only effect of these events."""
+    """Whether a `Commit`, `Observe` or `Delete` is allowed: NONE or an error. These events have no other effect."""
 
     error: ErrorCode
     reason: str

@@ -1,12 +1,12 @@
-"""The one door of a consumer group: `apply(group, event, now_ms) -> effects`. Nothing else changes a group.
+"""The state machine of a classic group: `apply(group, event, now_ms) -> effects`. Nothing else changes a group.
 
-The coordinator hands over whatever happens to the group (a client's request, the journal's outcome, a deadline) and
-runs the effects in their order. A request that must wait is parked in its member and answered by a later event, exactly
-once. Deadlines are data: `ClassicGroup.next_deadline` says when a `Tick` is due; the machine reads no clock, and draws
-member ids from the random source that the group was given.
+The coordinator applies every event of the group (a request, the journal's outcome, a deadline) and runs the effects in
+order. A request that must wait is held in its member; a later event answers it exactly once. Deadlines are data:
+`ClassicGroup.next_deadline` returns when a `Tick` is due. The machine reads no clock, and draws member ids from the
+group's random source.
 
-Here is how members stay and leave, who may commit, and what time does; `joining` decides who becomes a member,
-`rebalance` how a generation comes about.
+This module handles heartbeats, leaving, authorization and timeouts; `joining` decides who becomes a member, and
+`rebalance` forms generations.
 
 Source: KIP-62, KIP-345 (static members), KIP-394 (member ids), KIP-559, KIP-814; Kafka's GroupCoordinator.scala.
 """
@@ -50,7 +50,7 @@ from anabranch.protocol.internal_topics import GroupMetadataValue
 
 
 def apply(group: ClassicGroup, event: Event, now_ms: int) -> list[Effect]:
-    """React to one event. A refusal is an effect, not an exception."""
+    """Apply one event and return its effects. A rejection is an effect, not an exception."""
     try:
         _dispatch(group, event, now_ms)
     except KafkaError as error:
@@ -65,14 +65,14 @@ def apply(group: ClassicGroup, event: Event, now_ms: int) -> list[Effect]:
 def restored(
     group_id: str, value: GroupMetadataValue, limits: GroupLimits, rng: random.Random, now_ms: int
 ) -> ClassicGroup:
-    """The group that a journal record tells of, for a coordinator that takes over: its members' sessions start anew.
+    """Restore a group from a journal record for a new coordinator; its members' sessions restart.
 
-    One that has become too large, because the limit was lowered, joins anew: the last ones to do so stay outside.
+    A group above a lowered size limit rebalances; the last members to join are rejected.
     """
     group = ClassicGroup.from_journal(group_id, value, limits, rng, now_ms)
     if len(group.members) > limits.size_max:
         rebalance.start(group, now_ms)
-        group.take_effects()  # no request waits yet that an effect could concern
+        group.take_effects()  # no request is waiting for these effects yet
     return group
 
 
@@ -111,11 +111,11 @@ def _dispatch(group: ClassicGroup, event: Event, now_ms: int) -> None:
             assert_never(event)
 
 
-# --- staying and leaving -----------------------------------------------------------------------------------------
+# --- heartbeats and leaving --------------------------------------------------------------------------------------
 
 
 def heartbeat(group: ClassicGroup, event: Heartbeat, now_ms: int) -> None:
-    """A member is alive; it learns whether it has to join anew. Raises KafkaError."""
+    """Extend a member's session; the response tells it whether to rejoin. Raises KafkaError."""
     request = event.request
     group.check_alive()
     member = group.checked(request.member_id, request.group_instance_id, request.generation_id)
@@ -125,7 +125,7 @@ def heartbeat(group: ClassicGroup, event: Heartbeat, now_ms: int) -> None:
 
 
 def leave(group: ClassicGroup, event: Leave, now_ms: int) -> None:
-    """Members go; those that stay divide the work anew. Raises COORDINATOR_NOT_AVAILABLE."""
+    """Remove members and rebalance the others. Raises COORDINATOR_NOT_AVAILABLE."""
     group.check_alive()
     size_before = len(group.members)
     rows = [(one, _leave_one(group, one.member_id, one.group_instance_id)) for one in responses.leaving(event)]
@@ -137,7 +137,7 @@ def _leave_one(group: ClassicGroup, member_id: str, instance_id: str | None) -> 
     if group.members.remove_pending_member(member_id):
         return ErrorCode.NONE
     if member_id == "" and instance_id is not None:
-        member_id = group.members.static.get(instance_id, "")  # an administrator names the instance only
+        member_id = group.members.static.get(instance_id, "")  # an administrator sends the instance id only
     try:
         drop(group, group.members.check(member_id, instance_id))
     except KafkaError as error:
@@ -145,14 +145,13 @@ def _leave_one(group: ClassicGroup, member_id: str, instance_id: str | None) -> 
     return ErrorCode.NONE
 
 
-# --- who may commit, wait and delete -----------------------------------------------------------------------------
+# --- authorization -----------------------------------------------------------------------------------------------
 
 
 def authorize_commit(group: ClassicGroup, event: Commit, now_ms: int) -> None:
-    """Raise unless the sender may commit: a member of this generation, or any client while the group is Empty.
+    """Check that the sender may commit: a member of this generation, or any client while the group is Empty.
 
-    Before KIP-447 (TxnOffsetCommit v0 to v2) producers could not say for which member they commit in a transaction:
-    those are believed.
+    Before KIP-447 (TxnOffsetCommit v0 to v2) producers sent no member with a transactional commit; those are accepted.
     """
     group.check_alive()
     if event.generation < 0 and group.state is EMPTY:
@@ -168,7 +167,7 @@ def authorize_commit(group: ClassicGroup, event: Commit, now_ms: int) -> None:
 
 
 def authorize_observe(group: ClassicGroup, event: Observe) -> None:
-    """Raise unless the sender may wait for progress: a member under a standing assignment, or any client if Empty."""
+    """Check that the sender may wait for offsets: a member of a Stable group, or any client if the group is Empty."""
     group.check_alive()
     if event.member_id == "" and group.state is EMPTY:
         return
@@ -183,11 +182,11 @@ def authorize_delete(group: ClassicGroup) -> None:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, group.describe())
 
 
-# --- time, and the end -------------------------------------------------------------------------------------------
+# --- timeouts and closing ----------------------------------------------------------------------------------------
 
 
 def tick(group: ClassicGroup, now_ms: int) -> None:
-    """Drop members that are too late to heartbeat, join or sync, and ids whose owners have not come back with them."""
+    """Drop members that did not heartbeat, join or sync in time, and pending ids that have expired."""
     size_before = len(group.members)
     group.members.expire_pending_members(now_ms)
     for member in [one for one in group.members if one.session_expired(now_ms)]:
@@ -200,7 +199,7 @@ def tick(group: ClassicGroup, now_ms: int) -> None:
 
 
 def close(group: ClassicGroup, event: Close, now_ms: int) -> None:
-    """The group is deleted, or coordinated elsewhere: every request that waits is refused."""
+    """Make the group Dead and reject all waiting requests."""
     for member in group.members:
         answer_all(group, member, event.error)
     if group.state is not DEAD:

@@ -1,6 +1,6 @@
-"""The responses of a group: pure functions from what the group knows to what the wire says.
+"""The responses of a classic group, as pure functions of its state.
 
-A refused JoinGroup names no protocol; up to v6 the wire cannot say "none" and says "" instead.
+A JoinGroup error names no protocol; up to v6 the field is not nullable and is "" instead.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FIRST_VERSION_WITH_SEVERAL_LEAVING = 3
 
 
 def refusal(event: Event, error: ErrorCode) -> Answer:
-    """The answer that tells a request it was refused."""
+    """Return the error response to a request."""
     match event:
         case Join():
             return Answer(event.ticket, join_refusal(event, error, member_id=event.request.member_id))
@@ -63,7 +63,7 @@ def refusal(event: Event, error: ErrorCode) -> Answer:
 
 
 def unknown_group(event: Join | Sync | Heartbeat | Leave, limits: GroupLimits) -> Any:
-    """The answer about a group that this coordinator does not know, so that it knows no members of it either."""
+    """Return the response about a group that this coordinator does not know."""
     if isinstance(event, Leave):
         return left(event, [(one, ErrorCode.UNKNOWN_MEMBER_ID) for one in leaving(event)])
     if isinstance(event, Join) and not limits.admits(event.request.session_timeout_ms):
@@ -72,7 +72,7 @@ def unknown_group(event: Join | Sync | Heartbeat | Leave, limits: GroupLimits) -
 
 
 def error_reason(event: Event) -> str:
-    """What a change is due to, with the client's own reason where it gives one (KIP-800)."""
+    """Return the reason for a change, with the client's own reason if it sends one (KIP-800)."""
     match event:
         case Join(request=request):
             return f"{request.member_id or event.client_id} joins ({request.reason or 'no reason given'})"
@@ -84,7 +84,7 @@ def error_reason(event: Event) -> str:
 
 
 def join_refusal(event: Join, error: ErrorCode, *, member_id: str) -> JoinGroupResponse:
-    """Not a member, or not yet: `member_id` is the id to come back with, if there is one."""
+    """Return the error response to a JoinGroup; `member_id` is the id to join with, if any."""
     named = event.version < FIRST_VERSION_WITHOUT_PROTOCOL_NAME
     return JoinGroupResponse(
         error_code=error, protocol_name="" if named else None, leader="", member_id=member_id, members=[]
@@ -92,7 +92,7 @@ def join_refusal(event: Join, error: ErrorCode, *, member_id: str) -> JoinGroupR
 
 
 def joined(group: ClassicGroup, member: Member) -> JoinGroupResponse:
-    """A member of the current generation; its leader also learns who the others are."""
+    """Return the response to a member of the current generation; the leader's lists all members."""
     leads = member.member_id == group.members.leader_id
     return JoinGroupResponse(
         error_code=ErrorCode.NONE,
@@ -106,10 +106,10 @@ def joined(group: ClassicGroup, member: Member) -> JoinGroupResponse:
 
 
 def joined_without_rebalance(group: ClassicGroup, member: Member, event: Join, old_leader: str) -> JoinGroupResponse:
-    """A static member is back in an undisturbed group (KIP-345, KIP-814).
+    """Return the response to a static member that rejoins without a rebalance (KIP-345, KIP-814).
 
-    A leader of v9 is told to skip the assignment; an older one must believe that another member leads, or it would
-    make one.
+    A leader with v9 is told to skip the assignment. An older version is told that another member leads, or it would
+    compute one.
     """
     response = joined(group, member)
     if event.version >= FIRST_VERSION_THAT_SKIPS_ASSIGNMENT:
@@ -118,7 +118,7 @@ def joined_without_rebalance(group: ClassicGroup, member: Member, event: Join, o
 
 
 def with_error(response: JoinGroupResponse, error: ErrorCode) -> JoinGroupResponse:
-    """A join that succeeded but could not be remembered."""
+    """Return the error response to a join that could not be stored."""
     return dataclasses.replace(response, error_code=error, member_id="", members=[])
 
 
@@ -134,7 +134,7 @@ def _subscriptions(group: ClassicGroup) -> list[JoinGroupResponseMember]:
 
 
 def synced(group: ClassicGroup, member: Member, assignment: bytes | None = None) -> SyncGroupResponse:
-    """The answer with a member's assignment, or with what is left of it."""
+    """Return the response with a member's assignment, or the given part of it."""
     return SyncGroupResponse(
         error_code=ErrorCode.NONE,
         protocol_type=group.protocol_type,
@@ -144,24 +144,24 @@ def synced(group: ClassicGroup, member: Member, assignment: bytes | None = None)
 
 
 def sync_refusal(error: ErrorCode) -> SyncGroupResponse:
-    """No assignment."""
+    """Return an error response without an assignment."""
     return SyncGroupResponse(error_code=error, assignment=b"")
 
 
 def heartbeat(error: ErrorCode) -> HeartbeatResponse:
-    """Carry on, or not."""
+    """Return the response to a heartbeat."""
     return HeartbeatResponse(error_code=error)
 
 
 def leaving(event: Leave) -> list[MemberIdentity]:
-    """The members that want to leave, in either form of the request."""
+    """Return the members that leave, from either form of the request."""
     if event.version < FIRST_VERSION_WITH_SEVERAL_LEAVING:
         return [MemberIdentity(member_id=event.request.member_id)]
     return event.request.members
 
 
 def left(event: Leave, rows: Iterable[tuple[MemberIdentity, ErrorCode]]) -> LeaveGroupResponse:
-    """The answer with the outcome of each member. The single-member versions have one error, on top."""
+    """Return the response with each member's outcome; v0-v2 have one top-level error."""
     members = [
         MemberResponse(member_id=one.member_id, group_instance_id=one.group_instance_id, error_code=error)
         for one, error in rows
@@ -171,9 +171,9 @@ def left(event: Leave, rows: Iterable[tuple[MemberIdentity, ErrorCode]]) -> Leav
 
 
 def described(group: ClassicGroup, *, last_assignments: bool = False) -> DescribedGroup:
-    """The group for administrators; metadata and assignments are only shown while they are in force.
+    """Describe the group for administrators; metadata and assignments are filled in while it is Stable.
 
-    With `last_assignments` those of the last generation are shown while the group rebalances, too.
+    With `last_assignments`, those of the last generation are also filled in while the group rebalances.
     """
     stable = group.state.value == "Stable"
     return DescribedGroup(
@@ -197,7 +197,7 @@ def described(group: ClassicGroup, *, last_assignments: bool = False) -> Describ
 
 
 def withheld_topics(withheld: Mapping[tuple[str, int], str]) -> list[WithheldTopic]:
-    """What members without gates are not given, and why, as both kinds of groups tell it."""
+    """Return the withheld partitions with their reasons in the form that descriptions of both kinds of groups have."""
     topics: dict[str, list[WithheldPartition]] = {}
     for (topic, index), reason in withheld.items():
         topics.setdefault(topic, []).append(WithheldPartition(partition_index=index, reason=reason))
@@ -205,7 +205,7 @@ def withheld_topics(withheld: Mapping[tuple[str, int], str]) -> list[WithheldTop
 
 
 def not_described(group_id: str, error: ErrorCode) -> DescribedGroup:
-    """A group that does not exist (Dead, no error up to v5, as Kafka says it) or is not here."""
+    """Describe a missing group (Dead, without an error up to v5, as in Kafka) or one of another coordinator."""
     missing = error is ErrorCode.GROUP_ID_NOT_FOUND
     return DescribedGroup(
         error_code=error,

@@ -1,10 +1,10 @@
-"""The states of a classic consumer group, which may follow which, and what a broker allows its groups.
+"""The states of a classic group, their transitions, and the broker's limits for groups.
 
-    Empty                no members; any client may commit offsets
-    PreparingRebalance   the join phase: waiting for every known member to (re)join, or for the rebalance timeout
-    CompletingRebalance  a generation has begun; its leader computes the assignment
-    Stable               every member has its assignment, or can fetch it
-    Dead                 deleted, or coordinated elsewhere
+  Empty                no members; any client may commit offsets
+  PreparingRebalance   the join phase: waiting for every known member to (re)join, or for the rebalance timeout
+  CompletingRebalance  a generation has started; its leader computes the assignment
+  Stable               every member has its assignment, or can fetch it
+  Dead                 deleted, or coordinated by another broker
 
 Source: kafka.coordinator.group.GroupState and GroupConfig.
 """
@@ -19,7 +19,7 @@ from anabranch.protocol.values import value
 
 
 class GroupState(enum.Enum):
-    """The value is the name on the wire."""
+    """The state of a group; the value is the name on the wire."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -50,5 +50,5 @@ class GroupLimits:
     initial_rebalance_delay_ms: int = 0
 
     def admits(self, session_timeout_ms: int) -> bool:
-        """Whether a member may ask for this session timeout."""
+        """Return whether this session timeout is within the limits."""
         return self.session_timeout_ms_min <= session_timeout_ms <= self.session_timeout_ms_max

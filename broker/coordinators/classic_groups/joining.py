@@ -1,8 +1,8 @@
-"""Decides which clients become members of a group, and under which member id.
+"""JoinGroup in a classic group: which clients become members, and under which member id.
 
-A dynamic member is first told its id and comes back with it (KIP-394): if the answer is lost, no member stays behind
-that no client takes itself for. A static member (KIP-345) that comes back without its id takes the place of its earlier
-life; if it offers what that one offered, the group is not disturbed. What a join sets off is decided in `rebalance`.
+A new dynamic member first gets its id in an error response and joins again with it (KIP-394): if that response is lost,
+no orphaned member remains. A static member (KIP-345) that joins without its id replaces its previous incarnation; if it
+offers the same protocols, the group does not rebalance. `rebalance` decides what a join triggers.
 
 Source: Kafka's GroupCoordinator.scala (doNewMemberJoinGroup, doCurrentMemberJoinGroup, updateStaticMemberAndRebalance).
 """
@@ -22,14 +22,14 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 def join(group: ClassicGroup, event: Join, now_ms: int) -> None:
-    """A client wants to be a member of the next generation. Raises KafkaError."""
+    """Handle a JoinGroup request. Raises KafkaError."""
     request = event.request
     if not group.limits.admits(request.session_timeout_ms):
         raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
     if not has_room(group, request.member_id):
         group.members.remove_pending_member(request.member_id)
         group.answer(event.ticket, responses.join_refusal(event, ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=""))
-        if request.member_id in group.members.by_id:  # the last to rejoin a group that had become too large
+        if request.member_id in group.members.by_id:  # the last member to rejoin a group above its size limit
             drop(group, group.members.by_id[request.member_id])
         rebalance.end_join_phase_if_complete(group, now_ms)
         return
@@ -46,7 +46,7 @@ def join(group: ClassicGroup, event: Join, now_ms: int) -> None:
 
 
 def has_room(group: ClassicGroup, member_id: str) -> bool:
-    """Whether the group may take this one in."""
+    """Return whether the group's size limit allows this member."""
     member = group.members.by_id.get(member_id)
     if group.state in (EMPTY, DEAD):
         return True
@@ -57,7 +57,7 @@ def has_room(group: ClassicGroup, member_id: str) -> bool:
 
 
 def speaks(group: ClassicGroup, event: Join) -> bool:
-    """Whether the client shares a protocol with all members; an Empty group takes any."""
+    """Return whether the client shares a protocol with all members; an Empty group accepts any protocol."""
     names = {protocol.name for protocol in event.request.protocols}
     if group.state is EMPTY or not len(group.members):
         return bool(event.request.protocol_type and names)
@@ -65,7 +65,7 @@ def speaks(group: ClassicGroup, event: Join) -> bool:
 
 
 def join_unknown(group: ClassicGroup, event: Join, now_ms: int) -> None:
-    """A client that has no member id yet, or has lost it."""
+    """Handle a join without a member id."""
     instance_id = event.request.group_instance_id
     member_id = f"{instance_id or event.client_id}-{draw_uuid(group)}"
     if instance_id is not None:
@@ -81,12 +81,12 @@ def join_unknown(group: ClassicGroup, event: Join, now_ms: int) -> None:
 
 
 def draw_uuid(group: ClassicGroup) -> str:
-    """The random part of a member id."""
+    """Draw the random part of a member id."""
     return str(uuid.UUID(int=group.rng.getrandbits(128), version=4))
 
 
 def admit(group: ClassicGroup, event: Join, member_id: str, now_ms: int) -> None:
-    """Let a new member in."""
+    """Add a new member and start a rebalance."""
     member = Member(
         member_id=member_id,
         instance_id=event.request.group_instance_id,
@@ -105,12 +105,12 @@ def admit(group: ClassicGroup, event: Join, member_id: str, now_ms: int) -> None
 
 
 def rejoin(group: ClassicGroup, event: Join, now_ms: int) -> None:
-    """A client with a member id: it missed an answer, offers other protocols, or has to take part in a rebalance."""
+    """Handle a join with a member id: a lost response, changed protocols, or a rebalance."""
     request = event.request
     member = group.members.check(request.member_id, request.group_instance_id)
     unchanged = member.protocols == protocols_of(request)
     if group.state is COMPLETING and unchanged:
-        group.answer(event.ticket, responses.joined(group, member))  # the answer to its last join got lost
+        group.answer(event.ticket, responses.joined(group, member))  # the response to its last join was lost
         member.touch(now_ms)
     elif group.state is STABLE and unchanged and member.member_id != group.members.leader_id:
         group.answer(event.ticket, responses.joined(group, member))
@@ -123,7 +123,7 @@ def rejoin(group: ClassicGroup, event: Join, now_ms: int) -> None:
 
 
 def replace_static(group: ClassicGroup, event: Join, member_id: str, now_ms: int) -> None:
-    """A static member came back without its id. If the group's protocol stays, the others do not notice (KIP-345)."""
+    """Replace a static member that joined without its id; no rebalance if the protocol stays the same (KIP-345)."""
     old_leader = group.members.leader_id or ""
     old_id = group.members.static[event.request.group_instance_id or ""]
     member = group.members.by_id[old_id]
@@ -149,7 +149,7 @@ def replace_static(group: ClassicGroup, event: Join, member_id: str, now_ms: int
 
 
 def replaced(group: ClassicGroup, event: Persisted, now_ms: int) -> None:
-    """The journal knows the new id of a static member, or does not: then nothing has happened."""
+    """Handle the journal's outcome for a static member's new id; undo the replacement if it was not stored."""
     answer, before = event.answer, event.replaced
     assert answer is not None and before is not None
     if event.error is ErrorCode.NONE:

@@ -1,11 +1,11 @@
-"""The members of one classic consumer group: who they are, which protocols they share, who leads.
+"""The members of one classic group: their ids, shared protocols and leader.
 
-Kept here: members in the order in which they joined, the instance ids of static ones (KIP-345), and the ids that were
-handed out but whose owners have not come back with them yet (KIP-394). A member is *parked* while its Join or Sync
-waits for the others: it cannot send heartbeats then, so it has no session. The group's state and phases are in
-`classic_group`.
+`Members` keeps the members in join order, the instance ids of static members (KIP-345), and the pending ids: ids that
+were sent to clients that have not joined with them yet (KIP-394). While a member's Join or Sync waits it has no
+session, since it cannot send heartbeats. The group's state and phases are in `classic_group`.
 
-Invariant: the leader is a member, or None while there are no members; every instance id names a member that carries it.
+Invariant: the leader is a member, or None while there are no members; every instance id maps to a member with that id.
+
 Source: kafka.coordinator.group.GroupMetadata and MemberMetadata.
 """
 
@@ -23,17 +23,17 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 Protocols = tuple[tuple[str, bytes], ...]
 """(name, metadata) in the order of the member's preference."""
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
-"""How long a first join may be parked before its member is given up (kafka NewMemberJoinTimeoutMs)."""
+"""The time that a first join may wait before its member is removed (kafka NewMemberJoinTimeoutMs)."""
 
 
 def protocols_of(request: JoinGroupRequest) -> Protocols:
-    """The protocols a client offers, most wanted first. Copied out of the frame, because members outlive it."""
+    """Return the protocols that a client offers, in order of preference, as copies that outlive the frame."""
     return tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols)
 
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """One member."""
+    """One member of a classic group."""
 
     member_id: str
     instance_id: str | None
@@ -44,38 +44,38 @@ class Member:
     protocols: Protocols
     assignment: bytes = b""
     holds_gates: bool = False
-    """Whether it keeps the order of keys across resizes itself: then nothing is withheld from it."""
+    """Whether the client holds gates itself; then nothing is withheld from it."""
     is_new: bool = False
-    """Has not got through its first join: kept alive by the new-member timeout instead of its session."""
+    """Whether its first join is unfinished; then the new-member timeout applies instead of the session timeout."""
     joining: Join | None = None
     syncing: Ticket | None = None
     session_deadline_ms: int | None = None
-    """None while the member is parked: it cannot send heartbeats then."""
+    """None while a request of the member waits and it is not new: it cannot send heartbeats then."""
 
     def supports(self, protocol: str) -> bool:
-        """Whether the member listed this protocol."""
+        """Return whether the member offers this protocol."""
         return any(name == protocol for name, _ in self.protocols)
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What the member said under this protocol; nothing when it does not know it."""
+        """Return the member's metadata for this protocol; empty if it does not offer it."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def vote(self, candidates: Iterable[str]) -> str:
-        """The first of the member's protocols that all members support."""
+        """Return the first of the member's protocols that all members support."""
         common = set(candidates)
         return next(name for name, _ in self.protocols if name in common)
 
     def touch(self, now_ms: int) -> None:
-        """Begin the session anew, unless the member is parked."""
+        """Restart the session, unless a request of the member waits."""
         if self.joining is None and self.syncing is None:
             self.session_deadline_ms = now_ms + self.session_timeout_ms
 
     def session_expired(self, now_ms: int) -> bool:
-        """Whether the session, or the time for a first join, is over."""
+        """Return whether the session, or the timeout of a first join, has expired."""
         return self.session_deadline_ms is not None and self.session_deadline_ms <= now_ms
 
     def adopt(self, event: Join) -> None:
-        """Take over what the client says of itself when it joins."""
+        """Copy the client's data from its JoinGroup request."""
         request = event.request
         self.client_id, self.client_host = event.client_id, event.client_host
         self.holds_gates = request.holds_gates
@@ -85,33 +85,33 @@ class Member:
         self.protocols = protocols_of(request)
 
     def give_back(self, before: Replaced) -> None:
-        """Make the member what it was before another life of its instance took its place."""
+        """Restore the member's data from before a static member replaced it."""
         self.session_timeout_ms = before.session_timeout_ms
         self.rebalance_timeout_ms = before.rebalance_timeout_ms
         self.protocols = before.protocols
 
     def hold_join(self, event: Join, now_ms: int) -> None:
-        """The member's join waits for the end of the join phase."""
+        """Let the member's join wait for the end of the join phase."""
         self.joining = event
         self.session_deadline_ms = now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS if self.is_new else None
 
     def hold_sync(self, ticket: Ticket) -> None:
-        """The member waits for its assignment."""
+        """Let the member's sync wait for the assignment."""
         self.syncing = ticket
         self.session_deadline_ms = None
 
     def drop_join(self) -> Join | None:
-        """The join that waits, which is to be answered now; None if none does."""
+        """Remove and return the waiting join, if any; the caller answers it."""
         event, self.joining = self.joining, None
         return event
 
     def finish_join(self) -> Join | None:
-        """The join phase is over: the member is new no longer. The join that waited, if one did, is to be answered."""
+        """End the member's first join; return the waiting join, if any, for the caller to answer."""
         self.is_new = False
         return self.drop_join()
 
     def drop_sync(self) -> Ticket | None:
-        """The ticket of the sync that waits, which is to be answered now; None if none does."""
+        """Remove and return the ticket of the waiting sync, if any; the caller answers it."""
         ticket, self.syncing = self.syncing, None
         return ticket
 
@@ -124,7 +124,7 @@ class Members:
     static: dict[str, str] = field(default_factory=dict)
     """Instance id -> member id."""
     pending: dict[str, int] = field(default_factory=dict)
-    """Member ids that were handed out (v4 on) -> when they lapse."""
+    """Member ids that were sent to clients (v4 on) -> when they expire."""
     leader_id: str | None = None
 
     def __len__(self) -> int:
@@ -134,7 +134,7 @@ class Members:
         return iter(self.by_id.values())
 
     def add(self, member: Member) -> None:
-        """Let a member in; the first one leads."""
+        """Add a member; the first one leads."""
         self.by_id[member.member_id] = member
         self.pending.pop(member.member_id, None)
         if member.instance_id is not None:
@@ -143,7 +143,7 @@ class Members:
             self.leader_id = member.member_id
 
     def remove(self, member: Member) -> None:
-        """Let a member go; the longest-standing one left takes over as leader."""
+        """Remove a member; if it led, the member that joined first among the others leads."""
         del self.by_id[member.member_id]
         if member.instance_id is not None and self.static.get(member.instance_id) == member.member_id:
             del self.static[member.instance_id]
@@ -151,7 +151,7 @@ class Members:
             self.leader_id = next(iter(self.by_id), None)
 
     def replace_static(self, old: Member, member_id: str) -> None:
-        """The instance restarted: its new member id takes the old one's place, leadership and order included."""
+        """Give a static member a new member id; it keeps its place in the order and its leadership."""
         assert old.instance_id is not None, f"{old.member_id} is not static"
         leads = self.leader_id == old.member_id
         self.by_id = {member_id if key == old.member_id else key: member for key, member in self.by_id.items()}
@@ -161,19 +161,19 @@ class Members:
             self.leader_id = member_id
 
     def add_pending_member(self, member_id: str, until_ms: int) -> None:
-        """An id was handed out: its owner has until then to come back with it."""
+        """Register a member id that was sent to a client; it expires at `until_ms`."""
         self.pending[member_id] = until_ms
 
     def remove_pending_member(self, member_id: str) -> bool:
-        """The owner of an id that was handed out will not come; whether there was such an id."""
+        """Remove a pending member id; return whether it existed."""
         return self.pending.pop(member_id, None) is not None
 
     def expire_pending_members(self, now_ms: int) -> None:
-        """Forget the ids whose owners have not come back with them in time."""
+        """Remove the pending member ids that have expired."""
         self.pending = {member_id: due_ms for member_id, due_ms in self.pending.items() if due_ms > now_ms}
 
     def check(self, member_id: str, instance_id: str | None) -> Member:
-        """The member behind an id, or the reason why the sender is not it: UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+        """Return the member with this id. Raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
         if instance_id is not None:
             current = self.static.get(instance_id)
             if current is None:
@@ -186,21 +186,21 @@ class Members:
         return member
 
     def common_protocols(self) -> list[str]:
-        """The protocols that all members support, in the first member's order."""
+        """Return the protocols that all members support, in the first member's order."""
         first = next(iter(self.by_id.values()), None)
         if first is None:
             return []
         return [name for name, _ in first.protocols if all(member.supports(name) for member in self)]
 
     def choose_protocol(self) -> str:
-        """Every member votes for its first common protocol; most votes win, the earlier voter's on a tie."""
+        """Return the most voted protocol; a member votes for its first common one, and the first voter breaks ties."""
         common = self.common_protocols()
         assert common, "a member was let in that shares no protocol with the others"
         votes = Counter(member.vote(common) for member in self)
         return max(votes, key=votes.__getitem__)
 
     def elect_joined_leader(self) -> bool:
-        """Keep the leader if it has joined, else let the first member lead that has; False when no member has."""
+        """Keep a leader that has joined, else choose the first member that has; return False if none has."""
         leader = self.by_id.get(self.leader_id or "")
         if leader is None or leader.joining is None:
             joined = next((member for member in self if member.joining is not None), None)
@@ -211,7 +211,7 @@ class Members:
 
     @property
     def joining_count(self) -> int:
-        """How many members wait for the join phase to end."""
+        """The number of members whose join waits."""
         return sum(member.joining is not None for member in self)
 
     @property

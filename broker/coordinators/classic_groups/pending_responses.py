@@ -1,7 +1,7 @@
-"""The requests of a group's members that wait: parked until a phase ends, and each answered exactly once.
+"""The waiting requests of a group's members: held until a phase ends, and answered exactly once.
 
-A parked Join waits for the end of the join phase, a parked Sync for the assignment. A member has at most one of the
-two: whatever it asks next releases what it asked before.
+A Join waits for the end of the join phase, a Sync for the assignment. A member has at most one waiting request: its
+next request ends the previous one.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from anabranch.protocol.errors import ErrorCode
 
 
 def hold_join(group: ClassicGroup, member: Member, event: Join, now_ms: int) -> None:
-    """Let a member's join wait, with what the client says of itself now."""
+    """Let a member's join wait, and copy the client's data from it."""
     answer_all(group, member, ErrorCode.REBALANCE_IN_PROGRESS)
     member.adopt(event)
     member.hold_join(event, now_ms)
 
 
 def hold_sync(group: ClassicGroup, member: Member, ticket: Ticket) -> None:
-    """Let a member wait for its assignment."""
+    """Let a member's sync wait for the assignment."""
     answer_all(group, member, ErrorCode.REBALANCE_IN_PROGRESS)
     member.hold_sync(ticket)
 
 
 def answer_all(group: ClassicGroup, member: Member, error: ErrorCode) -> None:
-    """Refuse what the member waits for: it will not happen any more."""
+    """Reject the member's waiting requests."""
     join = member.drop_join()
     if join is not None:
         group.answer(join.ticket, responses.join_refusal(join, error, member_id=join.request.member_id))
@@ -37,7 +37,7 @@ def answer_all(group: ClassicGroup, member: Member, error: ErrorCode) -> None:
 
 
 def drop(group: ClassicGroup, member: Member) -> None:
-    """Let a member go; what it waits for is refused, and it has to begin anew."""
+    """Remove a member and reject its waiting requests."""
     join = member.drop_join()
     if join is not None:
         group.answer(join.ticket, responses.join_refusal(join, ErrorCode.UNKNOWN_MEMBER_ID, member_id=""))
@@ -47,7 +47,7 @@ def drop(group: ClassicGroup, member: Member) -> None:
 
 
 def answer_joins(group: ClassicGroup, now_ms: int) -> None:
-    """The join phase is over: answer every join that waits with the new generation, and begin all sessions anew."""
+    """Answer all waiting joins with the new generation, and restart all sessions."""
     for member in group.members:
         join = member.finish_join()
         if join is not None:
@@ -56,7 +56,7 @@ def answer_joins(group: ClassicGroup, now_ms: int) -> None:
 
 
 def answer_syncs(group: ClassicGroup, error: ErrorCode, now_ms: int) -> None:
-    """Answer every sync that waits, with the assignment or with the reason why there is none."""
+    """Answer all waiting syncs with the assignment or an error."""
     for member in group.members:
         sync = member.drop_sync()
         if sync is not None:

@@ -1,10 +1,9 @@
-"""How a generation of a group comes about: the join phase, its end, and the assignment that makes it Stable.
+"""The rebalance of a classic group: the join phase, its end, and the assignment that makes the generation Stable.
 
-The join phase ends once all members have joined again and every client that was told a member id has come back with
-it, or at the longest rebalance timeout of a member: members that are silent then are dropped, unless they are static.
-The first phase of an Empty group lasts as long as newcomers keep arriving within the initial delay. A generation that
-the journal refuses is not lost but repeated, so that no member ever acts on an assignment that a successor of this
-coordinator would not know.
+The join phase ends when all members have joined again and every pending id has joined, or at the longest rebalance
+timeout of a member; members that have not joined are then dropped, unless they are static. The first phase of an Empty
+group is prolonged while new members arrive within the initial delay. If the journal rejects a generation's assignment,
+the group rebalances again: no member acts on an assignment that a new coordinator would not know.
 
 Source: GroupCoordinator.scala of Kafka (prepareRebalance, onCompleteJoin, InitialDelayedJoin, doSyncGroup).
 """
@@ -22,7 +21,7 @@ from anabranch.protocol.errors import DecodeError, ErrorCode, KafkaError
 
 
 def start(group: ClassicGroup, now_ms: int) -> None:
-    """Begin a join phase, unless one is on. The caller has to look whether it is complete already."""
+    """Start a join phase, unless one is active. The caller checks whether it is already complete."""
     if group.state is PREPARING:
         return
     if group.state is COMPLETING:
@@ -40,14 +39,14 @@ def start(group: ClassicGroup, now_ms: int) -> None:
 
 
 def continue_after_loss(group: ClassicGroup, size_before: int, now_ms: int) -> None:
-    """Members or pending ids are gone: divide their work anew, or end the join phase that waited for them."""
+    """Rebalance after members or pending ids were removed, or end the join phase that waited for them."""
     if len(group.members) < size_before and group.state in (COMPLETING, STABLE):
         start(group, now_ms)
     end_join_phase_if_complete(group, now_ms)
 
 
 def end_join_phase_if_complete(group: ClassicGroup, now_ms: int) -> None:
-    """End the phase once all members have joined. The first one of an Empty group lasts until its delay is over."""
+    """End the join phase if all members have joined; an Empty group's first phase lasts until its delay ends."""
     if group.state is not PREPARING:
         return
     phase = group.join_phase
@@ -59,11 +58,11 @@ def end_join_phase_if_complete(group: ClassicGroup, now_ms: int) -> None:
 
 
 def end_join_phase(group: ClassicGroup, now_ms: int) -> None:
-    """Begin the next generation with the members that have joined, and the static ones that are still silent."""
+    """Start the next generation with the members that have joined, and static members that have not."""
     for member in [one for one in group.members if one.joining is None and one.instance_id is None]:
         drop(group, member)
     if len(group.members) and not group.members.elect_joined_leader():
-        group.join_phase.begin(now_ms, group.members.rebalance_timeout_ms)  # only silent static members are left
+        group.join_phase.begin(now_ms, group.members.rebalance_timeout_ms)  # only unjoined static members are left
         return
     group.begin_generation()
     if not len(group.members):
@@ -79,7 +78,7 @@ def end_join_phase(group: ClassicGroup, now_ms: int) -> None:
 
 
 def sync(group: ClassicGroup, event: Sync, now_ms: int) -> None:
-    """A member brings or fetches the assignment. Raises KafkaError."""
+    """Handle a SyncGroup request: store the leader's assignment, or return the member's. Raises KafkaError."""
     request = event.request
     group.check_alive()
     member = group.checked(request.member_id, request.group_instance_id, request.generation_id)
@@ -90,7 +89,7 @@ def sync(group: ClassicGroup, event: Sync, now_ms: int) -> None:
     group.assignment_phase.asked(member.member_id)
     if group.state is STABLE:
         member.touch(now_ms)
-        # A static member that returns finds what was stored: a gate may have closed since, by a commit that went back.
+        # A returning static member gets the stored assignment; a commit that moved back may have closed a gate since.
         left, refused = without_closed(member, member.assignment, event.assignable)
         group.withhold(refused)
         group.answer(event.ticket, responses.synced(group, member, left))
@@ -102,10 +101,10 @@ def sync(group: ClassicGroup, event: Sync, now_ms: int) -> None:
 
 
 def persisted(group: ClassicGroup, event: Persisted, now_ms: int) -> None:
-    """The journal took the assignment, or refused it."""
+    """Handle the journal's outcome for an assignment: make the group Stable, or rebalance after a failure."""
     proposed = group.assignment_phase.proposed
     if group.state is not COMPLETING or event.generation != group.generation or not proposed:
-        return  # the group has moved on; a newer record follows
+        return  # the group has changed since, and a newer record follows
     if event.error is not ErrorCode.NONE:
         answer_syncs(group, event.error, now_ms)
         start(group, now_ms)
@@ -114,11 +113,11 @@ def persisted(group: ClassicGroup, event: Persisted, now_ms: int) -> None:
     answer_syncs(group, ErrorCode.NONE, now_ms)
 
 
-# --- what is withheld from members that hold no gates -------------------------------------------------------------
+# --- partitions withheld from stock members ----------------------------------------------------------------------
 
 
 def assignment_in(group: ClassicGroup, event: Sync) -> dict[str, bytes]:
-    """What the leader gives each member, without what may not be assigned yet."""
+    """Return the leader's assignment per member, without partitions whose gates are closed."""
     given: dict[str, bytes] = {}
     for row in event.request.assignments:
         member = group.members.by_id.get(row.member_id)
@@ -132,7 +131,7 @@ def assignment_in(group: ClassicGroup, event: Sync) -> dict[str, bytes]:
 def without_closed(
     member: Member, assignment: bytes, assignable: Assignable
 ) -> tuple[bytes, frozenset[tuple[str, int]]]:
-    """What a member may be given of an assignment, and what of it is withheld (rule R9, held by the broker)."""
+    """Return the part of an assignment that a member may have, and the withheld partitions (R9, held by the broker)."""
     if member.holds_gates or not assignable:
         return assignment, frozenset()
     try:
@@ -145,13 +144,13 @@ def without_closed(
 
 
 def on_gated_partitions(group: ClassicGroup, event: GatedPartitions) -> None:
-    """The coordinator before this one withheld these; if the group has moved on, the next assignment tells."""
+    """Record what the previous coordinator withheld; after a later rebalance, the next assignment determines it."""
     if group.state is STABLE and not group.withheld:
         group.withhold(event.partitions)
 
 
 def on_gates_opened(group: ClassicGroup, now_ms: int) -> None:
-    """Divide the work anew, if anything is withheld of the present assignment."""
+    """Rebalance if partitions of the current assignment are withheld."""
     if group.withheld and group.state in (COMPLETING, STABLE):
         start(group, now_ms)
         end_join_phase_if_complete(group, now_ms)

@@ -1,11 +1,11 @@
-"""What the coordinators of this broker know of one topic whose gates they hold for others (rules R7, R9, R20).
+"""One topic whose gates this broker's coordinators hold for stock members (rules R7, R9, R20).
 
-Put together from the metadata (lineage, leader epochs, cuts) and from what leaders have said (`Told`): where logs
-begin, where segments were cut, and where what is deliverable below a cut ends. For a group's commits it answers which
-partitions nobody may be assigned, each with its reasons, and where children begin for a group that was there before.
+Its state comes from the metadata (lineage, leader epochs, cuts) and from leaders' answers (`LeaderAnswer`): log starts,
+segment ends, and the ends of what is deliverable below a cut. From a group's commits it computes which partitions no
+stock member may be assigned, each with its reasons, and where children start for a group that existed before them.
 
-Invariant: an answer that was given under an older leader epoch than the metadata has is not believed (R7); what is not
-known keeps a gate closed. Pure. Which segments are open is `protocol.order_gates`.
+Invariant: an answer with an older leader epoch than the metadata's is ignored (R7); missing data keeps a gate closed.
+Pure. `protocol.order_gates` decides which segments are open.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from anabranch.protocol.order_gates import UNKNOWN, Wait
 from anabranch.protocol.values import value
 
 ANY_OFFSET: Final = 1 << 62
-"""Stands for the commit of a group that is not waited for any longer."""
+"""Replaces a missing commit, once the group's commit is no longer required."""
 OffsetOf = Callable[[int], int]
-"""The group's stable commit in a partition, UNKNOWN if it has none."""
+"""Returns the group's stable commit in a partition, UNKNOWN if it has none."""
 
 
 @value
 class LeaderAnswer:
-    """What the leader of one partition has said, in this leader epoch."""
+    """The answer of one partition's leader, with its leader epoch."""
 
     leader_epoch: int
     log_start: int
     cuts: Mapping[Segment, int]
-    """Where segments end."""
+    """The end offset of each segment."""
     ends: Mapping[Segment, int]
-    """Behind the last record of a segment that can be delivered."""
+    """The offset after the last deliverable record of each segment."""
 
 
 class GatedTopic:
-    """One topic."""
+    """The lineage of one topic, with its leaders' answers."""
 
     def __init__(self, image: TopicImage) -> None:
         self.refresh(image)
         self._told: dict[int, LeaderAnswer] = {}
 
     def refresh(self, image: TopicImage) -> None:
-        """Take newer metadata."""
+        """Replace the metadata by newer metadata."""
         self.image = image
         self.lineage = Lineage(image.base, image.history)
         self._gated = [
@@ -54,10 +54,10 @@ class GatedTopic:
             if any(self.lineage.sources(segment) for segment in self.lineage.segments(index))
         ]
 
-    # -- what leaders have to be asked
+    # -- queries to leaders
 
     def cuts_of(self, partition: int) -> list[tuple[Segment, int]]:
-        """The segments of a partition that were cut, each with the first leader epoch behind it."""
+        """Return the segments of a partition that were cut, each with the first leader epoch after it."""
         found, starts = [], dict(self.image.partitions[partition].gen_start)
         for segment in self.lineage.segments(partition):
             following = self.lineage.next(segment)
@@ -66,7 +66,7 @@ class GatedTopic:
         return found
 
     def affected_partitions(self) -> list[int]:
-        """The partitions that a resize has touched: all else about them is known."""
+        """Return the partitions that a resize has affected; only these need queries."""
         return [
             index
             for index in self.image.partitions
@@ -74,21 +74,21 @@ class GatedTopic:
         ]
 
     def unknown_segments(self) -> list[int]:
-        """The partitions whose leaders have not answered in their present epochs."""
+        """Return the affected partitions without an answer in the current leader epoch."""
         return [index for index in self.affected_partitions() if self._of(index) is None]
 
     def record_answer(self, partition: int, told: LeaderAnswer) -> None:
-        """A leader has answered."""
+        """Store a leader's answer."""
         self._told[partition] = told
 
     def _of(self, partition: int) -> LeaderAnswer | None:
         told, image = self._told.get(partition), self.image.partitions.get(partition)
         return told if told is not None and image is not None and told.leader_epoch >= image.leader_epoch else None
 
-    # -- what a group may be given
+    # -- gates
 
     def withheld(self, committed: OffsetOf) -> dict[int, tuple[Wait, ...]]:
-        """The partitions that come behind something that the group has not read, each with what it waits for."""
+        """Return the partitions with a closed gate ahead of the group, each with the commits that the gate needs."""
         found: dict[int, tuple[Wait, ...]] = {}
         for index in self._gated:
             closed = order_gates.next_closed(
@@ -127,14 +127,14 @@ class GatedTopic:
         return UNKNOWN if told is None else told.ends.get(segment, UNKNOWN)
 
     def deleted_ahead(self, partitions: Iterable[int], committed: OffsetOf) -> dict[int, int]:
-        """Return where the logs of these partitions begin, for those that begin behind the group's commit."""
+        """Return the log starts of these partitions, where they are after the group's commit."""
         starts = {index: self._start(index) for index in partitions}
         return {index: start for index, start in starts.items() if start > max(committed(index), 0)}
 
-    # -- where children begin (R20)
+    # -- starts of children (R20)
 
     def children(self, since: int) -> dict[Segment, int]:
-        """The first segments of partitions that resizes after generation `since` have made -> what each split off."""
+        """Return the first segments of children created after generation `since`, each with its parent partition."""
         found: dict[Segment, int] = {}
         for generation, _ in self.lineage.history[1:]:
             for index in self._gated if generation > since else ():
@@ -145,10 +145,10 @@ class GatedTopic:
         return found
 
     def starts(self, children: Mapping[Segment, int], committed: OffsetOf, *, was_there: bool) -> dict[int, int] | None:
-        """Where the group has to be said to begin in children: those without a commit, or with one of an earlier life.
+        """Return the starts to commit in children without a commit, or with one of a previous incarnation.
 
-        A group that has committed nothing on a parent has no say, unless it `was_there` before the child. None: it is
-        not known yet where their logs begin.
+        A group without a commit on the parent is skipped, unless it `was_there` before the child. None: the log start
+        of a child is not known yet.
         """
         begins: dict[int, int] = {}
         for child, parent in children.items():

@@ -1,7 +1,7 @@
-"""Asks the leaders of resized topics where segments end and logs begin, for the gates that this broker holds (R7).
+"""Queries the leaders of resized topics for segment ends and log starts, for the gates of this broker (R7).
 
-One request goes to each leader, with the leader epochs that the metadata has: one that has not adopted a cut refuses,
-and so does one below whose cut a transaction is open. What was told is kept per leader epoch (`gated_topic`).
+Each leader gets one request, with the leader epochs from the metadata. A leader that has not adopted a cut rejects it,
+and so does one with an open transaction below the cut. `gated_topic` keeps the answers per leader epoch.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ log: Final = logging.getLogger(__name__)
 
 
 class SegmentEnds:
-    """The questions of this broker's coordinators."""
+    """Query leaders for the coordinators of this broker."""
 
     def __init__(self, settings: BrokerSettings, metadata: MetadataCache) -> None:
         self._peers = PeerConnections(lambda: settings, metadata, name="group-coordinator")
         self._asked: dict[str, asyncio.Future[None]] = {}
 
     async def close(self) -> None:
-        """Ask nothing more."""
+        """Close the connections to leaders."""
         await self._peers.close()
 
     async def ask(self, topic: GatedTopic, partitions: Iterable[int]) -> None:
-        """Ask about these partitions of a topic, and note what is answered there. Who asks meanwhile waits for that."""
+        """Query the leaders of these partitions and store their answers; concurrent calls share one query."""
         name = topic.image.name
         under_way = self._asked.get(name)
         if under_way is not None:
@@ -64,7 +64,7 @@ class SegmentEnds:
         asked: dict[int, list[Segment | None]] = {}
         for index in partitions:
             epoch = image.partitions[index].leader_epoch
-            # A partition without a cut is asked about its present epoch: only where its log begins is wanted.
+            # A partition without a cut is queried with its current epoch, for its log start only.
             cuts: list[tuple[Segment | None, int]] = [*topic.cuts_of(index)]
             for segment, cut in cuts or [(None, epoch + 1)]:
                 asked.setdefault(index, []).append(segment)
@@ -92,7 +92,7 @@ class SegmentEnds:
 
 
 def answers_of(rows: list[EpochEndOffset], segments: list[Segment | None], leader_epoch: int) -> LeaderAnswer | None:
-    """What the rows of one partition say of its segments; None if the leader could not say it all."""
+    """Convert the rows of one partition to an answer; None if the leader could not report everything."""
     if len(rows) != len(segments) or any(row.error_code != ErrorCode.NONE or row.log_start_offset < 0 for row in rows):
         return None
     pairs = [(segment, row) for segment, row in zip(segments, rows, strict=True) if segment is not None]

@@ -1,8 +1,8 @@
-"""The members of a group that read a topic, or subscribe to it, and hold no gates: across a merge they lose the order.
+"""The stock members of a group that read or subscribe to a topic; they lose the order of keys across a merge.
 
-A member counts by what it has said, whatever its group has come to: while a group rebalances nobody has anything, and
-an expression (KIP-848) that is not resolved yet, or was before the topic was made, counts as what it matches. Groups
-that share partitions are promised no order, so nobody there counts. Pure.
+What counts is what a member sent, in any state of its group: during a rebalance no member has an assignment. A regular
+expression (KIP-848) that is unresolved, or was resolved before the topic was created, counts for the topics that it
+matches. Share groups guarantee no order, so their members do not count. Pure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def stock_members_reading(
     group: ClassicGroup | ConsumerGroup | ShareGroup | StreamsGroup, topic: str, topics: TopicsView
 ) -> list[str]:
-    """Their client ids and addresses."""
+    """Return the client ids and addresses of the stock members that read a topic."""
     match group:
         case ClassicGroup() if group.protocol_type == CONSUMER_PROTOCOL_TYPE:
             return [member_name(one) for one in group.members if not one.holds_gates and reads(one, topic)]
@@ -41,7 +41,7 @@ def stock_members_reading(
 
 
 def any_holds_gates(group: ClassicGroup | ConsumerGroup | ShareGroup | StreamsGroup) -> bool:
-    """Whether some member of a group holds gates itself."""
+    """Return whether some member of a group holds gates itself."""
     match group:
         case ClassicGroup():
             return any(one.holds_gates for one in group.members)
@@ -51,17 +51,17 @@ def any_holds_gates(group: ClassicGroup | ConsumerGroup | ShareGroup | StreamsGr
 
 
 def member_name(one: members.Member | member.Member) -> str:
-    """A member, as people know it."""
+    """Format a member for people, by client id and address."""
     return f"{one.client_id}{one.client_host}"
 
 
 def reads(one: members.Member, topic: str) -> bool:
-    """Whether a member that its group's leader assigns to subscribes to the topic or has some of it."""
+    """Return whether a classic member subscribes to the topic or is assigned a partition of it."""
     return topic in assigned(one.assignment) or any(topic in subscribed(said) for _, said in one.protocols)
 
 
 def subscribed(said: bytes) -> list[str]:
-    """The topics of a subscription; none if it is of another kind."""
+    """Return the topics of a subscription; none if it has another format."""
     try:
         return decode_subscription(said).topics
     except DecodeError:
@@ -69,7 +69,7 @@ def subscribed(said: bytes) -> list[str]:
 
 
 def assigned(said: bytes) -> list[str]:
-    """The topics of an assignment; none if it is of another kind, or there is none yet."""
+    """Return the topics of an assignment; none if it has another format or is empty."""
     try:
         return [topic.topic for topic in decode_assignment(said).assigned_partitions]
     except DecodeError:
@@ -77,12 +77,12 @@ def assigned(said: bytes) -> list[str]:
 
 
 def is_assigned(group: ConsumerGroup, one: member.Member, topic: str, topics: TopicsView) -> bool:
-    """Whether a member to which the broker assigns subscribes to the topic or has some of it still."""
+    """Return whether a KIP-848 member subscribes to the topic or still has a partition of it."""
     held = any(topics.name_of(topic_id) == topic for topic_id in {**one.assigned, **one.revoking})
     return held or topic in group.topics_of(one) or may_match(group, one.topic_regex, topic, topics)
 
 
 def may_match(group: ConsumerGroup, expression: str, topic: str, topics: TopicsView) -> bool:
-    """Whether an expression matches the topic, and nobody has looked for which topics it does since that was made."""
+    """Return whether an expression matches the topic and was not resolved since the topic was created."""
     looked = expression in group.regexes and group.newest_topic_seen == topics.newest_topic
     return bool(expression) and not looked and matcher(expression)(topic)

@@ -1,11 +1,12 @@
-"""The committed offsets of one group, and those that wait for their transaction to end.
+"""The committed offsets of one group, and the staged offsets of open transactions.
 
-Every change comes from a record of the journal, live (after it was replicated) or in replay, and carries that record's
-offset there. Per partition the record with the highest journal offset wins, whatever order completions arrive in: so
-replaying the journal gives the very map that the live coordinator had.
+Every change comes from a journal record, live (after replication) or in replay, and carries that record's journal
+offset. Per partition the record with the highest journal offset wins, in whatever order writes complete: a replay of
+the journal gives the same map as the live coordinator had.
 
-Offsets of a transaction are staged per producer and take effect at its commit marker, in the order of their records
-(KIP-98); until then they make a partition unstable for readers that ask for stable offsets only (KIP-447).
+Offsets of a transaction are staged per producer and take effect at its commit marker, in record order (KIP-98). Until
+then the partition is unstable for readers that require stable offsets (KIP-447).
+
 Source: kafka.coordinator.group.GroupMetadata, CommitRecordMetadataAndOffset.
 """
 
@@ -26,7 +27,7 @@ NO_LEADER_EPOCH: Final = -1
 
 @value(kw_only=True)
 class CommittedOffset:
-    """How far the group is in one partition. `journal_offset` is where that is written."""
+    """A committed offset of one partition; `journal_offset` is the offset of its record in the journal."""
 
     offset: int
     leader_epoch: int = NO_LEADER_EPOCH
@@ -36,7 +37,7 @@ class CommittedOffset:
     journal_offset: int = -1
 
     def to_value(self) -> OffsetCommitValue:
-        """The record of the journal that keeps it."""
+        """Return the value of its journal record."""
         return OffsetCommitValue(
             offset=self.offset,
             leader_epoch=self.leader_epoch,
@@ -47,7 +48,7 @@ class CommittedOffset:
 
     @classmethod
     def from_value(cls, value: OffsetCommitValue, journal_offset: int) -> CommittedOffset:
-        """The value from a record of the journal."""
+        """Create it from the value of a journal record."""
         return cls(
             offset=value.offset,
             leader_epoch=value.leader_epoch,
@@ -59,7 +60,7 @@ class CommittedOffset:
 
 
 def records_of(group_id: str, values: Mapping[TopicPartition, CommittedOffset]) -> list[tuple[bytes, bytes | None]]:
-    """The journal's record of a commit."""
+    """Return the journal records of a commit."""
     return [
         (encode_key(OffsetCommitKey(group=group_id, topic=topic, partition=index)), encode_offset(value.to_value()))
         for (topic, index), value in values.items()
@@ -68,18 +69,18 @@ def records_of(group_id: str, values: Mapping[TopicPartition, CommittedOffset]) 
 
 @dataclass(slots=True)
 class Offsets:
-    """All offsets of one group."""
+    """All offsets of one group, committed and staged."""
 
     committed: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
     staged: dict[int, dict[TopicPartition, CommittedOffset]] = field(default_factory=dict)
-    """Producer id -> what its open transaction will commit."""
+    """Producer id -> the offsets that its open transaction will commit."""
     _in_flight: dict[TopicPartition, int] = field(default_factory=dict)
-    """How many commits of a partition are on their way to the other replicas."""
+    """Partition -> the number of commits that are being replicated."""
     _deleted_at: dict[TopicPartition, int] = field(default_factory=dict)
-    """Journal offset of the tombstone, so that an older commit that completes late does not bring the offset back."""
+    """Partition -> journal offset of its tombstone, so that an older commit that completes later is ignored."""
 
     def commit(self, partition: TopicPartition, value: CommittedOffset) -> bool:
-        """Take over a commit unless a later record is known already; says whether it did."""
+        """Apply a commit unless a later record was applied; return whether it was applied."""
         current = self.committed.get(partition)
         newest = self._deleted_at.get(partition, -1) if current is None else current.journal_offset
         if value.journal_offset < newest:
@@ -89,7 +90,7 @@ class Offsets:
         return True
 
     def delete(self, partition: TopicPartition, journal_offset: int) -> None:
-        """Take over a tombstone unless a later commit is known already. What was staged before it goes too."""
+        """Apply a tombstone unless a later commit was applied; staged offsets before it are dropped."""
         for producer_id, staged in list(self.staged.items()):
             if partition in staged and staged[partition].journal_offset < journal_offset:
                 del staged[partition]
@@ -101,41 +102,41 @@ class Offsets:
             self._deleted_at[partition] = max(journal_offset, self._deleted_at.get(partition, -1))
 
     def stage(self, producer_id: int, partition: TopicPartition, value: CommittedOffset) -> None:
-        """Remember what a transaction wants to commit: the last of its records for a partition counts."""
+        """Stage an offset of an open transaction; the last record of a partition wins."""
         self.staged.setdefault(producer_id, {})[partition] = value
 
     def settle(self, producer_id: int, *, commit: bool) -> list[TopicPartition]:
-        """The transaction ended. Returns the partitions whose committed offset changed."""
+        """Commit or drop the staged offsets of a transaction that has ended; return the changed partitions."""
         staged = self.staged.pop(producer_id, {})
         if not commit:
             return []
         return [partition for partition, value in staged.items() if self.commit(partition, value)]
 
     def begin(self, partitions: Iterable[TopicPartition]) -> None:
-        """Commits are on their way. They take effect, or fail, until `end`."""
+        """Mark partitions whose commits are being written; they are unstable until `end`."""
         for partition in partitions:
             self._in_flight[partition] = self._in_flight.get(partition, 0) + 1
 
     def end(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note that the commits of these partitions have ended, stored or not."""
+        """Unmark partitions whose commits were written or have failed."""
         for partition in partitions:
             left = self._in_flight.pop(partition) - 1
             if left:
                 self._in_flight[partition] = left
 
     def unstable(self, partition: TopicPartition) -> bool:
-        """Whether an open transaction, or a commit that is on its way, may change the partition's offset."""
+        """Return whether an open transaction, or a commit that is being written, may change the partition's offset."""
         return partition in self._in_flight or any(partition in staged for staged in self.staged.values())
 
     def partitions(self) -> list[TopicPartition]:
-        """All that the journal has something about: committed, or wanted by an open transaction."""
+        """Return all partitions with a committed or staged offset."""
         known = dict.fromkeys(self.committed)
         for staged in self.staged.values():
             known.update(dict.fromkeys(staged))
         return list(known)
 
     def offset_of(self, partition: TopicPartition) -> int:
-        """The committed offset, -1 when unknown."""
+        """Return the committed offset, -1 if there is none."""
         known = self.committed.get(partition)
         return UNKNOWN_OFFSET if known is None else known.offset
 
@@ -145,10 +146,10 @@ class Offsets:
     def expired(
         self, now_ms: int, retention_ms: int, *, since_ms: int | None, subscribed: frozenset[str] = frozenset()
     ) -> list[TopicPartition]:
-        """The partitions whose committed offset has expired (KIP-211): no member consumes them, and their time is over.
+        """Return the unsubscribed partitions whose committed offset has expired (KIP-211).
 
-        An explicit expiry wins; otherwise an offset lives for `retention_ms` past `since_ms`, or past its own commit if
-        that is None. Topics that are `subscribed` keep theirs, and so does a partition with a commit on its way.
+        An explicit expiry time wins. Otherwise an offset expires `retention_ms` after `since_ms`, or after its commit
+        if that is None. Offsets of `subscribed` topics, and of partitions with a commit being written, do not expire.
         """
         gone = []
         for partition, offset in self.committed.items():

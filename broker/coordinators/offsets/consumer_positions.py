@@ -1,12 +1,12 @@
-"""How members of a group learn of each other's progress: by exchange, or by waiting for it (KIP-253 7, R9, K104, K605).
+"""ConsumerGroupPosition: members exchange positions, or wait for committed offsets (KIP-253 7, R9, K104, K605).
 
-v0 is the KIP's exchange: members report positions, the coordinator remembers them and says which partitions others want
-to know about. A remembered position belongs to the member and the generation that reported it and is forgotten with
-them, because a position outlives its owner's crash only if it was committed (K605).
+v0 is the KIP's exchange: members report positions, and the coordinator stores them and returns the partitions that
+other members want to know. A stored position belongs to the member and generation that reported it, and is dropped with
+them, because a position outlives a crash of its member only if it was committed (K605).
 
-v1 is about *committed* offsets: a `Watch` waits until one of its awaited partitions is committed far enough, until its
-time is up, or until the assignment is disturbed. It is answered by the commit itself, without polling. One that awaits
-nothing is there for the disturbance: its member hears of a rebalance at once.
+v1 uses *committed* offsets: a `Watch` waits until one of its awaited partitions is committed far enough, until its
+timeout, or until a rebalance. The commit itself completes it, without polling. A watch that awaits no partition
+notifies its member of a rebalance at once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OffsetOf = Callable[[TopicPartition], int]
 
 @dataclass(slots=True, kw_only=True)
 class Watch:
-    """One parked request."""
+    """A waiting request of v1."""
 
     ticket: Ticket
     request: ConsumerGroupPositionRequest
@@ -41,19 +41,19 @@ class Watch:
 
 @dataclass(slots=True)
 class Positions:
-    """The exchange of one group."""
+    """The stored positions and waiting requests of one group."""
 
     generation: int = -1
     remembered: dict[TopicPartition, tuple[str, int]] = field(default_factory=dict)
-    """Partition -> (member that reported it last, its position), all of `generation`."""
+    """Partition -> (member that reported last, its position), all of `generation`."""
     wanted: dict[str, frozenset[TopicPartition]] = field(default_factory=dict)
-    """Member -> the partitions whose position it asked for last."""
+    """Member -> the partitions that it requested last."""
     watches: list[Watch] = field(default_factory=list)
 
     def exchange(self, request: ConsumerGroupPositionRequest) -> ConsumerGroupPositionResponse:
-        """v0: take the reports, give the wanted positions, ask for what others want.
+        """Handle v0: store reported positions, return the requested ones, and request those that other members want.
 
-        The layout has no "unknown"; -1 says it, which no position satisfies.
+        The format has no "unknown"; it is sent as -1, which no position satisfies.
         """
         if request.generation_id != self.generation:
             self.generation = request.generation_id
@@ -79,19 +79,19 @@ class Positions:
         )
 
     def forget(self, member_ids: Iterable[str]) -> None:
-        """Members are gone, and what they said or wanted with them."""
+        """Drop the positions and requests of members that are gone."""
         gone = set(member_ids)
         self.wanted = {member: wanted for member, wanted in self.wanted.items() if member not in gone}
         self.remembered = {one: said for one, said in self.remembered.items() if said[0] not in gone}
 
     def members(self) -> set[str]:
-        """The ids of members whose positions or wishes are remembered."""
+        """Return the ids of members with stored positions or requests."""
         return set(self.wanted) | {member for member, _ in self.remembered.values()}
 
     def watch(
         self, ticket: Ticket, request: ConsumerGroupPositionRequest, offset_of: OffsetOf, now_ms: int
     ) -> list[Answer]:
-        """v1: answer at once if something is reached already or the client does not want to wait, else park."""
+        """Handle v1: answer at once if an offset is reached or the client does not wait, else store a watch."""
         awaited = {
             (topic.topic, one.partition): one.awaited_offset
             for topic in request.topics
@@ -105,26 +105,26 @@ class Positions:
         return []
 
     def committed(self, partitions: Iterable[TopicPartition], offset_of: OffsetOf) -> list[Answer]:
-        """These partitions were committed: answer the watches that waited for that."""
+        """Complete the watches that awaited one of these newly committed offsets."""
         changed = list(partitions)
         return self._finish(
             lambda watch: _reached(watch, changed, offset_of), lambda watch: _progress(watch, offset_of)
         )
 
     def expire(self, offset_of: OffsetOf, now_ms: int) -> list[Answer]:
-        """Answer the watches whose time is up."""
+        """Answer the watches whose timeout has passed."""
         return self._finish(lambda watch: watch.deadline_ms <= now_ms, lambda watch: _progress(watch, offset_of))
 
     def interrupt(self, error: ErrorCode) -> list[Answer]:
-        """The assignment no longer stands: all watches end."""
+        """Answer all watches with an error, because the assignment is no longer in force."""
         return self._finish(lambda watch: True, lambda watch: Answer(watch.ticket, refusal(error)))
 
     def drop(self, ticket: Ticket) -> None:
-        """The client went away."""
+        """Remove the watch of a disconnected client."""
         self.watches = [watch for watch in self.watches if watch.ticket is not ticket]
 
     def next_deadline(self) -> int | None:
-        """When the first watch has to be answered."""
+        """Return the earliest deadline of a watch."""
         return min((watch.deadline_ms for watch in self.watches), default=None)
 
     def _finish(self, ready: Callable[[Watch], bool], answer: Callable[[Watch], Answer]) -> list[Answer]:
@@ -137,7 +137,7 @@ class Positions:
 
 
 def refusal(error: ErrorCode) -> ConsumerGroupPositionResponse:
-    """No positions."""
+    """Return an error response without positions."""
     return ConsumerGroupPositionResponse(topics=[], error_code=error)
 
 
