@@ -1,7 +1,7 @@
-"""Who may commit, fetch, watch and delete offsets of a KIP-848 group, and how the group is described.
+"""Authorization of commits, fetches, waits and deletion in a KIP-848 group, and its description.
 
-A member is fenced by its epoch: what it commits with another one is refused whole. Only while the group has no members
-may others commit. Source: Kafka's ConsumerGroup (validateOffsetCommit, validateOffsetFetch, validateDeleteGroup,
+A member is fenced by its epoch: a commit with another epoch is rejected as a whole. Other clients may commit only while
+the group has no members. Source: Kafka's ConsumerGroup (validateOffsetCommit, validateOffsetFetch, validateDeleteGroup,
 asDescribedGroup) of 4.1.
 """
 
@@ -27,7 +27,7 @@ CLASSIC, CONSUMER = 0, 1
 
 
 def authorize(group: ConsumerGroup, event: Commit | Observe | Delete) -> None:
-    """Raise the KafkaError with which the group refuses the event."""
+    """Check an event against the group. Raises KafkaError."""
     match event:
         case Commit():
             authorize_commit(group, event)
@@ -39,10 +39,10 @@ def authorize(group: ConsumerGroup, event: Commit | Observe | Delete) -> None:
 
 
 def authorize_commit(group: ConsumerGroup, event: Commit) -> None:
-    """Raise unless the sender may commit: a member at its epoch, or anybody while there are no members.
+    """Check that the sender may commit: a member at its epoch, or any client while there are no members.
 
     Raises UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION, STALE_MEMBER_EPOCH; ILLEGAL_GENERATION for classic members and in
-    transactions, whose senders know no other word for it.
+    transactions, whose clients know no other code.
     """
     if event.generation < 0 and not group.members:
         return
@@ -56,13 +56,13 @@ def authorize_commit(group: ConsumerGroup, event: Commit) -> None:
 
 
 def authorize_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
-    """Raise unless the sender may see committed offsets: a member at its epoch, or one that does not say who it is."""
+    """Check that the sender may read committed offsets: a member at its epoch, or a client that names no member."""
     if member_id is not None or epoch >= 0:
         _check_epoch(group.member(member_id or ""), epoch)
 
 
 def authorize_observe(group: ConsumerGroup, event: Observe) -> None:
-    """Raise unless the sender may wait for commits: a member at its epoch, or anybody while there are no members."""
+    """Check that the sender may wait for commits: a member at its epoch, or any client while there are no members."""
     if event.member_id == "" and not group.members:
         return
     _check_epoch(group.member(event.member_id), event.generation)
@@ -75,14 +75,14 @@ def _check_epoch(member: Member, epoch: int, code: ErrorCode | None = None) -> N
 
 
 def tombstones(group: ConsumerGroup) -> list[Record]:
-    """The records that delete a group."""
+    """Return the records that delete a group."""
     decision = Decision.about(group)
     decision.delete_group()
     return decision.records
 
 
 def described(group: ConsumerGroup, topics: TopicsView, assignors: tuple[str, ...]) -> api.DescribedGroup:
-    """The group for administrators."""
+    """Describe the group for administrators."""
     return api.DescribedGroup(
         error_code=ErrorCode.NONE,
         group_id=group.group_id,
@@ -112,7 +112,7 @@ def _described(group: ConsumerGroup, member: Member, topics: TopicsView) -> api.
 
 
 def named(assignment: Assignment, topics: TopicsView) -> api.Assignment:
-    """An assignment with the names of its topics, without those that are no more."""
+    """Convert an assignment to topic names; deleted topics are left out."""
     rows = [
         api.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=sorted(assignment[topic_id]))
         for topic_id in sorted(assignment)

@@ -1,7 +1,7 @@
-"""Who is let into a KIP-848 group, who is fenced, and what a member's expressions ask for.
+"""Admission of members to a KIP-848 group: size limit, epochs, instance ids and regular expressions.
 
-Static members are told apart by their instance ids (KIP-345): here a newcomer loses to the member that has its
-instance id, unless that one has left for a while. Source: KIP-848; Kafka's GroupMetadataManager of 4.1.
+Static members are identified by their instance ids (KIP-345): a new member with the instance id of a current member is
+rejected, unless the current one has left temporarily. Source: KIP-848; Kafka's GroupMetadataManager of 4.1.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 
 
 def check_room(decision: Decision, member_id: str) -> None:
-    """Raise GROUP_MAX_SIZE_REACHED for one that is no member yet."""
+    """Raise GROUP_MAX_SIZE_REACHED for a new member of a full group."""
     size_max = decision.limits.size_max
     if member_id not in decision.group.members and len(decision.group.members) >= size_max:
         raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group may have {size_max} members")
 
 
 def check_epoch(member: Member, epoch: int, owned: Assignment | None) -> None:
-    """Raise FENCED_MEMBER_EPOCH unless the sender is where the group believes it to be, or lost the last answer."""
+    """Raise FENCED_MEMBER_EPOCH unless the sender has the member's epoch, or the previous one after a lost response."""
     if epoch == member.epoch:
         return
     lost_answer = epoch == member.previous_epoch and owned is not None and within(owned, member.assigned)
@@ -38,9 +38,9 @@ def check_epoch(member: Member, epoch: int, owned: Assignment | None) -> None:
 def static_joiner(
     decision: Decision, instance_id: str, member_id: str, *, classic: bool
 ) -> tuple[Member, Member | None]:
-    """The member that a static one becomes, and the earlier life of its instance that it takes the place of.
+    """Return the member that a static client becomes, and the member that it replaces, if any.
 
-    Raises UNRELEASED_INSTANCE_ID while that one is there: here the newcomer loses.
+    Raises UNRELEASED_INSTANCE_ID while another member has the instance id and has not left.
     """
     earlier = decision.group.static_member(instance_id)
     if earlier is None:
@@ -58,7 +58,7 @@ def static_joiner(
 
 
 def known_instance(group: ConsumerGroup, instance_id: str, member_id: str) -> Member:
-    """The member of an instance, which the sender says it is. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+    """Return the member with an instance id. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
     member = group.static_member(instance_id)
     if member is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"no member has the instance id {instance_id}.")
@@ -68,10 +68,10 @@ def known_instance(group: ConsumerGroup, instance_id: str, member_id: str) -> Me
 
 
 def update_expressions(decision: Decision, before: Member, after: Member) -> bool:
-    """See that expressions get resolved when it is time. Whether what the member is to read is another already.
+    """Schedule the resolution of expressions when due; return whether the member's topics have changed already.
 
-    So it is if its expression was resolved for others, or, from Kafka 4.2 on, if it has none any more.
-    Raises INVALID_REGULAR_EXPRESSION.
+    They have if the new expression was resolved for other members or, from Kafka 4.2 on, if the member dropped its
+    expression. Raises INVALID_REGULAR_EXPRESSION.
     """
     group, now_ms = decision.group, decision.now_ms
     old, new = before.topic_regex, after.topic_regex

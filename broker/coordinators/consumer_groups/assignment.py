@@ -1,8 +1,8 @@
-"""Sets of partitions by topic id, which is what everything about assignment is made of.
+"""Assignments: sets of partitions by topic id.
 
-An assignment is never changed once it is made, so that members, targets and records may share it; a topic without
-partitions is not in it, so that equal assignments compare equal. Groups of Kafka Streams are dealt tasks, which are
-partitions of subtopologies: what only compares takes both.
+An assignment is immutable, so members, targets and records may share it. A topic without partitions is left out, so
+that equal assignments compare equal. Streams groups assign tasks, which are partitions of subtopologies: functions that
+only compare accept both.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ Assignment = Mapping[bytes, frozenset[int]]
 """Topic id -> partitions."""
 NOTHING: Final[Assignment] = {}
 Key = TypeVar("Key")
-"""A topic id; or a subtopology in a role."""
+"""A topic id, or a subtopology with a role."""
 
 
 class Row(Protocol):
-    """A topic with partitions, as any message has it."""
+    """A topic with partitions in a message."""
 
     topic_id: bytes
     partitions: list[int]
 
 
 def of_rows(rows: Iterable[Row]) -> Assignment:
-    """What a message lists; a topic that it lists twice is one."""
+    """Convert rows of a message to an assignment; rows of the same topic are merged."""
     found: dict[bytes, frozenset[int]] = {}
     for row in rows:
         if row.partitions:
@@ -38,25 +38,25 @@ def of_rows(rows: Iterable[Row]) -> Assignment:
 
 
 def to_rows(assignment: Assignment) -> list[TopicPartitions]:
-    """The same for a record, in ascending order."""
+    """Convert an assignment to rows of a record, in ascending order."""
     return [TopicPartitions(topic_id=one, partitions=sorted(assignment[one])) for one in sorted(assignment)]
 
 
 def size(assignment: Mapping[Key, frozenset[int]]) -> int:
-    """How many partitions there are."""
+    """Return the number of partitions."""
     return sum(map(len, assignment.values()))
 
 
 def each(assignment: Assignment) -> Iterator[tuple[bytes, int]]:
-    """Every partition, in ascending order."""
+    """Iterate over all partitions, in ascending order."""
     return ((topic_id, index) for topic_id in sorted(assignment) for index in sorted(assignment[topic_id]))
 
 
 def overlap(one: Mapping[Key, frozenset[int]], other: Mapping[Key, frozenset[int]]) -> bool:
-    """Whether any partition is in both."""
+    """Return whether any partition is in both."""
     return any(not partitions.isdisjoint(other.get(topic_id, ())) for topic_id, partitions in one.items())
 
 
 def within(one: Mapping[Key, frozenset[int]], other: Mapping[Key, frozenset[int]]) -> bool:
-    """Whether all partitions of the first are in the second."""
+    """Return whether all partitions of the first are in the second."""
     return all(partitions <= other.get(topic_id, frozenset()) for topic_id, partitions in one.items())

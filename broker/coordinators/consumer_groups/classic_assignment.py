@@ -1,4 +1,4 @@
-"""Assignments as classic members know them: by the names of topics, in the bytes of their assignors."""
+"""Assignments in the format of classic members: by topic name, encoded as their assignors do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _VERSION: Final = struct.Struct(">h")
 
 
 def by_ids(rows: Iterable[TopicPartitions], topics: TopicsView) -> Assignment:
-    """Partitions by the ids of their topics, without topics that do not exist."""
+    """Convert rows by topic name to an assignment by topic id; unknown topics are left out."""
     found: dict[bytes, frozenset[int]] = {}
     for row in rows:
         topic = topics.find(row.topic)
@@ -26,7 +26,7 @@ def by_ids(rows: Iterable[TopicPartitions], topics: TopicsView) -> Assignment:
 
 
 def encoded(assignment: Assignment, classic: ClassicMember, topics: TopicsView) -> bytes:
-    """An assignment as the member's assignor would have written it, in the version of its subscription."""
+    """Encode an assignment as the member's assignor does, in the version of its subscription."""
     rows = [
         TopicPartitions(topic=name, partitions=sorted(assignment[topic_id]))
         for topic_id in sorted(assignment)

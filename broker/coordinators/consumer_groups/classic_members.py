@@ -1,8 +1,8 @@
-"""Members that speak the classic protocol in a KIP-848 group: how a group moves from one to the other.
+"""Classic members in a KIP-848 group, while an application moves from one protocol to the other.
 
-To such a member its group looks like any: it joins, is told that somebody else leads, gets its assignment with its
-sync, and learns from heartbeats that it has to join again. What it is told is its own: its generation is its member
-epoch, its assignment the broker's, and joining again is how it says what it has given up.
+For such a client the group looks classic: it joins, is told that another member leads, gets its assignment from
+SyncGroup, and learns from heartbeats that it has to rejoin. Its generation is its member epoch, its assignment the
+coordinator's, and a rejoin reports the partitions that it has revoked.
 
 Source: KIP-848; Kafka's GroupMetadataManager of 4.1 (classicGroupJoinToConsumerGroup and its siblings).
 """
@@ -37,7 +37,7 @@ FIRST_JOIN_WITH_KNOWN_IDS: Final = 4
 
 
 def apply(decision: Decision, event: Join | Sync | Heartbeat | Leave, new_id: str) -> None:
-    """Decide on a request of the classic protocol. `new_id` is for a member that has none. Raises KafkaError."""
+    """Handle a request of the classic protocol. `new_id` is for a client without a member id. Raises KafkaError."""
     match event:
         case Join():
             join(decision, event, new_id)
@@ -53,7 +53,7 @@ def apply(decision: Decision, event: Join | Sync | Heartbeat | Leave, new_id: st
 
 
 def join(decision: Decision, event: Join, new_id: str) -> None:
-    """Become a member, or go one step towards the target. Raises KafkaError."""
+    """Handle JoinGroup: add the member, or reconcile it by one step. Raises KafkaError."""
     group, request = decision.group, event.request
     unknown = request.member_id == ""
     member_id = new_id if unknown else request.member_id
@@ -97,7 +97,7 @@ def join(decision: Decision, event: Join, new_id: str) -> None:
 
 
 def protocols_of(event: Join) -> tuple[tuple[str, bytes], ...]:
-    """What a client offers, most wanted first. Raises INCONSISTENT_GROUP_PROTOCOL if that is nothing."""
+    """Return the client's protocols in order of preference. Raises INCONSISTENT_GROUP_PROTOCOL if there are none."""
     if not event.request.protocols:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     return tuple((one.name, bytes(one.metadata)) for one in event.request.protocols)
@@ -115,9 +115,9 @@ def check_protocols(group: ConsumerGroup, event: Join) -> None:
 
 
 def subscription_of(protocols: tuple[tuple[str, bytes], ...]) -> ConsumerProtocolSubscription:
-    """What a classic member subscribes to, as it says under its first protocol.
+    """Return the subscription in a classic member's first protocol.
 
-    Raises INCONSISTENT_GROUP_PROTOCOL for what is no subscription.
+    Raises INCONSISTENT_GROUP_PROTOCOL if it cannot be decoded.
     """
     try:
         return consumer_protocol.decode_subscription(protocols[0][1])
@@ -146,11 +146,11 @@ def _as_said(
     )
 
 
-# --- what follows ------------------------------------------------------------------------------------------------
+# --- syncing, heartbeats and leaving -----------------------------------------------------------------------------
 
 
 def checked(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> Member:
-    """The classic member that a sender says it is. Raises KafkaError."""
+    """Return the sender if it is a classic member with this generation. Raises KafkaError."""
     member = group.member(member_id) if instance_id is None else known_instance(group, instance_id, member_id)
     if member.classic is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"member {member_id} speaks the consumer protocol")
@@ -160,7 +160,7 @@ def checked(group: ConsumerGroup, member_id: str, instance_id: str | None, gener
 
 
 def sync(decision: Decision, event: Sync) -> None:
-    """Get the assignment. Raises KafkaError."""
+    """Handle SyncGroup: return the member's assignment. Raises KafkaError."""
     request, group = event.request, decision.group
     member = checked(group, request.member_id, request.group_instance_id, request.generation_id)
     classic = member.classic
@@ -182,7 +182,7 @@ def sync(decision: Decision, event: Sync) -> None:
 
 
 def heartbeat(decision: Decision, event: Heartbeat) -> None:
-    """Stay; the member learns whether it has to join again. Raises KafkaError."""
+    """Handle Heartbeat: extend the session, and tell the member whether to rejoin. Raises KafkaError."""
     request, group = event.request, decision.group
     member = checked(group, request.member_id, request.group_instance_id, request.generation_id)
     assert member.classic is not None
@@ -203,7 +203,7 @@ def _await_join(decision: Decision, member: Member) -> None:
 
 
 def _still_waits(group: ConsumerGroup, member: Member) -> bool:
-    """Whether others still have something that the member is to have."""
+    """Return whether other members still have partitions of the member's target."""
     return any(
         not group.is_free(topic_id, index)
         for topic_id, wanted in group.target(member.member_id).items()
@@ -212,7 +212,7 @@ def _still_waits(group: ConsumerGroup, member: Member) -> bool:
 
 
 def leave(decision: Decision, event: Leave) -> None:
-    """Go, one or several."""
+    """Handle LeaveGroup for one or several members."""
     rows: list[tuple[MemberIdentity, ErrorCode]] = []
     going: dict[str, Member] = {}
     for one in responses.leaving(event):
@@ -233,7 +233,7 @@ def _leaving(decision: Decision, one: MemberIdentity) -> Member:
         member = group.member(one.member_id)
     else:
         named = group.static_member(one.group_instance_id)
-        by_admin = one.member_id == "" and named is not None  # who names the instance only
+        by_admin = one.member_id == "" and named is not None  # an administrator sends the instance id only
         member_id = named.member_id if by_admin and named is not None else one.member_id
         member = known_instance(group, one.group_instance_id, member_id)
     if member.classic is None and not decision.limits.leave_group_removes_all_kinds:

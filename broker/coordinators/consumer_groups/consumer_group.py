@@ -1,16 +1,17 @@
-"""One KIP-848 group: all that its coordinator knows of it, which is what the records of the journal say.
+"""The state of one KIP-848 group, built from the records of the journal.
 
-`apply` takes in one record and is the only way in which anything here changes, but for the timers: a coordinator that
-decided something applies the records of its decision when they are in the log, one that takes over applies them as it
-reads. So both know the same, by construction.
+`apply` applies one record, and nothing else changes the state, except for the timers. A coordinator applies the records
+of its decisions once they are in the log; a new coordinator applies them as it reads the log. So both have the same
+state.
 
-    Empty        no members
-    Assigning    the target was computed for an older epoch of the group
-    Reconciling  some member has not got to its target
-    Stable       every member has what it is to have
-    Dead         deleted, or coordinated elsewhere
+  Empty        no members
+  Assigning    the target was computed for an older epoch of the group
+  Reconciling  some member has not reached its target
+  Stable       every member has its target
+  Dead         deleted, or coordinated by another broker
 
-Invariant: `holder` names the one member that has a partition, as assigned or as not given up yet.
+Invariant: `holder` returns the one member that has a partition, assigned or not revoked yet.
+
 Source: KIP-848; Kafka's ConsumerGroup, ModernGroup, and the replay methods of GroupMetadataManager.
 """
 
@@ -35,7 +36,7 @@ NO_EPOCH: Final = -1
 
 
 class ConsumerGroupState(enum.Enum):
-    """The value is the name on the wire."""
+    """The state of a KIP-848 group; the value is the name on the wire."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
@@ -46,41 +47,41 @@ class ConsumerGroupState(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class ConsumerGroup:
-    """One group."""
+    """One KIP-848 group."""
 
     group_id: str
     epoch: int = 0
-    """0: nothing of the group is in the journal yet."""
+    """0: the group has no record in the journal."""
     assignment_epoch: int = 0
-    """The epoch of the group for which `targets` was computed."""
+    """The group epoch for which `targets` was computed."""
     metadata_hash: int = 0
     members: dict[str, Member] = field(default_factory=dict)
     static: dict[str, str] = field(default_factory=dict)
     """Instance id -> member id."""
     targets: dict[str, Assignment] = field(default_factory=dict)
-    """Member id -> what it is to have."""
+    """Member id -> its target assignment."""
     regexes: dict[str, ResolvedRegularExpression] = field(default_factory=dict)
     subscribers: Counter[str] = field(default_factory=Counter)
-    """Topic -> how many members subscribe to it by name."""
+    """Topic -> the number of members that subscribe to it by name."""
     regex_subscribers: Counter[str] = field(default_factory=Counter)
-    """Expression -> how many members subscribe by it."""
+    """Regular expression -> the number of members that subscribe by it."""
     timers: Timers = field(default_factory=Timers)
     metadata_seen: Any = None
-    """The image of the metadata for which the hash was compared last."""
+    """The metadata image at the last comparison of the hash."""
     newest_topic_seen: int = -1
-    """`TopicsView.newest_topic` when expressions were resolved last; -1: not by this coordinator."""
+    """`TopicsView.newest_topic` at the last resolution of expressions; -1: none by this coordinator."""
     has_partition_metadata: bool = False
-    """Whether a record of Kafka 4.0 has to be deleted."""
+    """Whether a partition metadata record of Kafka 4.0 has to be deleted."""
     dead: bool = False
     _holders: dict[bytes, dict[int, str]] = field(default_factory=dict)
     _without_gates: set[str] = field(default_factory=set)
-    """The members that hold none themselves."""
+    """The ids of members that hold no gates."""
 
-    # --- what it is asked ----------------------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> ConsumerGroupState:
-        """Where the group stands."""
+        """The current state, derived from members and epochs."""
         if self.dead:
             return ConsumerGroupState.DEAD
         if not self.members:
@@ -93,15 +94,15 @@ class ConsumerGroup:
 
     @property
     def protocol_type(self) -> str:
-        """As classic groups of consumers have it."""
+        """The protocol type, as in classic groups of consumers."""
         return "consumer"
 
     def next_deadline(self) -> int | None:
-        """When something of the group has to be looked at."""
+        """Return the earliest deadline of a member's timer."""
         return self.timers.first()
 
     def member(self, member_id: str) -> Member:
-        """A member. Raises UNKNOWN_MEMBER_ID."""
+        """Return a member. Raises UNKNOWN_MEMBER_ID."""
         found = self.members.get(member_id)
         if found is None:
             raise KafkaError(
@@ -110,44 +111,44 @@ class ConsumerGroup:
         return found
 
     def static_member(self, instance_id: str | None) -> Member | None:
-        """The member of an instance, if it has one."""
+        """Return the member with an instance id, if any."""
         return None if instance_id is None else self.members.get(self.static.get(instance_id, ""))
 
     def holder(self, topic_id: bytes, index: int) -> str | None:
-        """Who has a partition, or has not given it up yet."""
+        """Return the member that has a partition, assigned or not revoked yet."""
         return self._holders.get(topic_id, {}).get(index)
 
     def is_free(self, topic_id: bytes, index: int) -> bool:
-        """Whether nobody has a partition."""
+        """Return whether no member has a partition."""
         return index not in self._holders.get(topic_id, NOTHING)
 
     def target(self, member_id: str, instance_id: str | None = None) -> Assignment:
-        """What a member is to have; one that takes the place of a static member has that one's."""
+        """Return a member's target assignment; a replacing static member gets the target of the replaced one."""
         if instance_id is not None:
             member_id = self.static.get(instance_id, member_id)
         return self.targets.get(member_id, NOTHING)
 
     @property
     def classic_members(self) -> list[Member]:
-        """Those that speak the classic protocol."""
+        """The members that use the classic protocol."""
         return [member for member in self.members.values() if member.classic is not None]
 
     def gated_by_broker(self, but: str = "") -> bool:
-        """Whether some member, other than this one, holds no gates: what comes before has to be withheld from it."""
+        """Return whether some member except `but` holds no gates, so that partitions have to be withheld."""
         return len(self._without_gates) > (but in self._without_gates)
 
     def topics_of(self, member: Member) -> frozenset[str]:
-        """All that a member subscribes to, by name and by an expression that has been resolved."""
+        """Return the topics that a member subscribes to, by name and by its resolved expression."""
         resolved = self.regexes.get(member.topic_regex) if member.topic_regex else None
         names = frozenset(member.topic_names)
         return names if resolved is None else names | resolved.topics
 
     def subscribed_topics(self) -> frozenset[str]:
-        """What any member subscribes to."""
+        """Return the topics that any member subscribes to."""
         return frozenset(self.subscribers).union(*(one.topics for one in self.regexes.values()))
 
     def describe(self) -> str:
-        """One line for logs."""
+        """Format the group for logs, on one line."""
         return (
             f"group {self.group_id} {self.state.value} epoch={self.epoch} assignment={self.assignment_epoch} "
             f"members={ {one.member_id: one.epoch for one in self.members.values()} }"
@@ -156,7 +157,7 @@ class ConsumerGroup:
     # --- records -------------------------------------------------------------------------------------------------
 
     def apply(self, record: Record) -> None:
-        """Take in what one record says."""
+        """Apply one journal record."""
         key, content = record
         _APPLY[type(key)](self, key, content)
 

@@ -1,8 +1,8 @@
-"""Groups that change their kind while members run: classic ones become such whose broker assigns, and back.
+"""Conversion of groups with members between the classic protocol and KIP-848.
 
-Upwards when the first member of the consumer protocol joins: the others stay members, with the assignment that they
-have, and their generation as epoch. Downwards when the last such member goes and others are left: they are told to join
-again, as in any rebalance. `group.consumer.migration.policy` may forbid either.
+A classic group is upgraded when the first member of the consumer protocol joins: the others stay members with their
+assignments, and their generation becomes their epoch. A KIP-848 group is downgraded when the last such member leaves
+and classic members remain: these rejoin as in any rebalance. `group.consumer.migration.policy` may forbid either.
 
 Source: KIP-848; Kafka's ConsumerGroup.fromClassicGroup, ClassicGroup.fromConsumerGroup, GroupMetadataManager of 4.1.
 """
@@ -29,7 +29,7 @@ from anabranch.protocol.internal_topics import GroupMetadataMember, GroupMetadat
 
 
 def upgraded(group: ClassicGroup, topics: TopicsView, limits: ConsumerGroupLimits, now_ms: int) -> Decision:
-    """A classic group with members as one whose broker assigns. Raises GROUP_ID_NOT_FOUND if it cannot become one."""
+    """Convert a classic group with members to a KIP-848 group. Raises GROUP_ID_NOT_FOUND if it cannot be converted."""
     if not limits.may_upgrade:
         raise _refusal(group, "the migration policy forbids it")
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
@@ -52,7 +52,7 @@ def upgraded(group: ClassicGroup, topics: TopicsView, limits: ConsumerGroupLimit
 
 
 def is_generations(user_data: bytes) -> bool:
-    """Whether it is what this project's leaders say of topics (R19), which a broker that assigns need not be told."""
+    """Return whether user data are topic generations from this project's leaders (R19); a coordinator needs none."""
     try:
         said = json.loads(bytes(user_data))
     except ValueError:
@@ -99,7 +99,7 @@ def _member(group: ClassicGroup, former: FormerMember, topics: TopicsView) -> Me
 
 
 def may_downgrade(group: ConsumerGroup, going: Collection[str], limits: ConsumerGroupLimits) -> bool:
-    """Whether only classic members are left when these have gone, and the group may become a classic one."""
+    """Return whether the group may be downgraded when these members leave: only classic members remain."""
     left = [member for member in group.members.values() if member.member_id not in going]
     return (
         bool(left)
@@ -110,7 +110,7 @@ def may_downgrade(group: ConsumerGroup, going: Collection[str], limits: Consumer
 
 
 def downgraded(group: ConsumerGroup, going: Collection[str], topics: TopicsView, now_ms: int) -> GroupMetadataValue:
-    """The classic group that is left when these members have gone, as the journal keeps it."""
+    """Return the classic group that remains when these members leave, as the journal's value."""
     left = [member for member in group.members.values() if member.member_id not in going]
     protocol = _protocol(left)
     return GroupMetadataValue(
@@ -124,7 +124,7 @@ def downgraded(group: ConsumerGroup, going: Collection[str], topics: TopicsView,
 
 
 def _protocol(members: Collection[Member]) -> str:
-    """What all of them offer and most want most."""
+    """Return the common protocol that most members prefer."""
     offers = [[name for name, _ in one.classic.protocols] for one in members if one.classic is not None]
     shared = [name for name in offers[0] if all(name in names for names in offers)]
     assert shared, "classic members were let in that share no protocol"

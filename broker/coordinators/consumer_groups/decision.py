@@ -1,10 +1,10 @@
-"""A decision about a group in the making: the records that will make it so, and what happens once they are there.
+"""A decision about a KIP-848 group: the records to write, and the callbacks to run once they are in the log.
 
-A decision changes nothing. Its records are written as one batch; when the log has taken them the group applies them,
-its timers are set, and the answer waits until they are replicated. If the log refuses them, nothing has happened.
+A decision changes nothing by itself. Its records are written as one batch. When they are in the log the group applies
+them and its timers are set; the response waits until they are replicated. If the log rejects them, nothing changes.
 
-The steps here are those that every request of a member goes through: what it says of itself, the epoch of the group,
-the target, and its own way to that. Source: Kafka's GroupMetadataManager of 4.1.
+The methods are the steps of every member request: its metadata, the group epoch, the target assignment, and the
+member's reconciliation. Source: Kafka's GroupMetadataManager of 4.1.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from anabranch.protocol.internal_topics import GroupMetadataValue
 
 @dataclass(slots=True)
 class Decision:
-    """About one group, at one moment."""
+    """A decision about one group at one time."""
 
     group: ConsumerGroup
     topics: TopicsView
@@ -38,59 +38,59 @@ class Decision:
     now_ms: int
     records: list[Record] = field(default_factory=list)
     then: list[Callable[[], None]] = field(default_factory=list)
-    """What changes besides, when the records are in the log: timers, what was looked at."""
+    """Callbacks that run when the records are in the log: set timers, note which metadata was read."""
     answer: Any = None
     becomes: GroupMetadataValue | None = None
-    """The classic group that takes the place of this one."""
+    """The classic group that replaces this one."""
     resolve: frozenset[str] = frozenset()
-    """Expressions that have to be resolved now."""
+    """Regular expressions to resolve now."""
 
     @classmethod
     def about(cls, group: ConsumerGroup) -> Decision:
-        """One that only deletes, for which neither the topics nor the time matters."""
+        """Create a decision that only deletes and needs neither topics nor time."""
         return cls(group, NO_TOPICS, ConsumerGroupLimits(), 0)
 
     # --- records -------------------------------------------------------------------------------------------------
 
     def write(self, key: Any, content: Any) -> None:
-        """One more record; None deletes."""
+        """Append a record; None as content deletes the key."""
         self.records.append((key, content))
 
     def write_epoch(self, epoch: int, hashed: int) -> None:
-        """The group's epoch, and the metadata it is for."""
+        """Write the group epoch with the hash of its metadata."""
         content = records.ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=hashed)
         self.write(records.ConsumerGroupMetadataKey(group_id=self.group.group_id), content)
 
     def write_metadata(self, member: Member) -> None:
-        """What a member said of itself."""
+        """Write a member's metadata."""
         key = records.ConsumerGroupMemberMetadataKey(group_id=self.group.group_id, member_id=member.member_id)
         self.write(key, member.metadata())
 
     def write_current(self, member: Member) -> None:
-        """How far a member is."""
+        """Write a member's current assignment."""
         key = records.ConsumerGroupCurrentMemberAssignmentKey(group_id=self.group.group_id, member_id=member.member_id)
         self.write(key, member.current())
 
     def write_target(self, member_id: str, target: Assignment) -> None:
-        """What a member is to have."""
+        """Write a member's target assignment."""
         key = records.ConsumerGroupTargetAssignmentMemberKey(group_id=self.group.group_id, member_id=member_id)
         rows = assignment.to_rows(target)
         self.write(key, records.ConsumerGroupTargetAssignmentMemberValue(topic_partitions=rows))
 
     def write_assignment_epoch(self, epoch: int) -> None:
-        """The epoch of the group that the targets are for."""
+        """Write the group epoch of the target assignments."""
         key = records.ConsumerGroupTargetAssignmentMetadataKey(group_id=self.group.group_id)
         self.write(key, records.ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch))
 
     def delete_member(self, member_id: str) -> None:
-        """All that there is of a member."""
+        """Delete all records of a member."""
         group_id = self.group.group_id
         self.write(records.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None)
         self.write(records.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
         self.write(records.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
 
     def write_regex(self, expression: str, resolved: ResolvedRegularExpression) -> None:
-        """What an expression matches."""
+        """Write the topics that a regular expression matches."""
         key = records.ConsumerGroupRegularExpressionKey(group_id=self.group.group_id, regular_expression=expression)
         content = records.ConsumerGroupRegularExpressionValue(
             topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.timestamp_ms
@@ -98,12 +98,12 @@ class Decision:
         self.write(key, content)
 
     def delete_regex(self, expression: str) -> None:
-        """What an expression matched."""
+        """Delete the record of a regular expression."""
         key = records.ConsumerGroupRegularExpressionKey(group_id=self.group.group_id, regular_expression=expression)
         self.write(key, None)
 
     def delete_group(self) -> None:
-        """All that there is of the group."""
+        """Delete all records of the group."""
         group_id = self.group.group_id
         for member_id in self.group.members.keys() | self.group.targets.keys():
             self.delete_member(member_id)
@@ -115,15 +115,15 @@ class Decision:
         self.write(records.ConsumerGroupMetadataKey(group_id=group_id), None)
 
     def set_timer(self, member_id: str, timer: Timer, after_ms: int) -> None:
-        """Let a timer run out that long after now."""
+        """Set a timer to expire after `after_ms`."""
         due_ms = self.now_ms + after_ms
         self.then.append(lambda: self.group.timers.set(member_id, timer, due_ms))
 
     def extend_timer(self, member_id: str, timer: Timer, after_ms: int) -> None:
-        """Let a timer run out no earlier than that long after now.
+        """Set a timer to expire after `after_ms` or later.
 
-        A timeout that was lowered meanwhile does not shorten a session that the member was told: the answer that
-        tells it the new timeout may be lost.
+        A lowered timeout does not shorten a session: the response with the new timeout may be lost, and the member goes
+        by the old one.
         """
         due_ms = self.now_ms + after_ms
         self.then.append(lambda: self.group.timers.extend(member_id, timer, due_ms))
@@ -140,7 +140,7 @@ class Decision:
         after: Member | None = None,
         expressions: Mapping[str, ResolvedRegularExpression] | None = None,
     ) -> int:
-        """The metadata hash of what will be subscribed to once members are gone, and one is there or another."""
+        """Return the metadata hash of the subscribed topics after members have left and one has joined or changed."""
         names, subscribers = self.group.subscribers.copy(), self.group.regex_subscribers.copy()
         for member in gone:
             names.subtract(member.topic_names)
@@ -155,7 +155,7 @@ class Decision:
         return metadata_hash(existing(wanted, self.topics.find).values())
 
     def bump_if_needed(self, before: Member, after: Member, *, changed: bool) -> int:
-        """The group's epoch: one more if something `changed`, or if the metadata of its topics did."""
+        """Return the group epoch, incremented if something `changed` or the metadata of its topics did."""
         group = self.group
         if not changed and group.metadata_seen is self.topics.image:
             return group.epoch
@@ -169,7 +169,7 @@ class Decision:
         return group.epoch + 1
 
     def retarget_if_needed(self, epoch: int, after: Member, replaced: Member | None) -> tuple[int, Assignment]:
-        """The assignment epoch and the member's target, computed anew if the group's epoch has moved on."""
+        """Return the assignment epoch and the member's target, recomputed if the group epoch is newer."""
         group = self.group
         if epoch <= group.assignment_epoch:
             return group.assignment_epoch, group.target(after.member_id, after.instance_id)
@@ -188,7 +188,7 @@ class Decision:
         return epoch, computed.get(after.member_id, NOTHING)
 
     def reconcile(self, member: Member, target_epoch: int, target: Assignment, owned: Assignment | None) -> Member:
-        """The member after its next step, and the time it has for it."""
+        """Reconcile a member by one step, write its current assignment and set its rebalance timer."""
         if member.is_reconciled(target_epoch):
             return member
         after = reconcile(
@@ -205,14 +205,14 @@ class Decision:
         return after
 
     def _is_free_for(self, member: Member) -> Callable[[bytes, int], bool]:
-        """Partitions that nobody has; what the member itself is giving up is its own to take back."""
+        """Return a check for partitions without a holder; the member may regain those that it is revoking."""
         group, revoking = self.group, member.revoking
         if not revoking:
             return group.is_free
         return lambda topic_id, index: group.is_free(topic_id, index) or index in revoking.get(topic_id, ())
 
     def remove(self, members: Iterable[Member]) -> None:
-        """Members go, and what only they subscribed to; the next heartbeat divides their work."""
+        """Remove members and expressions that only they used; the next heartbeat computes new targets."""
         gone = list(members)
         for member in gone:
             self.delete_member(member.member_id)

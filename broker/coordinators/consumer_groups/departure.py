@@ -1,4 +1,4 @@
-"""How members of a KIP-848 group go: by leaving, or because a timer of theirs has run out.
+"""The removal of members from a KIP-848 group, on leave or when a timer expires.
 
 Source: KIP-848; Kafka's GroupMetadataManager of 4.1 (consumerGroupFenceMembers).
 """
@@ -17,7 +17,7 @@ from anabranch.broker.coordinators.consumer_groups.topics_view import TopicsView
 
 
 def remove_members(decision: Decision, members: Collection[Member]) -> None:
-    """Members go. If only classic ones are left, the group becomes a classic one."""
+    """Remove members. If only classic members remain, downgrade the group."""
     group, going = decision.group, {member.member_id for member in members}
     if conversion.may_downgrade(group, going, decision.limits):
         decision.delete_group()
@@ -29,7 +29,7 @@ def remove_members(decision: Decision, members: Collection[Member]) -> None:
 def fence(
     group: ConsumerGroup, *, topics: TopicsView, limits: ConsumerGroupLimits, now_ms: int
 ) -> tuple[Decision, list[tuple[Member, Timer]]]:
-    """The members whose timers have run out go; also says which, and why."""
+    """Remove the members whose timers have expired; return them with the timers."""
     over = [(group.members[one], timer) for one, timer in group.timers.pop_due(now_ms) if one in group.members]
     decision = Decision(group, topics, limits, now_ms)
     if over:
@@ -38,10 +38,10 @@ def fence(
 
 
 def restart_session_timers(group: ConsumerGroup, limits: ConsumerGroupLimits, now_ms: int) -> None:
-    """Begin the timers of all members, as a coordinator does that has read the group from the journal.
+    """Restart the timers of all members after the group was read from the journal.
 
-    A member goes by the session timeout that it was told, which the former coordinator may have had from other
-    settings. Its first session here is no shorter.
+    The first session lasts at least the longest session timeout that the member was told: the previous coordinator may
+    have had other settings.
     """
     for member in group.members.values():
         classic = member.classic

@@ -1,4 +1,4 @@
-"""What follows when the expressions of a group have been resolved: another epoch, if they match something else now."""
+"""The effect of resolved regular expressions on a group: a new epoch if they match other topics than before."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def resolved(
     limits: ConsumerGroupLimits,
     now_ms: int,
 ) -> Decision:
-    """Expressions have been resolved: a new epoch of the group if they match something else now."""
+    """Decide on newly resolved expressions: write them, and a new group epoch if their topics changed."""
     decision = Decision(group, topics, limits, now_ms)
     wanted = {expression: one for expression, one in found.items() if group.regex_subscribers[expression]}
     changed = False

@@ -1,7 +1,7 @@
-"""What an assignor works from: members with their subscriptions and their last target, and what may be assigned.
+"""The input of an assignor: members with their subscriptions and last targets, and the assignable partitions.
 
-Members come in the order of their ids, so that a coordinator that takes over computes what its predecessor would have.
-Kafka goes through a hash map there: which of two equal members gets an odd partition is nobody's promise.
+Members are ordered by id, so that a new coordinator computes the same targets as the previous one. Kafka iterates over
+a hash map: which of two equal members gets an odd partition is unspecified there.
 
 Source: KIP-848; Kafka's GroupSpec, SubscribedTopicDescriber.
 """
@@ -17,26 +17,26 @@ from anabranch.protocol.values import value
 
 @value(kw_only=True)
 class AssignorMember:
-    """A member as an assignor sees it."""
+    """A member in the input of an assignor."""
 
     instance_id: str | None = None
     rack_id: str | None = None
     topics: frozenset[bytes] = frozenset()
-    """The ids of the topics that it subscribes to and that exist."""
+    """The ids of the existing topics that it subscribes to."""
     target: Assignment = field(default_factory=dict)
-    """What it was to have last."""
+    """Its last target assignment."""
 
 
 @value(kw_only=True)
 class GroupSpec:
-    """All that an assignor may go by."""
+    """The input of an assignor."""
 
     members: Mapping[str, AssignorMember]
     """In the order of their ids."""
     partitions: Mapping[bytes, tuple[int, ...]]
-    """Topic id -> what may be assigned of it, ascending."""
+    """Topic id -> the assignable partitions, ascending."""
     parents: Mapping[bytes, Mapping[int, int]] = field(default_factory=dict)
-    """Topic id -> the partitions that a resize has made -> the one that each split off."""
+    """Topic id -> child partition -> its parent."""
 
     @property
     def is_homogeneous(self) -> bool:
@@ -45,7 +45,7 @@ class GroupSpec:
         return len(topics) <= 1
 
     def kept(self, member: AssignorMember) -> Assignment:
-        """What of a member's last target it may still have: topics that it subscribes to, partitions that are there."""
+        """Return the part of a member's last target that it may keep: subscribed topics, assignable partitions."""
         kept = {}
         for topic_id, partitions in member.target.items():
             if topic_id in member.topics:
@@ -56,5 +56,5 @@ class GroupSpec:
 
 
 def without_members(spec: GroupSpec) -> Mapping[str, Assignment]:
-    """Nothing for anybody."""
+    """Return an empty assignment for every member."""
     return dict.fromkeys(spec.members, NOTHING)

@@ -1,10 +1,10 @@
-"""ConsumerGroupHeartbeat: how a member joins, goes on, changes what it wants, and leaves.
+"""ConsumerGroupHeartbeat: a member joins, stays, changes its subscription, or leaves.
 
-Only what a member names in a heartbeat is new; null means what it said before. The answer has the member's whole
-assignment when it asked in full, or when the assignment changed just now, and nothing otherwise.
+A heartbeat carries only changes; null means unchanged. The response has the member's whole assignment if the member
+sent a full request or the assignment has just changed, and none otherwise.
 
 Source: KIP-848, KIP-1082 (ids made by clients); Kafka's GroupMetadataManager of 4.1 (consumerGroupHeartbeat,
-consumerGroupLeave) and GroupCoordinatorService (what is valid).
+consumerGroupLeave) and GroupCoordinatorService (validation).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FIRST_VERSION_WITH_CLIENTS_IDS: Final = 1
 
 @value(kw_only=True)
 class Sender:
-    """Where a request came from."""
+    """The sender of a request."""
 
     client_id: str
     client_host: str
@@ -50,19 +50,19 @@ class Sender:
 
 @value(kw_only=True)
 class HeartbeatAnswer:
-    """What a member is told."""
+    """The content of a heartbeat response."""
 
     member_id: str
     epoch: int
     interval_ms: int = 0
     assignment: Assignment | None = None
-    """None: as the member knows it."""
+    """None: unchanged."""
     session_timeout_ms: int = -1
-    """The session timeout that this heartbeat was given; -1 for a member that did not ask."""
+    """The session timeout to return; -1 for a member that did not request it."""
 
 
 def check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignors: tuple[str, ...]) -> None:
-    """Raise for what no group could take. Raises INVALID_REQUEST, UNSUPPORTED_ASSIGNOR."""
+    """Validate a request independently of its group. Raises INVALID_REQUEST, UNSUPPORTED_ASSIGNOR."""
     epoch = request.member_epoch
     has_id = request.member_id != ""
     demands: list[tuple[bool, str]] = [
@@ -101,7 +101,7 @@ def heartbeat(
     limits: ConsumerGroupLimits,
     now_ms: int,
 ) -> Decision:
-    """What a valid request of a member that has an id brings about. Raises KafkaError."""
+    """Decide on a valid request of a member with an id. Raises KafkaError."""
     decision = Decision(group, topics, limits, now_ms)
     if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE):
         _leave(decision, request)
@@ -154,7 +154,7 @@ def _update_member(decision: Decision, request: ConsumerGroupHeartbeatRequest, s
 def _with_subscription(
     before: Member, request: ConsumerGroupHeartbeatRequest, sender: Sender, limits: ConsumerGroupLimits
 ) -> Member:
-    """The member with what is new of itself in the request; the same object if nothing is."""
+    """Return the member with the changes of the request; the same object if there are none."""
     new: dict[str, object] = {"client_id": sender.client_id, "client_host": sender.client_host, "classic": None}
     new["holds_gates"] = request.holds_gates
     if request.asks_session_timeout:

@@ -1,4 +1,4 @@
-"""What a broker allows, and asks of, the KIP-848 groups: its properties `group.consumer.*`."""
+"""The limits and settings of KIP-848 groups: the properties `group.consumer.*`."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ BIDIRECTIONAL, UPGRADE, DOWNGRADE = "bidirectional", "upgrade", "downgrade"
 
 @value(kw_only=True)
 class ConsumerGroupLimits:
-    """One group's limits: the broker's, and what was set for the group."""
+    """One group's limits, from the broker's properties and the group's configuration."""
 
     session_timeout_ms: int = 45000
     heartbeat_interval_ms: int = 5000
     size_max: int = 2147483647
     assignors: tuple[str, ...] = ("uniform", "range")
-    """The first one serves groups whose members ask for none."""
+    """The first one is the default for members that request none."""
     migration_policy: str = BIDIRECTIONAL
     regex_refresh_interval_ms: int = 600000
     classic_size_max: int = 2147483647
-    """The size of a classic group, above which none is made of a group of this kind."""
+    """The size above which a group is not downgraded to a classic group."""
     drops_expressions_at_once: bool = False
-    """Whether the group begins a new epoch when a member drops its expression, as from Kafka 4.2 on."""
+    """Whether a new epoch starts as soon as a member drops its expression, as from Kafka 4.2 on."""
     leave_group_removes_all_kinds: bool = False
-    """Whether LeaveGroup removes members that speak the consumer protocol, as from Kafka 4.0 on."""
+    """Whether LeaveGroup removes members of the consumer protocol, as from Kafka 4.0 on."""
 
     @property
     def may_upgrade(self) -> bool:
-        """Whether a classic group with members becomes one of this kind when a member of this kind joins."""
+        """Whether a classic group with members is upgraded when a member of the consumer protocol joins."""
         return self.migration_policy in (BIDIRECTIONAL, UPGRADE)
 
     @property
     def may_downgrade(self) -> bool:
-        """Whether a group of which only classic members are left becomes a classic one."""
+        """Whether a group with only classic members left is downgraded."""
         return self.migration_policy in (BIDIRECTIONAL, DOWNGRADE)
 
 
 def limits_of(broker: BrokerSettings, given: Mapping[str, str]) -> ConsumerGroupLimits:
-    """The limits of a group, given what was set for it."""
+    """Return the limits of a group with this configuration."""
     shown = profile_for(broker.kafka_version)
     return ConsumerGroupLimits(
         session_timeout_ms=group_value(broker, given, "consumer.session.timeout.ms"),

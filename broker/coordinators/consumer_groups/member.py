@@ -1,7 +1,7 @@
-"""One member of a KIP-848 group: what it said of itself, and how far it has been reconciled.
+"""One member of a KIP-848 group: its metadata and its reconciliation state.
 
-A member is a value: it is replaced, never changed. The first half of it is kept in one record of the journal (its
-metadata), the second half in another (its current assignment), because the two change for different reasons.
+A member is immutable and replaced as a whole. The journal keeps its metadata in one record and its current assignment
+in another, because the two change independently.
 
 Source: Kafka's ConsumerGroupMember, MemberState, ConsumerGroupMemberMetadataValue.json and
 ConsumerGroupCurrentMemberAssignmentValue.json.
@@ -24,22 +24,22 @@ from anabranch.protocol.consumer_group_records import (
 from anabranch.protocol.values import value
 
 JOIN_EPOCH: Final = 0
-"""The member epoch of one that (re)joins."""
+"""The member epoch of a heartbeat that joins or rejoins."""
 LEAVE_EPOCH: Final = -1
 STATIC_LEAVE: Final = -2
-"""The member epoch of a static member that left and is expected back: its partitions stay reserved."""
+"""The epoch of a static member that left temporarily; its partitions stay reserved."""
 
 
 class MemberState(enum.IntEnum):
-    """The value is the one in records."""
+    """The reconciliation state of a member; the value is the one in records."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
-    """Has to give partitions up, and has not said yet that it did."""
+    """The member has not reported yet that it has revoked its partitions."""
     UNRELEASED_PARTITIONS = 2
-    """Waits for partitions that others still have."""
+    """The member waits for partitions that others still have."""
     UNKNOWN = 127
-    """A state of newer software."""
+    """A state written by newer software."""
 
 
 STABLE, UNREVOKED, UNRELEASED, UNKNOWN = MemberState
@@ -47,21 +47,21 @@ STABLE, UNREVOKED, UNRELEASED, UNKNOWN = MemberState
 
 @value(kw_only=True)
 class ClassicMember:
-    """What a member that speaks the classic protocol said when it joined."""
+    """The classic protocol's data of a member."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
-    """(name, metadata), most wanted first."""
+    """(name, metadata), in order of preference."""
 
     @property
     def protocol(self) -> str:
-        """The protocol that it is told the group has: the one it wants most."""
+        """The group's protocol in responses to the member: the one that it prefers."""
         return self.protocols[0][0]
 
 
 @value(kw_only=True)
 class Member:
-    """One member."""
+    """One member of a KIP-848 group."""
 
     member_id: str
     instance_id: str | None = None
@@ -69,32 +69,34 @@ class Member:
     client_id: str = ""
     client_host: str = ""
     topic_names: tuple[str, ...] = ()
-    """What it subscribes to by name, ascending and each once."""
+    """The topics that it subscribes to by name, sorted, without duplicates."""
     topic_regex: str = ""
     """Empty: no regular expression."""
     rebalance_timeout_ms: int = -1
     assignor: str | None = None
     classic: ClassicMember | None = None
-    """None: the member speaks the consumer protocol."""
+    """None: the member uses the consumer protocol."""
     holds_gates: bool = False
-    """Whether it waits by itself for what comes before a segment (KIP-253)."""
+    """Whether the client holds gates itself (KIP-253)."""
     told_session_timeout_ms: int = -1
-    """The longest session timeout that it was told; -1 for a member that never asked. It may go by this one even if
-    it was told a shorter one since, in an answer that was lost."""
+    """The longest session timeout sent to the member; -1 if it never requested one.
+
+    The member may still use it if a response with a shorter one was lost.
+    """
 
     state: MemberState = STABLE
     epoch: int = JOIN_EPOCH
     previous_epoch: int = JOIN_EPOCH
     assigned: Assignment = dataclasses.field(default_factory=dict)
     revoking: Assignment = dataclasses.field(default_factory=dict)
-    """What it has to give up, and has not said yet that it did."""
+    """The partitions to revoke, until the member reports that it has."""
 
     def is_reconciled(self, target_epoch: int) -> bool:
-        """Whether there is nothing left to do for the target of this epoch."""
+        """Return whether the member has reached the target of this epoch."""
         return self.state is STABLE and self.epoch == target_epoch
 
     def metadata(self) -> ConsumerGroupMemberMetadataValue:
-        """The record of what the member said of itself."""
+        """Return the value of the member's metadata record."""
         classic = self.classic
         return ConsumerGroupMemberMetadataValue(
             instance_id=self.instance_id,
@@ -116,7 +118,7 @@ class Member:
         )
 
     def with_metadata(self, said: ConsumerGroupMemberMetadataValue) -> Member:
-        """The member as that record tells of it."""
+        """Return the member with the metadata of a record."""
         classic = said.classic_member_metadata
         return dataclasses.replace(
             self,
@@ -139,7 +141,7 @@ class Member:
         )
 
     def current(self) -> ConsumerGroupCurrentMemberAssignmentValue:
-        """The record of how far the member has been reconciled."""
+        """Return the value of the member's current assignment record."""
         return ConsumerGroupCurrentMemberAssignmentValue(
             member_epoch=self.epoch,
             previous_member_epoch=self.previous_epoch,
@@ -149,7 +151,7 @@ class Member:
         )
 
     def with_current(self, said: ConsumerGroupCurrentMemberAssignmentValue | None) -> Member:
-        """The member as that record tells of it; None: it was never reconciled, or has to begin again."""
+        """Return the member with the current assignment of a record; None: never reconciled, or has to rejoin."""
         if said is None:
             return dataclasses.replace(
                 self, state=STABLE, epoch=LEAVE_EPOCH, previous_epoch=LEAVE_EPOCH, assigned=NOTHING, revoking=NOTHING
@@ -166,5 +168,5 @@ class Member:
 
 
 def ascending(names: list[str]) -> tuple[str, ...]:
-    """The names of topics in order, each once."""
+    """Return topic names sorted, without duplicates."""
     return tuple(sorted(set(names)))

@@ -1,7 +1,7 @@
-"""The topics of the metadata image as KIP-848 groups see them: which exist, and which partitions may be assigned.
+"""The topics of the metadata image for KIP-848 groups: which exist, and which partitions may be assigned.
 
-Which partitions may be assigned can depend on the group: whoever withholds some sets `Assignable`. Nothing here goes
-through all topics, but for groups that subscribe by expressions.
+`Assignable` may withhold partitions from a group. No method iterates over all topics, except for groups that subscribe
+by regular expression.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from anabranch.broker.metadata.metadata_cache import ClusterImage, MetadataCache, TopicImage
 
 Assignable = Callable[[str, "TopicImage"], tuple[int, ...]]
-"""(group, topic) -> the partitions that its members may get, ascending."""
+"""(group, topic) -> the partitions that may be assigned to its members, ascending."""
 
 
 def every_partition(_group_id: str, topic: TopicImage) -> tuple[int, ...]:
-    """All that clients are shown."""
+    """Return all partitions of a topic."""
     return tuple(sorted(topic.partitions))
 
 
@@ -32,7 +32,7 @@ class MetadataTopics:
         assignable: Assignable = every_partition,
         parents: Callable[[TopicImage], Mapping[int, int]] = lambda topic: {},
     ) -> None:
-        """`parents` has the partitions that a resize has made, and what each split off."""
+        """`parents` returns the child partitions of a topic, each with its parent."""
         self.assignable = assignable
         self.parents = parents
         self._metadata = metadata
@@ -41,15 +41,15 @@ class MetadataTopics:
 
     @property
     def complete(self) -> bool:
-        """Whether a controller has told of all topics: before that, one that is missing may exist all the same."""
+        """Whether the metadata of all topics has arrived; before that, a missing topic may exist."""
         return self._metadata.image.complete
 
     def of(self, group_id: str, *, gated: bool = True) -> GroupTopics:
-        """As one group sees them now; nothing is withheld from one whose members all hold gates (not `gated`)."""
+        """Return the current topics for one group; nothing is withheld if all its members hold gates (not `gated`)."""
         return GroupTopics(self, self._metadata.image, group_id, gated=gated)
 
     def newest(self, image: ClusterImage) -> int:
-        """Grows when topics were made since it was asked for last."""
+        """Return a number that grows when topics were created since the last call."""
         if image is not self._named:
             before = () if self._named is None else self._named.topics.keys()
             self._newest += not image.topics.keys() <= set(before)
@@ -68,11 +68,11 @@ class GroupTopics:
 
     @property
     def newest_topic(self) -> int:
-        """Grows whenever a topic is made."""
+        """A number that grows when topics are created."""
         return self._all.newest(self.image)
 
     def find(self, name: str) -> Topic | None:
-        """A topic by its name, if it exists."""
+        """Return a topic by name, if it exists."""
         topic = self.image.topics.get(name)
         if topic is None:
             return None
@@ -80,9 +80,9 @@ class GroupTopics:
         return Topic(topic.topic_id, name, assignable, self._all.parents(topic))
 
     def name_of(self, topic_id: bytes) -> str | None:
-        """The name behind a topic id, if it exists."""
+        """Return the name of a topic id, if the topic exists."""
         return self.image.names.get(topic_id)
 
     def names(self) -> Iterable[str]:
-        """The names of all topics."""
+        """Return the names of all topics."""
         return self.image.topics

@@ -1,7 +1,7 @@
-"""The range assignor: each topic's partitions in stretches, so that co-partitioned topics meet in one member.
+"""The range assignor: contiguous ranges of each topic's partitions, so that one member gets co-partitioned ones.
 
-It is not sticky. Members that subscribe to the same topics get the same indexes of each. Static members come first, by
-instance id, so that a restart under a new member id changes nothing. Source: Kafka's RangeAssignor of 4.0 on.
+It is not sticky. Members with the same subscription get the same indexes of each topic. Static members come first, by
+instance id, so a restart under a new member id changes nothing. Source: Kafka's RangeAssignor of 4.0 on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from anabranch.broker.coordinators.consumer_groups.group_spec import GroupSpec
 
 
 def assign_ranges(spec: GroupSpec) -> Mapping[str, Assignment]:
-    """What each member is to have."""
+    """Compute the target of each member."""
     ordered = sorted(
         spec.members, key=lambda one: (spec.members[one].instance_id is None, spec.members[one].instance_id or one)
     )

@@ -1,13 +1,13 @@
-"""How one member gets from what it has to what it is to have, one heartbeat after the other.
+"""The reconciliation of one member from its current assignment to its target, one heartbeat at a time.
 
-    Stable               has all of the target of its epoch
-    UnrevokedPartitions  has been told to give partitions up; its epoch stands still until it says that it did
-    UnreleasedPartitions is at the target's epoch, and waits for partitions that others still have
+  Stable               has all of the target of its epoch
+  UnrevokedPartitions  has to revoke partitions; its epoch stays until it reports that it did
+  UnreleasedPartitions has the target's epoch, and waits for partitions that others still have
 
-Partitions of topics or tasks of Kafka Streams (KIP-1071): the steps are the same, only what is free differs.
+It handles partitions of topics and tasks of streams groups (KIP-1071); only the check for free ones differs.
 
-Invariant: a partition is added to a member only while no member has it, as assigned or as not given up yet; and a
-member's epoch moves past one in which it had to give something up only after it said that it did.
+Invariant: a partition is added to a member only while no member has it, assigned or not revoked yet. A member's epoch
+passes one that required a revocation only after the member has reported it.
 
 Source: KIP-848; Kafka's CurrentAssignmentBuilder of 4.1.
 """
@@ -31,31 +31,31 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 Shares = Mapping[Any, frozenset[int]]
 """Partitions by topic id, or tasks by role and subtopology."""
 IsFree = Callable[[Any, int], bool]
-"""Whether no member has a partition."""
+"""Returns whether no member has a partition."""
 
 
 class Reconciled(Protocol):
-    """A member, whatever is dealt to it: a dataclass with these."""
+    """A member of any kind of group: a dataclass with these fields."""
 
     @property
     def state(self) -> MemberState:
-        """Where it stands."""
+        """The reconciliation state."""
 
     @property
     def epoch(self) -> int:
-        """How far it is."""
+        """The member epoch."""
 
     @property
     def previous_epoch(self) -> int:
-        """How far it was before."""
+        """The member epoch before the last change."""
 
     @property
     def assigned(self) -> Shares:
-        """What it has."""
+        """The assigned partitions."""
 
     @property
     def revoking(self) -> Shares:
-        """What it has to give up."""
+        """The partitions to revoke."""
 
 
 AnyMember = TypeVar("AnyMember", bound=Reconciled)
@@ -64,10 +64,10 @@ AnyMember = TypeVar("AnyMember", bound=Reconciled)
 def reconcile(
     member: AnyMember, *, target: Shares, target_epoch: int, owned: Shares | None, is_free: IsFree
 ) -> AnyMember:
-    """The member after one step towards its target; the same object if there is none to make now.
+    """Reconcile a member by one step towards its target; return the same object if no step is possible.
 
-    `owned` is what the member says it has; None: it said nothing, and so may still have everything.
-    Raises FENCED_MEMBER_EPOCH if it is in a state of newer software and may have partitions.
+    `owned` are the partitions that the member reports; None: none reported, so it may still have all. Raises
+    FENCED_MEMBER_EPOCH if its state is unknown and it may have partitions.
     """
     if member.state is STABLE:
         if member.epoch == target_epoch:
@@ -108,7 +108,7 @@ def _step(
 
 
 def _moved(member: AnyMember, *, state: MemberState, epoch: int, assigned: Shares, revoking: Shares) -> AnyMember:
-    """The member with these; the same object if nothing is new, and its last epoch remembered if that is."""
+    """Return the member with these values and its previous epoch; the same object if nothing changed."""
     if (state, epoch, assigned, revoking) == (member.state, member.epoch, member.assigned, member.revoking):
         return member
     before = member.epoch if epoch != member.epoch else member.previous_epoch

@@ -1,8 +1,8 @@
-"""Subscriptions by regular expression: which topics one matches, and when it has to be looked at again.
+"""Subscriptions by regular expression: validation, and resolution to topics.
 
-Kafka's brokers use RE2/J; here it is RE2 itself. Both take time that grows with the length of the name alone, so no
-expression, however made, holds up a broker. An expression has to match a topic's whole name. It is resolved outside of
-the heartbeat that brings it, against all topics that its member may describe, and matches nothing until then.
+Kafka's brokers use RE2/J; this module uses RE2. Both take time linear in the length of the name, so no expression can
+block a broker. An expression has to match a topic's whole name. It is resolved outside of the heartbeat that brings it,
+against all topics that its member may describe, and matches nothing until then.
 
 Source: KIP-848; Kafka's GroupMetadataManager (maybeUpdateRegularExpressions, refreshRegularExpressions).
 """
@@ -18,14 +18,14 @@ from anabranch.protocol.errors import ErrorCode, KafkaError
 from anabranch.protocol.values import value
 
 REFRESH_MIN_MS: Final = 10_000
-"""How long a resolution stands at least, so that a cluster where many topics are made is not searched each time."""
+"""The minimum time between resolutions, so that the creation of many topics does not trigger one each."""
 MEMORY_MAX_BYTES: Final = 8 << 20
-"""What one expression may take once it is compiled; RE2's own default."""
+"""The memory limit of a compiled expression; RE2's default."""
 
 
 @value
 class ResolvedRegularExpression:
-    """What an expression matched, when, and as of which image of the metadata."""
+    """The topics that an expression matched, with the version of the topics and the time."""
 
     topics: frozenset[str]
     version: int
@@ -33,12 +33,12 @@ class ResolvedRegularExpression:
 
 
 def check(expression: str) -> None:
-    """Raise INVALID_REGULAR_EXPRESSION for what is none."""
+    """Validate an expression. Raises INVALID_REGULAR_EXPRESSION."""
     _compiled(expression)
 
 
 def matcher(expression: str) -> Callable[[str], bool]:
-    """Whether a whole name matches. Raises INVALID_REGULAR_EXPRESSION."""
+    """Return a predicate that matches whole names. Raises INVALID_REGULAR_EXPRESSION."""
     matches = _compiled(expression).fullmatch
     return lambda name: matches(name) is not None
 
@@ -51,7 +51,7 @@ def resolve(
     version: int,
     now_ms: int,
 ) -> Mapping[str, ResolvedRegularExpression]:
-    """What each of these matches; one that cannot be compiled any more matches nothing."""
+    """Resolve expressions to topics; one that no longer compiles matches nothing."""
     matched: dict[str, set[str]] = {}
     for expression in expressions:
         try:

@@ -1,10 +1,9 @@
-"""The topics of the cluster as a group sees them: which exist, and which of their partitions may be assigned.
+"""The cluster's topics for a group: which exist, and which of their partitions may be assigned.
 
-A group works on *assignable partitions*, not on counts: whoever knows a reason to withhold a partition leaves it out of
-`Topic.partitions`, and it is in nobody's target until it is there. What a group was assigned for is summed up in a hash
-of 64 bits, which stands in the group's record (KIP-1101): another hash means another epoch of the group. Kafka hashes
-otherwise, and racks too, which no assignor of it looks at; a group that it wrote begins one epoch more here, and no
-member notices.
+A group uses *assignable partitions*, not partition counts: a withheld partition is missing in `Topic.partitions`, and
+in every target until it is added. The group's record holds a 64-bit hash of what the targets were computed for
+(KIP-1101); another hash starts a new group epoch. Kafka's hash differs and includes racks, which none of its assignors
+uses: a group written by Kafka starts one extra epoch here, which members do not notice.
 """
 
 from __future__ import annotations
@@ -18,28 +17,28 @@ from anabranch.protocol.values import value
 
 @value
 class Topic:
-    """One topic that exists."""
+    """One existing topic."""
 
     topic_id: bytes
     name: str
     partitions: tuple[int, ...]
-    """Those that may be assigned now, ascending."""
+    """The partitions that may be assigned now, ascending."""
     parents: Mapping[int, int] = field(default_factory=dict)
-    """Partition -> the one that it split off: who has that one had better get it, too."""
+    """Child partition -> its parent; the assignor prefers the parent's member for it."""
 
 
 FindTopic = Callable[[str], Topic | None]
-"""A topic by its name, as it is now."""
+"""Returns a topic by name, as it is now."""
 
 
 def existing(names: Iterable[str], find: FindTopic) -> Mapping[str, Topic]:
-    """Those of the topics that exist."""
+    """Return the existing topics by name."""
     found = ((name, find(name)) for name in names)
     return {name: topic for name, topic in found if topic is not None}
 
 
 def metadata_hash(topics: Iterable[Topic]) -> int:
-    """A number for what is subscribed to; 0 for nothing."""
+    """Return a hash of the subscribed topics; 0 if there are none."""
     known = sorted(topics, key=lambda topic: topic.name)
     if not known:
         return 0

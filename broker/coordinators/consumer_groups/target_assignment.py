@@ -1,4 +1,4 @@
-"""What every member of a group is to have: the assignor that most members ask for, on the members as they will be.
+"""The target assignment of a group: runs the assignor that most members request.
 
 Source: Kafka's TargetAssignmentBuilder, ConsumerGroup.computePreferredServerAssignor.
 """
@@ -22,7 +22,7 @@ ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": assign_uniformly, "range"
 
 
 def preferred_assignor(members: Iterable[Member], known: tuple[str, ...]) -> str:
-    """The one that most members ask for, the earlier of two in the broker's list; its first if nobody asks."""
+    """Return the assignor that most members request; the broker's order decides ties and is the default."""
     votes = Counter(member.assignor for member in members if member.assignor in known)
     return max(known, key=lambda name: votes[name])
 
@@ -30,7 +30,7 @@ def preferred_assignor(members: Iterable[Member], known: tuple[str, ...]) -> str
 def compute(
     group: ConsumerGroup, members: Iterable[Member], targets: Mapping[str, Assignment], assignor: str, find: FindTopic
 ) -> Mapping[str, Assignment]:
-    """The targets of these members, who will be the group's, from the ones that they had."""
+    """Compute the new targets of these members, the group's future members, from their previous ones."""
     spec = spec_of(group, members, targets, find)
     return ASSIGNORS[assignor](spec)
 
@@ -38,7 +38,7 @@ def compute(
 def spec_of(
     group: ConsumerGroup, members: Iterable[Member], targets: Mapping[str, Assignment], find: FindTopic
 ) -> GroupSpec:
-    """The group as its assignor sees it. Members with the same subscription share its set of topics."""
+    """Build the assignor's input. Members with the same subscription share one set of topics."""
     topics: dict[str, Topic | None] = {}
     ids_of: dict[tuple[tuple[str, ...], str], frozenset[bytes]] = {}
     seen: dict[str, AssignorMember] = {}

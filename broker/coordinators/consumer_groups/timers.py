@@ -1,7 +1,7 @@
-"""The deadlines of a group's members, which no record keeps: a coordinator that takes over begins them anew.
+"""The timers of a group's members. No record keeps them: a new coordinator restarts them.
 
-A heartbeat only moves a session's end later, which touches one dict: the order of the deadlines is worked out when the
-first of them is over.
+A heartbeat only extends a session, which updates one dict; the deadlines are reordered when the first of them has
+passed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from anabranch.broker.coordinators.runtime.deadlines import Deadlines
 
 
 class Timer(enum.Enum):
-    """The value says why a member goes that lets it run out."""
+    """The timers of a member; the value is the reason for its removal."""
 
     SESSION = "the member session expired"
     REBALANCE = "the member did not give its partitions up within its rebalance timeout"
@@ -24,45 +24,45 @@ class Timer(enum.Enum):
 
 @dataclass(slots=True)
 class Timers:
-    """When which timer of which member runs out."""
+    """The deadlines of all timers of a group's members."""
 
     _due: dict[tuple[str, Timer], int] = field(default_factory=dict)
     _order: Deadlines[tuple[str, Timer]] = field(default_factory=Deadlines)
 
     def set(self, member_id: str, timer: Timer, due_ms: int) -> None:
-        """Let a timer run out then, whatever was said before."""
+        """Set a timer, replacing its deadline."""
         self._due[member_id, timer] = due_ms
         self._order.set((member_id, timer), due_ms)
 
     def extend(self, member_id: str, timer: Timer, due_ms: int) -> None:
-        """Let a timer run out then, or later if that was said before."""
+        """Set a timer to this deadline, unless its own is later."""
         self.set(member_id, timer, max(due_ms, self._due.get((member_id, timer), due_ms)))
 
     def set_if_absent(self, member_id: str, timer: Timer, due_ms: int) -> None:
-        """Let a timer run out then unless it runs already."""
+        """Set a timer unless it is running."""
         if (member_id, timer) not in self._due:
             self.set(member_id, timer, due_ms)
 
     def cancel(self, member_id: str, timer: Timer) -> None:
-        """Stop a timer, if it runs."""
+        """Stop a timer, if it is running."""
         if self._due.pop((member_id, timer), None) is not None:
             self._order.forget((member_id, timer))
 
     def forget(self, member_id: str) -> None:
-        """The member is gone."""
+        """Stop all timers of a removed member."""
         for timer in Timer:
             self.cancel(member_id, timer)
 
     def due(self, member_id: str, timer: Timer) -> int | None:
-        """When a timer runs out; None if it does not run."""
+        """Return when a timer expires; None if it is not running."""
         return self._due.get((member_id, timer))
 
     def first(self) -> int | None:
-        """When something has to be looked at, or earlier."""
+        """Return the earliest deadline, or an earlier time."""
         return self._order.first()
 
     def pop_due(self, now_ms: int) -> list[tuple[str, Timer]]:
-        """The timers that have run out. Each stays until it is set, cancelled or its member forgotten."""
+        """Return the expired timers. Each stays until it is set or cancelled, or its member is removed."""
         over = []
         for key in self._order.pop_due(now_ms):
             due_ms = self._due.get(key)

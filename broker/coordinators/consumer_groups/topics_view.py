@@ -1,4 +1,4 @@
-"""The cluster's topics, as the decisions about a group ask for them."""
+"""The interface through which group decisions read the cluster's topics."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from anabranch.broker.coordinators.consumer_groups.subscribed_topics import Topi
 
 
 class TopicsView(Protocol):
-    """What is known of topics at one moment."""
+    """The topics at one time."""
 
     @property
     def image(self) -> Any:
-        """Another object whenever anything may be different."""
+        """The metadata image; another object whenever anything may have changed."""
 
     @property
     def newest_topic(self) -> int:
-        """Grows whenever a topic is made: a resolved expression may match more then."""
+        """A number that grows when topics are created: a resolved expression may then match more."""
 
     def find(self, name: str) -> Topic | None:
-        """A topic by its name, if it exists."""
+        """Return a topic by name, if it exists."""
 
     def name_of(self, topic_id: bytes) -> str | None:
-        """The name behind a topic id, if it exists."""
+        """Return the name of a topic id, if the topic exists."""
 
     def names(self) -> Iterable[str]:
-        """The names of all topics."""
+        """Return the names of all topics."""
 
 
 class NoTopics:
-    """A cluster without topics."""
+    """A view of a cluster without topics."""
 
     image = None
     newest_topic = 0
 
     def find(self, name: str) -> Topic | None:
-        """None."""
+        """Return None."""
         return None
 
     def name_of(self, topic_id: bytes) -> str | None:
-        """None."""
+        """Return None."""
         return None
 
     def names(self) -> Iterable[str]:
-        """None."""
+        """Return no names."""
         return ()
 
 

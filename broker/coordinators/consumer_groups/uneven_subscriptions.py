@@ -1,9 +1,9 @@
-"""The uniform assignor where members subscribe to different topics.
+"""The uniform assignor for members that subscribe to different topics.
 
-Everybody keeps what it has and may have. What nobody has goes to the subscriber of its topic that has least, topic by
-topic: first the topics with most partitions to a subscriber. Then those that have most give to those that have least,
-again topic by topic, until a whole round over the topics moved nothing. Balance is per topic, so a chain of overlapping
-subscriptions may end at 9, 10 and 11 partitions.
+Each member keeps its assignable partitions. Unassigned ones go to the least loaded subscriber of their topic, topic by
+topic, beginning with those that have most partitions per subscriber. Then the most loaded members give partitions to
+the least loaded ones, topic by topic, until a round over all topics moves nothing. Balance is per topic, so a chain of
+overlapping subscriptions may end at 9, 10 and 11 partitions.
 
 Source: Kafka's UniformHeterogeneousAssignmentBuilder of 4.0 on.
 """
@@ -20,12 +20,12 @@ ROUNDS_MAX: Final = 16
 
 
 def assign_unevenly(spec: GroupSpec) -> Mapping[str, Assignment]:
-    """What each member is to have. Members are numbered in their order, which decides between equals."""
+    """Compute the target of each member. The order of members decides ties."""
     return _Work(spec).done()
 
 
 class _Work:
-    """One assignment in the making."""
+    """The working state of one assignment."""
 
     def __init__(self, spec: GroupSpec) -> None:
         self._spec = spec
@@ -46,7 +46,6 @@ class _Work:
         return -len(self._spec.partitions[topic_id]) / subscribers, subscribers, topic_id
 
     def done(self) -> Mapping[str, Assignment]:
-        """Hand out, balance, and tell."""
         for topic_id in self._topics:
             self._hand_out(topic_id)
         self._balance()
@@ -103,14 +102,14 @@ class _Work:
 
 
 class _Ends:
-    """Some members in the order of their loads: who is to get the next partition, who is to give one away.
+    """Members ordered by load: the next to receive a partition, and the next to give one away.
 
-    Both ends are stretches of members at one level. Each member of a stretch has its turn; then the level of the lower
-    end rises by one and that of the upper end falls by one, and the stretch grows by those who are there already.
+    Each end is a range of members with equal load. After each member of a range had its turn, the level of the lower
+    end rises by one and that of the upper end falls by one, and the range grows by members already at that level.
     """
 
     def __init__(self, members: list[int], load: list[int]) -> None:
-        """`load` is looked at each time: it changes as partitions move."""
+        """`load` is read on every call: it changes as partitions move."""
         self._load = load
         self._order = sorted(members, key=lambda number: (load[number], number))
         self._low_end = self._low_next = 0
@@ -121,11 +120,11 @@ class _Ends:
 
     @property
     def meet(self) -> bool:
-        """Whether a partition from the one end would do no good at the other."""
+        """Whether moving a partition no longer improves the balance."""
         return self._high_level - self._low_level <= 1
 
     def least_loaded(self) -> int:
-        """Whose turn it is to get one."""
+        """Return the next member to receive a partition."""
         if self._low_next >= self._low_end:
             self._low_level += 1
             while self._low_end < len(self._order) and self._load_at(self._low_end) == self._low_level:
@@ -135,7 +134,7 @@ class _Ends:
         return self._order[self._low_next - 1]
 
     def most_loaded(self, owned: Mapping[int, list[int]]) -> int | None:
-        """Whose turn it is to give one away, out of what it owns; None when nobody has any left."""
+        """Return the next member to give away a partition that it owns; None if none is left."""
         while True:
             if self._high_next < self._high_start:
                 self._next_stretch()
@@ -144,7 +143,7 @@ class _Ends:
             place, self._high_next = self._high_next, self._high_next - 1
             if owned.get(self._order[place]):
                 return self._order[place]
-            self._high_end -= 1  # it has nothing to give, and is left out from now on
+            self._high_end -= 1  # it has nothing to give and is excluded
             order = self._order
             order[place], order[self._high_end] = order[self._high_end], order[place]
 

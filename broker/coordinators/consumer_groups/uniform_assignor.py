@@ -1,10 +1,11 @@
-"""The uniform assignor: everybody gets as many partitions as anybody else, and keeps what it has as far as possible.
+"""The uniform assignor: equal numbers of partitions for all members, with as few moves as possible.
 
-Where all members subscribe to the same topics (here), each has its share; what is more than the share goes to those
-that have less, and where the shares differ by one, who has one more keeps it as long as the others can be served.
-`uneven_subscriptions` does the same where subscriptions differ.
+If all members subscribe to the same topics (this module), each has a quota. Partitions above it go to members below it.
+If quotas differ by one, members that have one more keep it as long as the others can be served. `uneven_subscriptions`
+handles different subscriptions.
 
-Invariant: every partition that may be assigned, and that somebody subscribes to, is in exactly one target.
+Invariant: every assignable partition of a subscribed topic is in exactly one target.
+
 Source: Kafka's UniformAssignor, UniformHomogeneousAssignmentBuilder of 4.1.
 """
 
@@ -18,14 +19,14 @@ from anabranch.broker.coordinators.consumer_groups.uneven_subscriptions import a
 
 
 def assign_uniformly(spec: GroupSpec) -> Mapping[str, Assignment]:
-    """What each member is to have."""
+    """Compute the target of each member."""
     if not spec.members:
         return {}
     return assign_evenly(spec) if spec.is_homogeneous else assign_unevenly(spec)
 
 
 def assign_evenly(spec: GroupSpec) -> Mapping[str, Assignment]:
-    """The same for members that all subscribe to the same topics."""
+    """Compute the targets of members that all subscribe to the same topics."""
     topics = next(iter(spec.members.values())).topics
     if not topics:
         return without_members(spec)
@@ -41,7 +42,7 @@ def assign_evenly(spec: GroupSpec) -> Mapping[str, Assignment]:
         unassigned += given_up
         left = least + one_more - size(targets[member_id])
         if left > 0 and one_more and len(kept) - place > extra:
-            left, one_more = left - 1, False  # somebody after it may have one more already
+            left, one_more = left - 1, False  # a later member may have one more already
         if left > 0:
             unfilled.append((member_id, left))
         extra -= one_more
@@ -59,9 +60,9 @@ def assign_evenly(spec: GroupSpec) -> Mapping[str, Assignment]:
 def _near_their_parents(
     spec: GroupSpec, targets: Mapping[str, Assignment], unassigned: list[tuple[bytes, int]], room: dict[str, int]
 ) -> tuple[dict[str, list[tuple[bytes, int]]], list[tuple[bytes, int]]]:
-    """What goes to who has the partition that it split off, and has room: nobody else is waited for. And the rest.
+    """Assign children to the member of their parent if it has room; return these and the rest.
 
-    Kafka knows no such partitions; in topics that were never resized there are none.
+    Kafka has no such partitions; without resizes there are none.
     """
     if not spec.parents:
         return {}, unassigned
@@ -94,7 +95,7 @@ def _in_nobodys(spec: GroupSpec, topics: list[bytes], kept: Mapping[str, Assignm
 
 
 def _within(has: Assignment, quota: int) -> tuple[Assignment, list[tuple[bytes, int]]]:
-    """As much of an assignment as the quota allows, and the rest of it."""
+    """Return the part of an assignment within the quota, and the rest."""
     if size(has) <= quota:
         return has, []
     keeps, rest = {}, []
