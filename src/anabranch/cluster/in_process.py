@@ -84,18 +84,18 @@ class Cluster(Startable):
             await cluster.start_broker(2)
 
     Args:
-        brokers: How many brokers, numbered from 1 on, or from the property `broker.id` on.
-        host: The address that they listen on.
-        advertised_host: The host that clients are told, if it is another, such as a container's name.
+        brokers: The number of brokers. Ids count from 1, or from the property `broker.id`.
+        host: The address of the listeners.
+        advertised_host: The advertised host, if it differs, such as a container's name.
         port: The first broker's port; the others follow. 0 lets the system choose each.
-        listeners: Several in place of `host` and `port`, as the first broker has them: `["SSL://127.0.0.1:9093"]`.
-            Users are told of the first. What a protocol needs, such as certificates, are `properties`.
-        data_dir: Where logs and ZooKeeper's data are kept, for the next start; None keeps them in memory.
+        listeners: Several listeners instead of `host` and `port`, as of the first broker: `["SSL://127.0.0.1:9093"]`.
+            `bootstrap_servers` are those of the first listener. Certificates and the like are `properties`.
+        data_dir: The directory for logs and ZooKeeper's data, kept for the next start; None keeps them in memory.
         properties: Broker properties by their Kafka names, for all brokers.
-        racks: The racks that the brokers stand in, by turns.
-        seed: Makes random choices, such as ids of topics, the same in each run; None for the system's.
-        snapshot: What it holds when it starts, as another cluster held it.
-        kafka: Which Kafka clients see: "4.1", or {1: "3.9", 2: "4.1"} in the middle of an upgrade; 3.9 if not said.
+        racks: The brokers' racks, assigned in turn.
+        seed: Makes random choices, such as topic ids, repeatable; None for the system's random numbers.
+        snapshot: The data that the cluster starts with.
+        kafka: The compatibility profile: "4.1", or {1: "3.9", 2: "4.1"} in the middle of an upgrade; default 3.9.
 
     Raises:
         ConfigError: A property does not exist, has an impossible value, or is set by an argument here.

@@ -1,9 +1,9 @@
-"""What may be done to a cluster in this process from outside; each deed is an event.
+"""Actions on the nodes of a cluster in this process: kill, stop, start, freeze, and their ZooKeeper sessions.
 
-A node that is killed is gone without a word, and its ZooKeeper session with it: the controller elects other leaders at
-once. One that is stopped hands its leaderships over first. A session that is expired ends for a node that runs on: a
-leader that does not know yet that it is none. One that is suspended reaches ZooKeeper no more, and expires by itself if
-that lasts. A node that is frozen does nothing at all, and keeps its connections: its session expires likewise.
+Each action is an event. Killing a node ends its ZooKeeper session at once, and the controller elects new leaders.
+Stopping it moves its leaderships first. Expiring a session leaves the node running: a leader that does not know yet
+that it was replaced. A suspended node cannot reach ZooKeeper, and its session expires if that lasts. A frozen node does
+nothing and keeps its connections; its session expires likewise.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 class ActionRefused(Exception):
-    """What was asked for cannot be done now; the message says why."""
+    """The action is impossible now; the message says why."""
 
 
 class UnknownNode(ActionRefused):
-    """What was asked for is not there."""
+    """The node, or another thing that a request names, does not exist."""
 
 
 class Actions:
-    """Does things to one cluster, one after the other for each node."""
+    """Executes actions on one cluster, one at a time for each node."""
 
     def __init__(self, cluster: Cluster, events: Events) -> None:
         self._cluster = cluster
@@ -39,7 +39,7 @@ class Actions:
         self._turns = {node_id: asyncio.Lock() for node_id in cluster.node_ids}
 
     async def kill(self, node_id: int) -> dict[str, Any]:
-        """End a node without a word. Unknown, or Impossible if it does not run."""
+        """Kill a node abruptly. Raises UnknownNode, or ActionRefused if it is not running."""
         async with self._turn(node_id):
             self._running(node_id)
             self._events.publish("node killed", node=node_id)
@@ -47,7 +47,7 @@ class Actions:
             return state.node_row(self._cluster, node_id)
 
     async def stop(self, node_id: int) -> dict[str, Any]:
-        """Stop a node in order. Unknown, or Impossible if it does not run."""
+        """Stop a node in order. Raises UnknownNode, or ActionRefused if it is not running."""
         async with self._turn(node_id):
             self._running(node_id)
             self._events.publish("node stopping", node=node_id)
@@ -56,7 +56,7 @@ class Actions:
             return state.node_row(self._cluster, node_id)
 
     async def start(self, node_id: int) -> dict[str, Any]:
-        """Start a node that does not run. Unknown, or Impossible if it runs."""
+        """Start a stopped node. Raises UnknownNode, or ActionRefused if it is running."""
         async with self._turn(node_id):
             if node_id in self._cluster.nodes:
                 raise ActionRefused(f"node {node_id} runs already")
@@ -71,14 +71,14 @@ class Actions:
             return state.node_row(self._cluster, node_id)
 
     def expire_session(self, node_id: int) -> dict[str, Any]:
-        """End a node's ZooKeeper session; the node runs on. Unknown, or Impossible if it has none."""
+        """Expire a node's ZooKeeper session; the node runs on. Raises UnknownNode, or ActionRefused if it has none."""
         session = self._session(node_id)
         self._events.publish("session expired", node=node_id)
         self._cluster.zookeeper.expire(session)
         return state.node_row(self._cluster, node_id)
 
     def suspend_session(self, node_id: int) -> dict[str, Any]:
-        """Cut a node off from ZooKeeper until `resume_session`. Unknown, or Impossible if it has no session."""
+        """Disconnect a node from ZooKeeper until `resume_session`. Raises UnknownNode or ActionRefused."""
         session = self._session(node_id)
         if session.link is Link.SUSPENDED:
             raise ActionRefused(f"node {node_id} is cut off from ZooKeeper already")
@@ -87,7 +87,7 @@ class Actions:
         return state.node_row(self._cluster, node_id)
 
     def resume_session(self, node_id: int) -> dict[str, Any]:
-        """Let a node reach ZooKeeper again; its session may have expired meanwhile. Unknown, or Impossible."""
+        """Reconnect a node to ZooKeeper; its session may have expired. Raises UnknownNode or ActionRefused."""
         self._known(node_id)
         node = self._cluster.nodes.get(node_id)
         session = None if node is None else node.services.session
@@ -98,7 +98,7 @@ class Actions:
         return state.node_row(self._cluster, node_id)
 
     def freeze(self, node_id: int) -> dict[str, Any]:
-        """Stop a node in the middle of what it does. Unknown, or Impossible if it does not run, or is frozen."""
+        """Freeze a node, as SIGSTOP does. Raises UnknownNode, or ActionRefused if it is stopped or frozen."""
         self._known(node_id)
         self._running(node_id)
         if self._cluster.is_frozen(node_id):
@@ -111,7 +111,7 @@ class Actions:
         return state.node_row(self._cluster, node_id)
 
     def thaw(self, node_id: int) -> dict[str, Any]:
-        """Let a frozen node go on. Unknown, or Impossible if it is not frozen."""
+        """Resume a frozen node. Raises UnknownNode, or ActionRefused if it is not frozen."""
         self._known(node_id)
         if not self._cluster.is_frozen(node_id):
             raise ActionRefused(f"node {node_id} is not frozen")
@@ -121,7 +121,7 @@ class Actions:
 
     @contextlib.asynccontextmanager
     async def exclusively(self) -> AsyncIterator[None]:
-        """A block in which nothing else is done to any node."""
+        """A block during which no other action runs on any node."""
         async with contextlib.AsyncExitStack() as stack:
             for turn in self._turns.values():
                 await stack.enter_async_context(turn)

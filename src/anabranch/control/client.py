@@ -1,4 +1,4 @@
-"""A cluster's control plane for tests in Python that block, as those of blocking clients do.
+"""A blocking client of a cluster's control plane, for synchronous Python tests.
 
 control = ControlClient("http://127.0.0.1:9190")
 control.nodes[2].kill()
@@ -28,29 +28,29 @@ if TYPE_CHECKING:
     from anabranch.control.wait_conditions import WaitCondition
 
 PATIENCE_S: Final = 60.0
-"""How long an answer may take, beyond what the request itself waits for."""
+"""How long a response may take, in addition to the request's own waiting time."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeControl:
-    """One node."""
+    """One node of the cluster."""
 
     _control: ControlClient
     node_id: int
 
     @property
     def running(self) -> bool:
-        """Whether it runs now."""
+        """Whether the node runs now."""
         rows: list[dict[str, Any]] = self._control.ask("GET", "/v1/nodes")
         return next(bool(row["running"]) for row in rows if row["node"] == self.node_id)
 
     def kill(self) -> None:
-        """End it without a word. ControlError if it does not run; so do the others, where they cannot."""
+        """Kill the node abruptly. Like all actions, raises ControlError if it is impossible now."""
         self._do("kill")
 
     @contextlib.contextmanager
     def killed(self) -> Iterator[None]:
-        """Kill it, and start it again at the end of the block if it is down then."""
+        """A block at whose start the node is killed; at its end the node is restarted if it is down."""
         self.kill()
         try:
             yield
@@ -59,24 +59,24 @@ class NodeControl:
                 self.start()
 
     def stop(self) -> None:
-        """Stop it in order: its leaderships move to other nodes first."""
+        """Stop the node in order: its leaderships move to other nodes first."""
         self._do("stop")
 
     def start(self) -> None:
-        """Start it again, on its old port and with its old data; returns when all nodes know it."""
+        """Start the node again, with its port and data, and wait until all nodes know it."""
         self._do("start")
 
     def freeze(self) -> None:
-        """Stop it in the middle of what it does: it keeps its connections, and says nothing on them."""
+        """Freeze the node: it keeps its connections, and sends nothing."""
         self._do("freeze")
 
     def thaw(self) -> None:
-        """Let it go on; its ZooKeeper session may be over by then."""
+        """Resume the frozen node; its ZooKeeper session may have expired."""
         self._do("thaw")
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
-        """A block in which it is frozen."""
+        """A block during which the node is frozen."""
         self.freeze()
         try:
             yield
@@ -84,15 +84,15 @@ class NodeControl:
             self.thaw()
 
     def expire_session(self) -> None:
-        """End its ZooKeeper session; it runs on, and joins anew."""
+        """Expire the node's ZooKeeper session; the node runs on, and registers again."""
         self._do("session/expire")
 
     def suspend_session(self) -> None:
-        """Cut it off from ZooKeeper until `resume_session`."""
+        """Disconnect the node from ZooKeeper until `resume_session`."""
         self._do("session/suspend")
 
     def resume_session(self) -> None:
-        """Let it reach ZooKeeper again."""
+        """Reconnect the node to ZooKeeper."""
         self._do("session/resume")
 
     def _do(self, what: str) -> None:
@@ -100,7 +100,7 @@ class NodeControl:
 
 
 class Nodes(dict[int, NodeControl]):
-    """The nodes of a cluster by their ids."""
+    """The nodes of a cluster by id."""
 
     def __missing__(self, node_id: int) -> NodeControl:
         raise KeyError(f"no node {node_id!r}; there are {', '.join(map(str, self))}")
@@ -110,8 +110,8 @@ class ControlClient:
     """Blocking calls to the control plane of `anabranch up --control`.
 
     Args:
-        url: Its root, as the ready line names it: "http://HOST:PORT", or only "HOST:PORT".
-        token: What `--control-token` asks for.
+        url: The root URL, as in the ready line: "http://HOST:PORT", or only "HOST:PORT".
+        token: The token, as given to `--control-token`.
     """
 
     def __init__(self, url: str, token: str = "") -> None:
@@ -120,76 +120,76 @@ class ControlClient:
 
     @property
     def nodes(self) -> Mapping[int, NodeControl]:
-        """The nodes by their ids, running or not."""
+        """The nodes by id, running or not."""
         return Nodes({row["node"]: NodeControl(self, row["node"]) for row in self.ask("GET", "/v1/nodes")})
 
     @property
     def clock(self) -> ClockClient:
-        """Its time: `clock.advance("45s")`."""
+        """The cluster's clock: `clock.advance("45s")`."""
         from anabranch.control.clock_client import ClockClient
 
         return ClockClient(self.ask)
 
     @property
     def faults(self) -> FaultsClient:
-        """Its rules: `faults.add(api="Produce", error="REQUEST_TIMED_OUT", times=2)`."""
+        """The fault rules: `faults.add(api="Produce", error="REQUEST_TIMED_OUT", times=2)`."""
         from anabranch.control.fault_client import FaultsClient
 
         return FaultsClient(self.ask)
 
     @property
     def journal(self) -> JournalClient:
-        """Its last exchanges: `journal.count(api="OffsetCommit", group="billing")`."""
+        """The journal of the last exchanges: `journal.count(api="OffsetCommit", group="billing")`."""
         from anabranch.control.journal_client import JournalClient
 
         return JournalClient(self.ask)
 
     @property
     def snapshots(self) -> SnapshotsClient:
-        """Its states that are kept by name: `snapshots.take("seeded")`, `snapshots.restore("seeded")`."""
+        """The snapshots by name: `snapshots.take("seeded")`, `snapshots.restore("seeded")`."""
         from anabranch.control.snapshots_client import SnapshotsClient
 
         return SnapshotsClient(self.ask)
 
     @property
     def telemetry(self) -> TelemetryClient:
-        """What clients push of their own metrics: `telemetry.wait_for("shop")`, `telemetry.metrics("shop")`."""
+        """The metrics that clients push: `telemetry.wait_for("shop")`, `telemetry.metrics("shop")`."""
         from anabranch.control.telemetry_client import TelemetryClient
 
         return TelemetryClient(self.ask)
 
     @property
     def tour(self) -> TourClient:
-        """Its guided tour: `for step in tour.play("leader")`."""
+        """The guided tour: `for step in tour.play("leader")`."""
         from anabranch.control.tour_client import TourClient
 
         return TourClient(self.ask)
 
     def reset(self) -> None:
-        """Have it be as after its start: same ports, no topics, groups or rules; clients' connections are closed."""
+        """Reset the cluster: same ports, no topics, groups or rules; client connections are closed."""
         self.ask("POST", "/v1/state/reset")
 
     def state(self) -> dict[str, Any]:
-        """Nodes, topics, groups and transactions at one moment."""
+        """Get nodes, topics, groups and transactions, all at one moment."""
         found: dict[str, Any] = self.ask("GET", "/v1/state")
         return found
 
     def create_topic(
         self, topic: str, partitions: int = 1, *, replicas: int = -1, configs: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        """Create a topic, and return when every partition of it has a leader.
+        """Create a topic, and wait until every partition has a leader.
 
         Args:
-            topic: Its name.
-            partitions: How many it begins with.
-            replicas: How many brokers hold each; -1: the cluster's default.
-            configs: Settings by their Kafka names, in which _ may stand for dots.
+            topic: The topic's name.
+            partitions: The number of partitions.
+            replicas: The replication factor; -1: the cluster's default.
+            configs: Topic configs by their Kafka names; _ may replace dots.
 
         Returns:
-            The topic as the control plane tells of it.
+            The topic as a row.
 
         Raises:
-            ControlError: The cluster refused it.
+            ControlError: The cluster refused the request.
         """
         named = {name.replace("_", "."): value for name, value in (configs or {}).items()}
         body = {"topic": topic, "partitions": partitions, "replicas": replicas, "configs": named}
@@ -197,17 +197,17 @@ class ControlClient:
         return created
 
     def resize(self, topic: str, partitions: int) -> dict[str, Any]:
-        """Give a topic another count of partitions, more or fewer, and return when that is published.
+        """Change a topic's number of partitions, and wait until the resize is published.
 
         Args:
-            topic: Its name.
-            partitions: How many there are to be.
+            topic: The topic's name.
+            partitions: The new number of partitions, larger or smaller.
 
         Returns:
-            The topic as the control plane tells of it.
+            The topic as a row.
 
         Raises:
-            ControlError: The cluster refused it.
+            ControlError: The cluster refused the request.
         """
         resized: dict[str, Any] = self.ask("POST", f"{_path_of(topic)}/partitions", {"partitions": partitions})
         return resized
@@ -215,38 +215,38 @@ class ControlClient:
     def produce(
         self, topic: str, value: str, *, key: str | None = None, partition: int | None = None
     ) -> dict[str, int]:
-        """Store a record, as a producer does that keeps keys in order.
+        """Produce a record, as a producer does that keeps keys in order.
 
         Args:
             topic: The topic.
             value: The record's value.
-            key: Its key, which says where it belongs.
-            partition: Or where it goes, whatever its key.
+            key: The record's key, which selects the partition.
+            partition: An explicit partition, whatever the key.
 
         Returns:
-            Its partition and offset.
+            The record's partition and offset.
 
         Raises:
-            ControlError: The cluster refused it.
+            ControlError: The cluster refused the request.
         """
         record = {"value": value, "key": key, "partition": partition}
         stored: list[dict[str, int]] = self.ask("POST", f"{_path_of(topic)}/records", {"records": [record]})
         return stored[0]
 
     def records(self, topic: str, partition: int, offset: int | None = None, limit: int = 50) -> list[dict[str, Any]]:
-        """Records of a partition up to its high watermark.
+        """Get records of a partition up to its high watermark.
 
         Args:
             topic: The topic.
             partition: The partition.
-            offset: The first one; the last ones of all if left out.
-            limit: How many.
+            offset: The first offset; if left out, the last records are returned.
+            limit: The maximum number of records.
 
         Returns:
             Each with its `offset`, `key`, `value`, `headers`, `timestamp` and `epoch`.
 
         Raises:
-            ControlError: There is no such partition, or nobody leads it.
+            ControlError: The partition does not exist, or has no leader.
         """
         words = {"partition": partition, "limit": limit} | ({} if offset is None else {"offset": offset})
         found: dict[str, Any] = self.ask("GET", f"{_path_of(topic)}/records?{urllib.parse.urlencode(words)}")
@@ -254,41 +254,41 @@ class ControlClient:
         return rows
 
     def elect(self, topic: str, partition: int, *, unclean: bool = False) -> None:
-        """Have a leader elected for a partition, as an administrator does.
+        """Elect a leader for a partition, as an administrator does.
 
         Args:
-            topic: Its topic.
-            partition: Its number.
-            unclean: Any replica that lives, although records may be lost by that, where none that is in sync lives.
+            topic: The topic.
+            partition: The partition.
+            unclean: Allow any live replica, at the risk of lost records, if no in-sync replica lives.
 
         Raises:
-            ControlError: There is no new leader; the message has Kafka's code, such as ELECTION_NOT_NEEDED.
+            ControlError: No new leader was elected; the message has Kafka's error, such as ELECTION_NOT_NEEDED.
         """
         path = f"/v1/topics/{urllib.parse.quote(topic, safe='')}/partitions/{partition}/elect"
         self.ask("POST", path, {"how": "unclean" if unclean else "preferred"})
 
     def wait_for(self, *, timeout_s: float = 30.0, **condition: Unpack[WaitCondition]) -> None:
-        """Wait until all of a condition holds.
+        """Wait until all parts of a condition hold.
 
         Args:
-            timeout_s: How long to wait.
+            timeout_s: The timeout in seconds.
             **condition: Such as topic="orders", partition=0, leader=2, isr="1,2,3" (or "3+"), high_watermark=100;
                 group="billing", state="Stable", members=2, lag=0; node=2; controller="any". `GET /v1/openapi.json`
-                tells what each means.
+                explains each.
 
         Raises:
-            ControlError: The time was up (status 408); the message says what was missing.
+            ControlError: The wait timed out (status 408); the message names the unmet parts.
         """
         words = {name: str(value) for name, value in condition.items()} | {"timeout": str(timeout_s)}
         self.ask("GET", f"/v1/wait?{urllib.parse.urlencode(words)}", patience_s=timeout_s + PATIENCE_S)
 
     def events(self, after: int = 0) -> list[dict[str, Any]]:
-        """What has happened after an event's number: each with its `number`, `kind` and details."""
+        """Get the events after an event number: each with its `number`, `kind` and details."""
         found: list[dict[str, Any]] = self.ask("GET", f"/v1/events?after={after}")
         return found
 
     def follow(self, after: int = 0) -> Iterator[dict[str, Any]]:
-        """What has happened after an event's number, and what happens, until the cluster ends."""
+        """Iterate over the events after an event number, past and future, until the cluster ends."""
         headers = self._headers | {"Accept": "text/event-stream"}
         request = urllib.request.Request(f"{self._url}/v1/events?after={after}", headers=headers)
         with urllib.request.urlopen(request) as answer:
@@ -297,11 +297,11 @@ class ControlClient:
                     yield json.loads(line[6:])
 
     def ask(self, method: str, path: str, body: object = None, *, patience_s: float = PATIENCE_S) -> Any:
-        """Send one request; returns what its JSON says, or a file's bytes.
+        """Send one request; return the decoded JSON, or the bytes of a file.
 
         Raises:
-            ControlError: It was refused.
-            ConnectionError: Nobody answers, or not in time.
+            ControlError: The control plane refused the request.
+            ConnectionError: No response came, or not in time.
         """
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         request = urllib.request.Request(self._url + path, data, self._headers, method=method)

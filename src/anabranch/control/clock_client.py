@@ -1,4 +1,4 @@
-"""The time of a cluster elsewhere, for tests in Python that block.
+"""A blocking client for a cluster's clock, for synchronous Python tests.
 
 control.clock.advance("45s")                # sessions, timeouts and retention of 45 seconds, in some milliseconds
 with control.clock.stopped():
@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 Ask = Callable[..., Any]
-"""`ControlClient.ask`."""
 
 
 class ClockClient:
@@ -28,36 +27,36 @@ class ClockClient:
 
     @property
     def pace(self) -> float:
-        """How many seconds go by in one; 0: it stands still."""
+        """The pace: cluster seconds per real second; 0 if stopped."""
         return float(self.row()["pace"])
 
     def row(self) -> dict[str, Any]:
-        """All that is known of it: `time_ms`, `at` (the clock of events), `pace`."""
+        """The clock as a row: `time_ms`, `at` (the clock of events), `pace`."""
         found: dict[str, Any] = self._ask("GET", "/v1/clock")
         return found
 
     def advance(self, span: str | float) -> None:
-        """Move the cluster's time on, and return when all that was due on the way has happened.
+        """Advance the cluster's time, and wait until everything due until then has happened.
 
         Args:
             span: How far: "500ms", "45s", "5m", "2h", "7d", or seconds.
 
         Raises:
-            ControlError: It is no span of time.
+            ControlError: The span cannot be parsed.
         """
         self._ask("POST", "/v1/clock", {"advance": span})
 
     def stop(self) -> None:
-        """Let it stand still unless it is moved on."""
+        """Stop the clock; only `advance` moves it."""
         self.run(0)
 
     def run(self, pace: float = 1.0) -> None:
-        """Let it go on, so many seconds in one. ControlError if that is less than none."""
+        """Run the clock at this pace, in cluster seconds per real second. ControlError if it is negative."""
         self._ask("POST", "/v1/clock", {"pace": pace})
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
-        """A block in which it stands still unless it is moved on."""
+        """A block during which the clock is stopped; only `advance` moves it."""
         before = self.pace
         self.stop()
         try:

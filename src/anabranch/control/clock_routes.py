@@ -1,4 +1,4 @@
-"""The doors to the time of a cluster: look at it, move it on, change its pace."""
+"""The routes of a cluster's clock: read it, advance it, change its pace."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from anabranch.control.route import ControlRequest, Route
 
 
 async def get_clock(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """What time it is in the cluster."""
+    """Get the cluster's time."""
     return _row(_clock(on))
 
 
 async def change_clock(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Change the pace of the clock, move it on, or both; answers when the cluster has done what was due by then."""
+    """Change the clock's pace, advance it, or both; respond when everything due until then has happened."""
     clock, body = _clock(on), asked.body
     if not body or set(body) - set(CHANGE):
         raise ValueError('say {"advance": "45s"}, or {"pace": 10}, where 0 stands still')

@@ -1,8 +1,8 @@
-"""Wakes the waits of the control plane when something changes that their conditions depend on.
+"""Wakes the control plane's waits when something changes that their conditions depend on.
 
-Nodes tell of new metadata and new leaders; partitions of their logs, high watermarks and ISRs; coordinators of groups
-and of shared partitions. A wait is woken by what it depends on, and nothing is evaluated
-meanwhile. Who is told takes a note only, as partitions and coordinators tell in the middle of a change.
+Nodes notify of new metadata and new leaders; partitions of log, high watermark and ISR changes; coordinators of changes
+in groups and share partitions. A wait is woken only by its dependencies, and nothing is evaluated in between. Listeners
+only set a flag, because partitions and coordinators notify in the middle of a change.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What a condition looks at, besides metadata, nodes and controllers, which wake every wait."""
+    """The dependencies of a condition, besides metadata, nodes and controllers, which wake every wait."""
 
     topic: str = ""
-    """The partitions of this topic."""
+    """The topic whose partitions matter."""
     all_topics: bool = False
-    """The partitions of all topics."""
+    """Whether the partitions of all topics matter."""
     group: str = ""
-    """This group, and all partitions: its lag depends on where they begin and end."""
+    """The group that matters, with all partitions: its lag depends on their start and end offsets."""
 
 
 class ClusterChanges:
@@ -37,7 +37,7 @@ class ClusterChanges:
         cluster.on_node(self._watch)
 
     def _watch(self, node: Node) -> None:
-        node.services.metadata.on_change(self._on_change)  # a new controller is in the metadata, too
+        node.services.metadata.on_change(self._on_change)  # includes a new controller
         node.services.replicas.on_leader(self._on_change)
         self._on_change()
 
@@ -46,7 +46,7 @@ class ClusterChanges:
             wait.stirred()
 
     def listen_to_groups(self, node: Node) -> None:
-        """Have the coordinators of a node tell of their groups."""
+        """Listen to the groups of a node's coordinators."""
         node.services.groups.listeners[self._on_group] = None
         shares = node.services.broker.shares.built if node.services.broker is not None else None
         if shares is not None:
@@ -62,7 +62,7 @@ _changes: Final[WeakKeyDictionary[Cluster, ClusterChanges]] = WeakKeyDictionary(
 
 
 def changes_of(cluster: Cluster) -> ClusterChanges:
-    """The waits for a cluster; what a node tells is heard from the first one on."""
+    """The waits of a cluster; the first call registers the listeners."""
     if cluster not in _changes:
         _changes[cluster] = ClusterChanges(cluster)
     return _changes[cluster]
@@ -77,11 +77,11 @@ class PendingWait:
         self._changed = asyncio.Event()
 
     def stirred(self) -> None:
-        """Something has changed."""
+        """Wake the wait: something has changed."""
         self._changed.set()
 
     def listen(self, cluster: Cluster) -> None:
-        """Have changes from now on wake this wait. Partitions tell once, so this is called before each look."""
+        """Let changes from now on wake this wait. Partitions notify once: call this before each evaluation."""
         self._changed.clear()
         self._changes.waits[self] = None
         depends_on = self.depends_on
@@ -98,7 +98,7 @@ class PendingWait:
         await self._changed.wait()
 
     def end(self, cluster: Cluster) -> None:
-        """Listen no more."""
+        """Remove the listeners."""
         self._changes.waits.pop(self, None)
         for node in cluster.nodes.values():
             for partition in node.services.replicas.partitions():

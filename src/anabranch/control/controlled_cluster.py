@@ -1,4 +1,4 @@
-"""What the control plane of one cluster works on."""
+"""The object that a control plane controls: a cluster with its events, clock, telemetry and tour."""
 
 from __future__ import annotations
 
@@ -26,70 +26,70 @@ T = TypeVar("T")
 
 
 class TourGuide(Protocol):
-    """Tells stories to a cluster, one at a time; see `tour.guide`."""
+    """The interface of the tour's guide; see `tour.guide`."""
 
     @property
     def row(self) -> dict[str, Any] | None:
-        """Where the story is that is told now."""
+        """The position in the current story; None without one."""
 
     async def begin(self, on: ControlledCluster, name: str) -> dict[str, Any]:
-        """The first step of a story."""
+        """Begin a story; returns its first step."""
 
     async def go_on(self) -> dict[str, Any]:
-        """The next step."""
+        """Return the next step."""
 
     async def end(self) -> None:
-        """No more of it."""
+        """End the story."""
 
 
 class Controllable(Protocol):
-    """What a control plane may stand in front of."""
+    """The interface of an object that a control plane can control."""
 
     @property
     def events(self) -> Events:
-        """What has happened."""
+        """The events."""
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something to it."""
+        """Run a coroutine in the controlled object's context."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControlledCluster:
-    """A cluster, what may be done to it, and what has happened in it."""
+    """A cluster, the actions on it, and its events."""
 
     cluster: Cluster
     actions: Actions
     events: Events
     journal: Journal | None = None
     clock: ClusterClock | None = None
-    """The cluster's, if it has a time of its own."""
+    """The cluster's clock, if it has its own."""
     states: States | None = None
     telemetry: ClientTelemetry | None = None
-    """What clients push of their own metrics."""
+    """The metrics that clients push."""
     feed: Feed | None = None
-    """What the dashboard is sent; there is one as soon as somebody has asked for anything."""
+    """The dashboard's feed; created at the first request."""
     guide: TourGuide | None = None
-    """Who tells the stories of the tour; likewise."""
+    """The tour's guide; created at the first request."""
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something to the cluster, in its time: what it begins has that time, too."""
+        """Run a coroutine in the cluster's time; tasks that it starts have that time, too."""
         return await (work if self.clock is None else self.clock.run(work))
 
     def admin(self) -> Admin:
-        """An administrator of the cluster, who is let in as its brokers are by one another."""
+        """An admin client with the credentials of a broker."""
         servers, security = self.cluster.inter_broker_security
         secured: SecurityArguments = {} if security is None else {"security": security}
         return Admin(servers, **secured)
 
     def producer(self) -> Producer:
-        """A producer that keeps keys in order, let in likewise."""
+        """A producer that keeps keys in order, with the credentials of a broker."""
         servers, security = self.cluster.inter_broker_security
         secured: SecurityArguments = {} if security is None else {"security": security}
         return Producer(servers, linger_ms=0, **secured)
 
     @property
     def faults(self) -> Faults:
-        """The cluster's rules, whose hits are events from now on."""
+        """The cluster's fault rules; from now on, their hits are events."""
         faults = self.cluster.faults
         faults.on_hit(self.events.on_hit)
         if self.journal is not None:

@@ -1,4 +1,4 @@
-"""The doors to what the dashboard shows: the state as rows, now and of before, and the tree of ZooKeeper."""
+"""The routes of the dashboard: the state as rows, current and past, and the tree of znodes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from anabranch.dashboard.feed import Feed
 
 DATA_SHOWN: Final = 16_384
-"""Bytes of a znode's data."""
+"""The maximum number of a znode's bytes that are shown."""
 
 
 async def get_watch(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """The rows as they are now."""
+    """Get the current rows."""
     feed = _feed(on)
     feed.look()
     return {"at": feed.now_s(), "rows": feed.rows}
 
 
 async def get_history(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """The rows as they were."""
+    """Get the rows at an earlier moment."""
     said = asked.query.get("at", "")
     try:
         at_s = float(said)
@@ -39,7 +39,7 @@ async def get_history(on: ControlledCluster, asked: ControlRequest) -> Any:
 
 
 async def get_znode(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """One znode, and the names of its children."""
+    """Get one znode, and the names of its children."""
     path = asked.query.get("path", "/")
     node = on.cluster.zookeeper.tree.nodes.get(path)
     if node is None:

@@ -1,8 +1,8 @@
-"""`--control HOST:PORT`: the control plane of the cluster in this process; without the option nothing of it is loaded.
+"""`--control HOST:PORT`: the control plane of the cluster in this process; without the option its code is not loaded.
 
-The socket listens before the ready line; what answers on it is loaded when the first request comes, so that who asks
-nothing pays for nothing. Events are noted from the start. Whoever
-reaches the address may do anything to the cluster: elsewhere than on loopback there has to be a token.
+The socket listens before the ready line; the server is loaded at the first request, so an unused control plane costs
+nothing. Events are recorded from the start. Every client of this address can change the cluster in any way: an address
+other than loopback requires a token.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ LOAD_AGAIN_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the control plane listens."""
+    """The address on which the control plane listens."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """HOST:PORT, or :PORT for loopback. UsageError if it is neither."""
+        """Parse HOST:PORT, or :PORT for loopback. Raises UsageError for other text."""
         try:
             host, port = parse_host_port(text)
         except ValueError as error:
@@ -58,7 +58,7 @@ class Address:
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine reaches it."""
+        """Whether the address is loopback."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -66,7 +66,7 @@ class Address:
 
 
 class ControlEndpoint:
-    """A socket that listens, and the server that is loaded when somebody knocks."""
+    """A listening socket, and a server that is loaded at the first connection."""
 
     def __init__(
         self,
@@ -87,12 +87,12 @@ class ControlEndpoint:
 
     @property
     def url(self) -> str:
-        """The root of all paths."""
+        """The root URL."""
         return f"http://{format_host_port(self._host, self._listener.getsockname()[1])}"
 
     @contextlib.asynccontextmanager
     async def open(self, cluster: Cluster, clock: ClusterClock | None = None) -> AsyncIterator[None]:
-        """Answer for as long as the block runs; `clock` is the cluster's, if it has a time of its own."""
+        """Serve while the block runs; `clock` is the cluster's clock, if it has its own."""
         events = Events()
         cluster.on_node(events.watch)
         cluster.on_replaced(events.forget)
@@ -105,7 +105,7 @@ class ControlEndpoint:
         states = States(cluster, actions, events, journal, clock, self._fork)
         controlled = ControlledCluster(cluster, actions, events, journal, clock, states, telemetry)
         if cluster.has_rules:
-            _ = controlled.faults  # whose hits are events
+            _ = controlled.faults  # creates the rules, so that hits are events
         async with self.opened(controlled):
             try:
                 yield
@@ -114,7 +114,7 @@ class ControlEndpoint:
 
     @contextlib.asynccontextmanager
     async def opened(self, controlled: Controllable, routes: Sequence[Route] = ()) -> AsyncIterator[None]:
-        """Answer for as long as the block runs, by these routes in place of those of a cluster."""
+        """Serve these routes while the block runs, in place of a cluster's routes."""
         serving = asyncio.create_task(self._serve(controlled, routes))
         serving.add_done_callback(_log_failure)
         try:
@@ -126,7 +126,7 @@ class ControlEndpoint:
 
     @contextlib.asynccontextmanager
     async def _fork(self, cluster: Cluster, lead_ms: int) -> AsyncIterator[str]:
-        """Run another cluster behind a door like this one."""
+        """Run a forked cluster with a control plane like this one."""
         clock = ClusterClock.new()
         if clock is not None:
             clock.lead_by(lead_ms)
@@ -150,7 +150,7 @@ class ControlEndpoint:
         return journal
 
     async def _first_request(self) -> None:
-        """Wait for a connection that nobody has taken."""
+        """Wait for a connection without accepting it."""
         loop = asyncio.get_running_loop()
         arrived = asyncio.Event()
         loop.add_reader(self._listener, arrived.set)
@@ -164,7 +164,7 @@ class ControlEndpoint:
             await self._first_request()
             try:
                 from anabranch.control.server import ControlServer
-            except OSError as error:  # no file can be opened just now
+            except OSError as error:  # no file descriptor is free now
                 log.warning("the control plane cannot be loaded, its requests wait: %s", error)
                 await asyncio.sleep(LOAD_AGAIN_S)
             else:
@@ -191,7 +191,7 @@ def make_control_endpoint(
     frames: bool = False,
     file_bytes_max: int = FILE_BYTES_MAX,
 ) -> ControlEndpoint | None:
-    """The door that the options ask for. UsageError when they do not fit together; OSError if the port is taken."""
+    """Create the endpoint for the options. Raises UsageError if they conflict, OSError if the port is taken."""
     if wanted is None:
         if token or journal_size or frames:
             name = "token" if token else "journal" if journal_size else "frames"

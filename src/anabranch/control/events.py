@@ -1,8 +1,8 @@
-"""What has happened in a cluster, numbered, for those who ask later and for those who listen.
+"""The numbered events of a cluster, for later queries and for listeners.
 
-Told are what controllers decide and see (elections, brokers that come and go, the steps of resizes), what metadata
-shows (leaders, ISRs), what was done from outside, and what rules of faults have hit. Each has a number that only grows,
-so that who was cut off goes on where it was. The newest `KEPT` are kept.
+Events report decisions and observations of controllers (elections, brokers that come and go, the steps of resizes),
+metadata changes (leaders, ISRs), actions of the control plane, and hits of fault rules. Their numbers only grow, so a
+client that lost its connection continues from the last number. The newest `KEPT` are kept.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 KEPT: Final = 10_000
 HITS_REPORTED: Final = 100
-"""Of each rule: one that hits everything must not push out the other events."""
+"""Per rule: a rule that hits every request must not displace the other events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened."""
+    """One event."""
 
     number: int
     at_s: float
-    """On the clock of the event loop, from its own zero."""
+    """The time on the event loop's clock, in seconds."""
     kind: str
     detail: Mapping[str, Any]
 
     def row(self) -> dict[str, Any]:
-        """For a program."""
+        """The event as a JSON row."""
         return {"number": self.number, "at": round(self.at_s, 6), "kind": self.kind, **self.detail}
 
 
@@ -55,11 +55,11 @@ class Events:
 
     @property
     def newest(self) -> int:
-        """The number of the newest event; 0 if there was none yet."""
+        """The number of the newest event; 0 if there is none."""
         return self._number
 
     def publish(self, kind: str, **detail: Any) -> None:
-        """Something happened."""
+        """Record an event, and notify the listeners."""
         self._number += 1
         event = Event(self._number, self._loop.time(), kind, detail)
         self._kept.append(event)
@@ -70,16 +70,16 @@ class Events:
             self._news = None
 
     def on_event(self, listener: Callable[[Event], None]) -> None:
-        """Call `listener(event)` for each event from now on."""
+        """Call `listener(event)` for each later event."""
         self._listeners.append(listener)
 
     def watch(self, node: Node) -> None:
-        """Take up what a node tells from now on."""
+        """Record the events of a node from now on."""
         node.on_controller_event(self._on_controller)
         node.services.metadata.on_change(self._on_metadata)
 
     def on_hit(self, armed: ActiveRule, node_id: int, what: Hit) -> None:
-        """A rule has hit something."""
+        """Record a rule's hit."""
         if armed.hits > HITS_REPORTED:
             return
         if isinstance(what, Trigger):
@@ -90,11 +90,11 @@ class Events:
         self.publish("fault", rule=armed.rule.name, node=node_id, hits=armed.hits, **hit)
 
     def after(self, number: int) -> list[Event]:
-        """What came after an event, as far as it is kept."""
+        """The kept events after a number."""
         return [one for one in self._kept if one.number > number]
 
     async def follow(self, number: int) -> AsyncIterator[Event]:
-        """What came after an event, and what comes, without an end."""
+        """Iterate over the events after a number, past and future, without end."""
         while True:
             for one in self.after(number):
                 number = one.number
@@ -105,7 +105,7 @@ class Events:
                 await asyncio.shield(self._news)
 
     def forget(self) -> None:
-        """The cluster begins anew, with epochs that may have been there; what has happened is kept."""
+        """Forget known epochs: the cluster was reset, and epochs may repeat. Events are kept."""
         self._leaders.clear()
         self._isrs.clear()
 
@@ -114,7 +114,7 @@ class Events:
         self.publish(event.kind, **{**by, **event.detail})
 
     def _on_metadata(self, before: ClusterImage, after: ClusterImage) -> None:
-        """Every broker hears of every change; the first to hear of it tells."""
+        """Every broker applies every change; the first one that does causes the event."""
         for name, topic in after.topics.items():
             known = before.topics.get(name)
             if known is topic:
@@ -123,7 +123,7 @@ class Events:
                 self._on_partition(name, topic.topic_id, index, partition)
 
     def _on_partition(self, topic: str, topic_id: bytes, index: int, partition: PartitionImage) -> None:
-        """Of a topic that was deleted and made anew the epochs begin anew."""
+        """The epochs of a topic that was deleted and created again start again."""
         place, epoch = (topic_id, index), partition.leader_epoch
         if self._leaders.get(place, -1) < epoch:
             self._leaders[place] = epoch

@@ -1,4 +1,4 @@
-"""The rules of a cluster elsewhere, for tests in Python that block.
+"""A blocking client for a cluster's fault rules, for synchronous Python tests.
 
 with control.faults(api="Produce", topic="orders", error="NOT_LEADER_OR_FOLLOWER", times=2) as rule:
     ...                                     # RuleNeverHit in the end, if no such request came
@@ -21,47 +21,46 @@ if TYPE_CHECKING:
     from anabranch.faults.rule_fields import RuleFields
 
 Ask = Callable[..., Any]
-"""`ControlClient.ask`."""
 PATIENCE_S: Final = 60.0
 
 
 @dataclass(slots=True)
 class RuleClient:
-    """One rule of the cluster."""
+    """One fault rule of the cluster."""
 
     _ask: Ask
     name: str
     _removed: dict[str, Any] | None = None
-    """What became of it, once it is removed."""
+    """The rule's last row, once it is removed."""
 
     @property
     def hits(self) -> int:
-        """How many requests it has hit."""
+        """The number of requests that the rule has hit."""
         return int(self.row()["hits"])
 
     @property
     def held(self) -> int:
-        """How many requests wait to be released."""
+        """The number of requests that wait for `release`."""
         return int(self.row()["held"])
 
     def row(self) -> dict[str, Any]:
-        """All that is known of it: `rule`, `met`, `hits`, `held`, `spent`; as it ended, if it is removed."""
+        """The rule as a row: `rule`, `met`, `hits`, `held`, `spent`; the final values if it is removed."""
         if self._removed is not None:
             return self._removed
         found: dict[str, Any] = self._ask("GET", self._path)
         return found
 
     def wait_hit(self, n: int = 1, timeout_s: float = 30.0) -> None:
-        """Wait until it has hit so often. ControlError (408) if it has not in time."""
+        """Wait until the rule has `n` hits. ControlError (408) on timeout."""
         words = urllib.parse.urlencode({"hits": n, "timeout": timeout_s})
         self._ask("GET", f"{self._path}/wait?{words}", patience_s=timeout_s + PATIENCE_S)
 
     def release(self) -> None:
-        """Let go what it holds; from now on it holds nothing."""
+        """Release the held requests; from now on the rule holds none."""
         self._ask("POST", f"{self._path}/release")
 
     def remove(self) -> dict[str, Any]:
-        """Remove it; returns what became of it."""
+        """Remove the rule; returns its final row."""
         found: dict[str, Any] = self._ask("DELETE", self._path)
         self._removed = found
         return found
@@ -72,25 +71,25 @@ class RuleClient:
 
 
 class FaultsClient:
-    """The rules of a cluster."""
+    """The fault rules of a cluster."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
 
     def add(self, rule: Rule | None = None, **said: Unpack[RuleFields]) -> RuleClient:
-        """Follow a rule from now on.
+        """Add a rule.
 
         Args:
             rule: The rule.
             **said: Or its fields: api="Produce", error="REQUEST_TIMED_OUT".
 
         Raises:
-            ControlError: It can never hit anything there; the message says what would do.
+            ControlError: The rule can never hit; the message suggests a correction.
         """
         return RuleClient(self._ask, self._ask("POST", "/v1/faults", said if rule is None else to_json(rule))["name"])
 
     def rows(self, *, removed: bool = False) -> list[dict[str, Any]]:
-        """Every rule, with what it has hit; if asked for, those, too, that were removed last."""
+        """Get every rule with its hits; optionally also the rules removed last."""
         found: list[dict[str, Any]] = self._ask("GET", "/v1/faults?removed=true" if removed else "/v1/faults")
         return found
 
@@ -102,7 +101,7 @@ class FaultsClient:
     def __call__(
         self, rule: Rule | None = None, *, optional: bool = False, **said: Unpack[RuleFields]
     ) -> Iterator[RuleClient]:
-        """A block for which a rule holds. RuleNeverHit in the end if it hit nothing, unless that is `optional`."""
+        """A block during which a rule is active. Raises RuleNeverHit at its end without a hit, unless `optional`."""
         added = self.add(rule, **said)
         try:
             yield added

@@ -1,4 +1,4 @@
-"""The doors to rules of faults: add, look at, release, await and remove them."""
+"""The routes of fault rules: add, list, release, await and remove them."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ if TYPE_CHECKING:
 
 
 async def get_faults(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Every rule, in their order."""
+    """Get every rule, in order."""
     gone = on.faults.removed if asked.query.get("removed") == "true" else ()
     return [armed.row() for armed in (*gone, *on.faults)]
 
 
 async def add_fault(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Follow a rule from now on."""
+    """Add a rule."""
     return on.faults.add(from_json(asked.body)).row()
 
 
 async def get_fault(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """One rule."""
+    """Get one rule."""
     return _armed(on, asked).row()
 
 
 async def remove_fault(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Follow a rule no more."""
+    """Remove a rule."""
     return on.faults.remove(_armed(on, asked).rule.name).row()
 
 
 async def remove_faults(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Follow no rule any more."""
+    """Remove all rules."""
     on.faults.clear()
     return {}
 
 
 async def release_fault(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Let go what a rule holds."""
+    """Release what a rule holds."""
     armed = _armed(on, asked)
     armed.release()
     return armed.row()
 
 
 async def wait_fault(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Answer when a rule has hit so often."""
+    """Respond when a rule has reached a number of hits."""
     armed = _armed(on, asked)
     hits = asked.query.get("hits", "1")
     if not hits.isdecimal():

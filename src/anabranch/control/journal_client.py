@@ -1,4 +1,4 @@
-"""The journal of a cluster elsewhere, for tests in Python that block.
+"""A blocking client for a cluster's journal, for synchronous Python tests.
 
 assert control.journal.count(api="OffsetCommit", group="billing") == 1
 """
@@ -22,36 +22,36 @@ TIMED_OUT: Final = 408
 
 
 class JournalClient:
-    """The last exchanges of a cluster, as rows: `api`, `client_id`, `request`, `response`, `errors`, `rules`, ..."""
+    """The last exchanges of a cluster as rows: `api`, `client_id`, `request`, `response`, `errors`, `rules`, ..."""
 
     def __init__(self, ask: Callable[..., Any]) -> None:
         self._ask = ask
 
     def entries(self, **where: Unpack[JournalFilter]) -> list[dict[str, Any]]:
-        """What is kept, the oldest first.
+        """Get the kept exchanges that match, the oldest first.
 
         Args:
             **where: api="Fetch", topic="orders", partition=1, group=, client_id=, error=, rule=, outcome=, after=,
-                limit=: as for a rule. between_brokers=True for what brokers ask each other.
+                limit=: as for a rule. between_brokers=True for requests between brokers.
 
         Raises:
-            ControlError: No exchange could ever be so, or no journal is kept.
+            ControlError: No exchange can match, or no journal is kept.
         """
         found: list[dict[str, Any]] = self._ask("GET", f"/v1/journal?{_words(where)}")
         return found
 
     def count(self, **where: Unpack[JournalFilter]) -> int:
-        """How many exchanges are so; see `entries`."""
+        """Count the exchanges that match; see `entries`."""
         return len(self.entries(**where))
 
     def wait_for(self, n: int = 1, timeout_s: float = 30.0, **where: Unpack[JournalFilter]) -> list[dict[str, Any]]:
-        """Wait until so many exchanges are so, and return them. ControlError (408) if they are not in time."""
+        """Wait until `n` exchanges match, and return them. ControlError (408) on timeout."""
         words = _words({**where, "count": n, "timeout": timeout_s})
         found: list[dict[str, Any]] = self._ask("GET", f"/v1/journal/wait?{words}", patience_s=timeout_s + PATIENCE_S)
         return found
 
     def follow(self, **where: Unpack[JournalFilter]) -> Iterator[dict[str, Any]]:
-        """What is kept, and what comes, until the cluster ends."""
+        """Iterate over matching exchanges, kept and future, until the cluster ends."""
         newer = where.copy()
         while True:
             try:
@@ -65,17 +65,17 @@ class JournalClient:
                 yield row
 
     def save(self, path: str | Path, **where: Unpack[JournalFilter]) -> None:
-        """Write exchanges to a capture for Wireshark. ControlError if their bytes are not kept."""
+        """Write exchanges to a capture file for Wireshark. ControlError if their bytes are not kept."""
         write_private_file(path, self._ask("GET", f"/v1/journal/capture?{_words(where)}"))
 
     def explain(self, exchange: Mapping[str, Any] | int) -> list[str]:
-        """Why an exchange ended as it did, in sentences. ControlError (404) if it is not kept any more."""
+        """Explain the outcome of an exchange, in sentences. ControlError (404) if it is no longer kept."""
         number = exchange if isinstance(exchange, int) else int(exchange["number"])
         told: list[str] = self._ask("GET", f"/v1/journal/{number}/explain")["explained"]
         return told
 
     def clear(self) -> None:
-        """Forget all."""
+        """Clear the journal."""
         self._ask("DELETE", "/v1/journal")
 
 

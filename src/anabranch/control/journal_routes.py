@@ -1,4 +1,4 @@
-"""The doors to the journal: query, await and clear it."""
+"""The routes of the journal: query, await and clear it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 async def get_journal(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """The exchanges that are kept."""
+    """Get the kept exchanges."""
     words = dict(asked.query)
     with_bytes = words.pop("bytes", "") == "true"
     if with_bytes:
@@ -29,7 +29,7 @@ async def get_journal(on: ControlledCluster, asked: ControlRequest) -> Any:
 
 
 async def wait_journal(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Answer when there are so many."""
+    """Respond when enough exchanges match."""
     words = dict(asked.query)
     count, patience_s = words.pop("count", "1"), timeout_s(words.pop("timeout", ""))
     if not count.isdecimal():
@@ -42,7 +42,7 @@ async def wait_journal(on: ControlledCluster, asked: ControlRequest) -> Any:
 
 
 async def explain_exchange(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Why one exchange ended as it did."""
+    """Explain the outcome of one exchange."""
     journal, number = _journal(on), asked.words["number"]
     try:
         return {"number": int(number), "explained": journal.explain(int(number))}
@@ -51,7 +51,7 @@ async def explain_exchange(on: ControlledCluster, asked: ControlRequest) -> Any:
 
 
 async def get_capture(on: ControlledCluster, asked: ControlRequest) -> bytes:
-    """The exchanges as a capture."""
+    """Get the exchanges as a capture file."""
     journal = _journal(on)
     _needs_bytes(journal)
     day_s = follow_loop_ms()() / 1000 - asyncio.get_running_loop().time()
@@ -59,12 +59,12 @@ async def get_capture(on: ControlledCluster, asked: ControlRequest) -> bytes:
 
 
 def _filter(words: Mapping[str, str]) -> JournalFilter:
-    """The words of a request as a filter; `Query` reads the texts, and refuses what is none of its words."""
+    """The query's words as a filter; `Query` parses the values, and refuses unknown words."""
     return cast("JournalFilter", words)
 
 
 async def clear_journal(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Forget all exchanges."""
+    """Clear the journal."""
     _journal(on).clear()
     return {}
 

@@ -1,7 +1,7 @@
-"""Parses the JSON body of a control request, and refuses what no handler can use. Pure.
+"""Parses the JSON body of a control request, and refuses values that no handler can use. Pure.
 
-`json.loads` accepts more than JSON: NaN, Infinity, integers of any length, and text that no UTF-8 has. It raises
-RecursionError for deep nesting. Handlers would fail on each of these in a place of their own.
+`json.loads` accepts more than JSON: NaN, Infinity, integers of any length, and text that UTF-8 cannot encode. It raises
+RecursionError for deep nesting. Without these checks, each handler would have to handle them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ DEPTH_MAX: Final = 32
 INT_MAX: Final = 2**63 - 1
 """The largest integer of Kafka's protocol."""
 INT32_MAX: Final = 2**31 - 1
-"""Of partitions and ids."""
+"""The largest partition number and id."""
 SHOWN_CHARS: Final = 40
 KINDS: Final[Mapping[str, str]] = {
     "string": "a text",
@@ -28,7 +28,7 @@ KINDS: Final[Mapping[str, str]] = {
 
 
 def parse_object(content: bytes) -> dict[str, Any]:
-    """Parse a JSON object; an empty body is an empty object. ValueError says what is wrong."""
+    """Parse a JSON object; an empty body is an empty object. Raises ValueError with the cause."""
     if not content:
         return {}
     try:
@@ -42,7 +42,7 @@ def parse_object(content: bytes) -> dict[str, Any]:
 
 
 def check_fields(body: Mapping[str, Any], fields: Mapping[str, str | Mapping[str, Any]]) -> None:
-    """Check that each field of a body has a type that its route declares. ValueError names the first that has not."""
+    """Check the fields of a body against the types that its route declares. ValueError names the first mismatch."""
     for name, value in body.items():
         declared = fields.get(name)
         kinds = declared if declared is None or isinstance(declared, str) else declared.get("type")
@@ -54,7 +54,7 @@ def check_fields(body: Mapping[str, Any], fields: Mapping[str, str | Mapping[str
 
 
 def shortened(value: object) -> str:
-    """A value for a message."""
+    """Shorten a value for a message."""
     text = repr(value)
     return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}..."
 

@@ -1,4 +1,4 @@
-"""The control plane as OpenAPI tells of it, made from the routes."""
+"""The OpenAPI description of the control plane, generated from its routes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FILE: Final = "application/octet-stream"
 
 
 def document(routes: Iterable[Route], version: str) -> dict[str, Any]:
-    """An OpenAPI 3.1 document."""
+    """Build an OpenAPI 3.1 document."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)

@@ -1,8 +1,8 @@
-"""Metrics as clients push them, OTLP's MetricsData, as rows for a program. The one module that knows opentelemetry.
+"""Decodes pushed client metrics (OTLP MetricsData) into rows. The one module that imports opentelemetry.
 
-A row is one data point. What is said of all metrics of a push, such as the client's rack, stands among the attributes
-of each. A push of a mebibyte, which is more than clients have to say, becomes fifty in memory at worst: larger ones are
-not read. Pure.
+A row is one data point. Attributes that apply to a whole push, such as the client's rack, are added to each row.
+Decoding a push needs up to fifty times its size in memory: pushes above one mebibyte, more than real clients send, are
+not decoded. Pure.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TEMPORALITIES: Final = {1: "delta", 2: "cumulative"}
 
 
 def parse_error(content: bytes) -> str:
-    """Why these are not shown, and what to do about that; empty if they are."""
+    """The reason why these metrics cannot be shown, and the remedy; empty if they can."""
     try:
         from opentelemetry.proto.metrics.v1 import metrics_pb2  # noqa: F401
     except ImportError:
@@ -41,7 +41,7 @@ def parse_error(content: bytes) -> str:
 
 
 def points(content: bytes, points_max: int = POINTS_MAX) -> list[Row]:
-    """The data points, so many at most. ValueError if this is not OTLP."""
+    """The data points, up to `points_max`. Raises ValueError if the bytes are not OTLP."""
     return list(islice(_points(_parsed(content)), points_max))
 
 
@@ -80,7 +80,7 @@ def _points_of(metric: Metric, of_all: Row) -> Iterator[Row]:
 
 
 def _measured(point: Any) -> Row:
-    """What one data point says: a `value`, or what a distribution has in place of it, and of which time."""
+    """The value of one data point (`value`, or the fields of a distribution) and its time."""
     spans = {"from_ns": point.start_time_unix_nano, "until_ns": point.time_unix_nano}
     if "as_double" in point.DESCRIPTOR.fields_by_name:
         which = point.WhichOneof("value")
@@ -89,7 +89,7 @@ def _measured(point: Any) -> Row:
 
 
 def _number(number: float) -> float | str:
-    """The number, or its name if JSON has none for it, as protobuf's JSON has it."""
+    """The number; for a number without JSON form, its name as in protobuf's JSON."""
     if math.isfinite(number):
         return number
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"

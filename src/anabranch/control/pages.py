@@ -1,12 +1,10 @@
-"""The files of the dashboard's page, and who may be shown what they ask for.
+"""The files of the dashboard, and the access control for its requests.
 
-The page itself holds nothing secret and is given to everybody; what it asks for needs the token. A browser that has
-shown the token once gets a cookie in its place, which no script can read and no other site can send; the token stands
-in no address, and so in no log and no history.
+The page itself is public; its requests need the token. A browser that has sent the token once gets a cookie instead,
+which no script can read and no other site can send. The token is in no URL, hence in no log and no history.
 
-A page of another site, open in the browser of somebody who also runs a cluster, may not do anything to it: requests
-that say they come from elsewhere are refused, and on loopback those, too, that were sent to a name which is not this
-machine's.
+A page of another site in the same browser must not control the cluster: cross-site requests are refused, and on
+loopback also requests whose Host header is not a name of this machine.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ INLINE: Final = re.compile(r"<script type=\"importmap\">(.*?)</script>", re.DOTA
 
 
 def page_file(name: str) -> tuple[bytes, str] | None:
-    """A file of the page, and its kind; None if there is none of this name."""
+    """A file of the page, and its content type; None if there is no such file."""
     kind = KINDS.get(name.rpartition(".")[2])
     if kind is None or not NAME.fullmatch(name):
         return None
@@ -45,7 +43,7 @@ def page_file(name: str) -> tuple[bytes, str] | None:
 
 
 def policy(index: str) -> str:
-    """What the page may load and run: its own files, and the one script that stands in it."""
+    """The content security policy of the page: its own files, and its one inline script."""
     inline = INLINE.search(index)
     assert inline is not None, "the page says which module is where"
     digest = base64.b64encode(hashlib.sha256(inline.group(1).encode()).digest()).decode()
@@ -56,28 +54,27 @@ def policy(index: str) -> str:
 
 
 class AccessControl:
-    """Whose requests are answered.
+    """Decides which requests are served.
 
     Args:
-        token: What they have to show; empty: nothing.
-        local: Whether only this machine reaches the address.
-        port: Where it is: cookies are not told apart by ports.
+        token: The required token; empty: none.
+        local: Whether the address is loopback.
+        port: The port; part of the cookie's name, because browsers share cookies between ports.
     """
 
     def __init__(self, token: str, *, local: bool, port: int) -> None:
         self._token = token
         self._local = local
         self.cookie = f"anabranch_{port}"
-        """The name of the cookie that stands for the token."""
         self._session = secrets.token_urlsafe(32)
 
     def log_in(self, token: object) -> str | None:
-        """What the cookie is to hold; None if the token is another one."""
+        """The cookie's value for a login; None if the token is wrong."""
         right = isinstance(token, str) and hmac.compare_digest(_header_bytes(token), self._token.encode())
         return self._session if right else None
 
     def foreign(self, headers: Mapping[str, str]) -> tuple[int, str] | None:
-        """Refuse a request of another site's page, or one sent to another machine's name; None if it is neither."""
+        """Refuse a request of another site's page, or with another machine's name; None if it is neither."""
         host, origin = headers.get("Host", ""), headers.get("Origin")
         if origin is not None and _netloc(origin) != host:
             return 403, f"a page of {origin[:NAME_CHARS_SHOWN]} may not ask this"
@@ -86,7 +83,7 @@ class AccessControl:
         return None
 
     def refusal(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> tuple[int, str] | None:
-        """Why a request is not answered, and its status; None if it is."""
+        """The status and reason for refusing a request; None if it is served."""
         if (refused := self.foreign(headers)) is not None:
             return refused
         if not self._token or self._shows_token(headers) or self._shows_cookie(cookies):
@@ -101,7 +98,7 @@ class AccessControl:
 
 
 def _header_bytes(value: str) -> bytes:
-    """The bytes of a header: those that are not UTF-8 are read as lone surrogates."""
+    """The bytes of a header: aiohttp decodes bytes that are not UTF-8 as lone surrogates."""
     return value.encode(errors="surrogateescape")
 
 

@@ -1,4 +1,4 @@
-"""What a door of the control plane is made of: a path, what it takes, what it answers."""
+"""A route of the control plane: its path, parameters, body and response."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ FILE_BYTES_MAX: Final = 256 << 20
 
 
 class WaitTimedOut(Exception):
-    """A wait was not over in time; the message says what was missing."""
+    """A wait timed out; the message names the unmet condition."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControlRequest:
-    """A request, without its HTTP."""
+    """A request, independent of HTTP."""
 
     words: Mapping[str, str]
-    """Those of the path."""
+    """The parameters of the path."""
     query: Mapping[str, str]
     body: Mapping[str, Any]
     content: bytes = b""
-    """The body as it is, where the route takes a file."""
+    """The raw body, if the route takes a file."""
     file_bytes_max: int = FILE_BYTES_MAX
-    """How large a file may be, also when it is inflated."""
+    """The maximum size of a file, also after inflation."""
 
     @property
     def node(self) -> int:
-        """The node of the path. Unknown if it is no number."""
+        """The node id in the path. Raises UnknownNode if it is not a number."""
         try:
             return int(self.words["node"])
         except ValueError:
@@ -42,34 +42,34 @@ class ControlRequest:
 
 
 Handler = Callable[[Any, ControlRequest], Coroutine[Any, Any, Any]]
-"""Takes what is controlled: a cluster of ours, or a proxy."""
+"""Takes the controlled object (a cluster or a proxy) and the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One door."""
+    """One route."""
 
     method: str
     path: str
     summary: str
     handler: Handler
     query: Mapping[str, str] = field(default_factory=dict)
-    """Word of the query -> what it means."""
+    """Query parameter -> its meaning."""
     body: Mapping[str, str | Mapping[str, Any]] = field(default_factory=dict)
-    """Field of the body -> its JSON type, or its schema."""
+    """Field of the body -> its JSON type or schema."""
     waits: bool = False
-    """Whether it does nothing by itself but wait, or ask the cluster as a client: in everybody's time, and not in that
-    of the cluster, which may stand still."""
+    """Whether the handler only waits, or acts as a client: it runs in real time, as the cluster's clock may be stopped.
+    """
     takes_file: bool = False
-    """Whether the body is a file, in place of JSON."""
+    """Whether the body is a file instead of JSON."""
     body_bytes_max: int = BODY_BYTES_MAX
-    """How large the body may be, unless it is a file."""
+    """The maximum size of the body, unless it is a file."""
     gives_file: bool = False
-    """Whether the answer is."""
+    """Whether the response is a file."""
 
 
 def count_of(body: Mapping[str, Any], name: str, absent: int | None = None) -> int:
-    """A number of a body that fits into the field of a Kafka request. ValueError if it is none."""
+    """A number in a body that fits an int32 field of the Kafka protocol. Raises ValueError otherwise."""
     value = body.get(name, absent)
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"{name} is a whole number, not {value!r}")
@@ -79,7 +79,7 @@ def count_of(body: Mapping[str, Any], name: str, absent: int | None = None) -> i
 
 
 def timeout_s(text: str) -> float:
-    """How long a wait may take, as a request says it; ValueError if it does not."""
+    """The timeout of a wait, as text in a request. Raises ValueError if it is none."""
     try:
         found = float(text or WAIT_S)
     except ValueError:

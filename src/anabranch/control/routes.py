@@ -1,7 +1,7 @@
-"""The doors of the control plane: each path, what it takes, what it answers. Served by `server`, told as OpenAPI.
+"""The routes of the control plane, served by `server` and described as OpenAPI.
 
-A handler takes the words of the path, those of the query and a JSON body, and returns what is told as JSON. It does not
-know of HTTP.
+A handler takes the parameters of the path and the query and a JSON body, and returns the JSON response. It is
+independent of HTTP.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from anabranch.protocol.topic_partition import TopicPartition
 
 
 async def get_state(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """All at one moment."""
+    """Get the whole state at one moment."""
     return state.cluster_state(on.cluster)
 
 
 async def get_nodes(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Every node."""
+    """Get every node."""
     return state.nodes(on.cluster)
 
 
@@ -61,7 +61,7 @@ async def thaw_node(on: ControlledCluster, asked: ControlRequest) -> Any:
 
 
 async def elect_leader(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Have a leader elected, as an administrator does; why there is no new one, if there is none."""
+    """Elect a leader, as an administrator does; the response says why there is no new one."""
     topic, how = asked.words["topic"], asked.body.get("how", ELECTIONS[0])
     if how not in ELECTIONS:
         raise ValueError(f"how is {' or '.join(ELECTIONS)}, not {how!r}")
@@ -91,12 +91,12 @@ async def resume_session(on: ControlledCluster, asked: ControlRequest) -> Any:
 
 
 async def get_topics(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Every topic."""
+    """Get every topic."""
     return state.topics(on.cluster)
 
 
 async def get_topic(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """One topic."""
+    """Get one topic."""
     name = asked.words["topic"]
     image = state.newest_image(on.cluster).get(name)
     if image is None:
@@ -105,7 +105,7 @@ async def get_topic(on: ControlledCluster, asked: ControlRequest) -> Any:
 
 
 async def create_topic(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Create a topic, and answer when every partition of it has a leader."""
+    """Create a topic, and respond when every partition has a leader."""
     body = asked.body
     name, configs = body.get("topic"), body.get("configs", {})
     if not isinstance(name, str) or not isinstance(configs, dict):
@@ -124,19 +124,19 @@ async def create_topic(on: ControlledCluster, asked: ControlRequest) -> Any:
 
 
 async def delete_topic(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Delete a topic, with its records."""
+    """Delete a topic with its records."""
     async with on.admin() as admin:
         await admin.delete_topics([asked.words["topic"]])
     return {}
 
 
 async def get_groups(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Every group."""
+    """Get every group."""
     return state.groups(on.cluster)
 
 
 async def get_wait(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Answer when the condition holds."""
+    """Respond when a condition holds."""
     words = dict(asked.query)
     patience_s = timeout_s(words.pop("timeout", ""))
     if missing := await wait(on.cluster, condition(words), patience_s):
@@ -145,7 +145,7 @@ async def get_wait(on: ControlledCluster, asked: ControlRequest) -> Any:
 
 
 async def get_events(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """What has happened after a number."""
+    """Get the events after a number."""
     return [one.row() for one in on.events.after(int(asked.query.get("after", "0")))]
 
 

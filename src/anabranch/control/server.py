@@ -1,11 +1,11 @@
-"""Serves the control plane over HTTP, on the loop of the cluster. The one module that knows aiohttp.
+"""The HTTP server of the control plane, on the cluster's event loop. The one module that imports aiohttp.
 
-Refusals: 400 for what nobody could do, 401 without the token, 404 for what is not there, 408 for a wait that was given
-up or a body that does not arrive, 409 for what cannot be done now, 413 for a body that is too large; each with
-`{"error": "..."}`. A bug is 500, and a traceback in the log. Whatever a request raises before its handler runs, such as
-a header that cannot be parsed, is answered by the same rules: a middleware surrounds every path.
+Refusals: 400 for an invalid request, 401 without the token, 404 for an unknown object, 408 for a wait that timed out or
+a body that does not arrive, 409 for an action that is impossible now, 413 for a body that is too large; each with
+`{"error": "..."}`. A bug is 500, with a traceback in the log. Errors before the handler, such as an invalid header,
+follow the same rules: a middleware wraps every path.
 
-Work that changes the cluster runs to its end when its client disconnects: half a restore would leave brokers stopped.
+Work that changes the cluster completes even if its client disconnects: half a restore would leave brokers stopped.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ log: Final = logging.getLogger(__name__)
 LOGIN_BYTES_MAX: Final = 4096
 
 BODY_TIMEOUT_S: Final = 30.0
-"""How long a client may send nothing of a body that it has announced."""
+"""How long a client may pause while it sends a body."""
 LINGER_S: Final = 1.0
-"""How long the rest of a refused body is read, so that its client sees the refusal and no reset."""
+"""How long the rest of a refused body is read, so that the client gets the response instead of a reset."""
 NOT_HTTP_CHARS_SHOWN: Final = 200
 REASON_CHARS_MAX: Final = 2000
 SHUTDOWN_S: Final = 0.5
-"""How long a stop waits for requests under way: those that follow events never end by themselves."""
+"""How long a stop waits for open requests: event streams never end by themselves."""
 EVENT_STREAM: Final = "text/event-stream"
 INDEX: Final = "index.html"
 STATUS: Final[dict[type[Exception], int]] = {
@@ -63,7 +63,7 @@ STATUS: Final[dict[type[Exception], int]] = {
 
 
 class ControlServer:
-    """Answers on a socket that listens already."""
+    """Serves requests on a socket that already listens."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class ControlServer:
         routes: Sequence[Route] = ROUTES,
         file_bytes_max: int = FILE_BYTES_MAX,
     ) -> None:
-        """A cluster of ours has the dashboard, too."""
+        """Create the server; a cluster gets the dashboard, too."""
         self._routes = routes
         self._streams = {"/v1/events": self._follow}
         self._feed: Feed | None = None
@@ -85,7 +85,7 @@ class ControlServer:
             controlled = dataclasses.replace(controlled, feed=feed, guide=self._guide)
             self._streams["/v1/watch"] = self._watch
         self._public: set[Answer] = {self._page, self._log_in}
-        """What a browser needs before it has shown the token."""
+        """The handlers that need no token."""
         self._controlled = controlled
         self._listener = listener
         host, port = listener.getsockname()[:2]
@@ -107,16 +107,16 @@ class ControlServer:
             shutdown_timeout=SHUTDOWN_S,
             lingering_time=LINGER_S,
             logger=_http_log(),
-            auto_decompress=False,  # a limit of a body is a limit of what it inflates to
+            auto_decompress=False,  # so that the size limit applies to the inflated body
         )
 
     async def start(self) -> None:
-        """Take requests, those first that came while nobody answered."""
+        """Start serving, beginning with connections that already wait."""
         await self._runner.setup()
         await web.SockSite(self._runner, self._listener).start()
 
     async def stop(self) -> None:
-        """Take no more requests, and end those under way."""
+        """Stop serving, and end the open requests."""
         await self._runner.cleanup()
         await asyncio.gather(*self._work, return_exceptions=True)
         if self._guide is not None:
@@ -139,7 +139,7 @@ class ControlServer:
         return answer
 
     async def _guard(self, request: web.Request, handler: Answer) -> web.StreamResponse:
-        """Admit a request, and turn what it raises into a refusal. Also runs for paths that do not exist."""
+        """Authorize a request, and turn exceptions into refusals. Also runs for unknown paths."""
         try:
             if request.match_info.handler in self._public:
                 refused = self._admission.foreign(request.headers)
@@ -156,7 +156,7 @@ class ControlServer:
             return _refusal(500, "a bug; the log tells more")
 
     async def _finished(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run work that is not cancelled with its request."""
+        """Await work that is not cancelled with its request."""
         task = asyncio.create_task(work)
         self._work.add(task)
         task.add_done_callback(self._on_finished)
@@ -176,7 +176,6 @@ class ControlServer:
         return ControlRequest(request.match_info, request.query, {}, content, self._file_bytes_max)
 
     async def _page(self, request: web.Request) -> web.Response:
-        """A file of the dashboard, which holds nothing secret."""
         found = page_file(request.match_info.get("name", INDEX))
         if found is None:
             return _refusal(404, "the dashboard has no such file")
@@ -187,7 +186,7 @@ class ControlServer:
         return web.Response(body=content, headers=headers)
 
     async def _log_in(self, request: web.Request) -> web.Response:
-        """Give a browser a cookie for the token."""
+        """Set a cookie that stands for the token."""
         session = self._admission.log_in(parse_object(await _content(request, LOGIN_BYTES_MAX)).get("token"))
         if session is None:
             return _refusal(401, "that is not the token that was given by --control-token")
@@ -196,7 +195,7 @@ class ControlServer:
         return response
 
     async def _follow(self, request: web.Request) -> web.StreamResponse:
-        """Server-sent events, from the one on that the client has seen last."""
+        """Send events (SSE) after the last one that the client has seen."""
         seen = request.headers.get("Last-Event-ID") or request.query.get("after") or "0"
         if not seen.isdecimal():
             raise ValueError(f"an event's number is expected, not {seen!r}")
@@ -207,7 +206,7 @@ class ControlServer:
         return response
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
-        """What a page shows, as server-sent events: the whole state, then what changes."""
+        """Send the dashboard's rows (SSE): the whole state, then the changes."""
         response = await _stream(request)
         assert self._feed is not None, "who has none cannot be watched"
         async with contextlib.aclosing(self._feed.follow()) as messages:
@@ -217,7 +216,7 @@ class ControlServer:
 
 
 class _PeerErrors(logging.Filter):
-    """Makes one line of what a client did wrong: aiohttp logs it with a traceback, as if it were a bug."""
+    """Logs a client's protocol error in one line; aiohttp would log a traceback."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
@@ -236,7 +235,7 @@ def _http_log() -> logging.Logger:
 
 
 def _middleware(guard: Callable[[web.Request, Answer], Awaitable[web.StreamResponse]]) -> Any:
-    """Make a middleware of a method: aiohttp marks functions, and a bound method takes no mark."""
+    """Make a middleware of a method: aiohttp sets an attribute, which bound methods do not allow."""
 
     @web.middleware
     async def middleware(request: web.Request, handler: Answer) -> web.StreamResponse:
@@ -257,7 +256,7 @@ def _refusal(status: int, reason: str, allow: str = "") -> web.Response:
 
 
 async def _content(request: web.Request, bytes_max: int) -> bytes:
-    """Read a body of at most so many bytes, each part of which arrives in time."""
+    """Read a body of at most `bytes_max`; each part must arrive in time."""
     if not request.can_read_body:
         return b""
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":

@@ -1,4 +1,4 @@
-"""The states of a cluster elsewhere that are kept by name, for tests in Python that block.
+"""A blocking client for a cluster's snapshots, for synchronous Python tests.
 
 control.snapshots.take("seeded")
 ...
@@ -15,22 +15,21 @@ from typing import Any
 from anabranch.runtime.private_files import write_private_file
 
 Ask = Callable[..., Any]
-"""`ControlClient.ask`."""
 
 
 class SnapshotsClient:
-    """The snapshots of a cluster."""
+    """The snapshots of a cluster, by name."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
 
     def rows(self) -> list[dict[str, Any]]:
-        """Every snapshot: `snapshot` (its name), `nodes`, `running`, `bytes`."""
+        """Get every snapshot: `snapshot` (its name), `nodes`, `running`, `bytes`."""
         found: list[dict[str, Any]] = self._ask("GET", "/v1/state/snapshots")
         return found
 
     def take(self, name: str) -> None:
-        """Keep what the cluster holds, in place of an older snapshot of this name.
+        """Take a snapshot of the cluster; replace one of the same name.
 
         Raises:
             ControlError: The cluster keeps its data in a directory.
@@ -38,35 +37,35 @@ class SnapshotsClient:
         self._ask("POST", _path(name))
 
     def restore(self, name: str) -> None:
-        """Have the cluster hold what a snapshot holds; connections are closed. ControlError if there is none."""
+        """Restore a snapshot; connections are closed. ControlError if it does not exist."""
         self._ask("POST", f"{_path(name)}/restore")
 
     def remove(self, name: str) -> None:
-        """Keep it no more. ControlError if there is none."""
+        """Remove a snapshot. ControlError if it does not exist."""
         self._ask("DELETE", _path(name))
 
     def save(self, name: str, path: str | Path) -> None:
-        """Write a snapshot to a file, for another cluster, or for `anabranch up --from`."""
+        """Write a snapshot to a file, for another cluster or for `anabranch up --from`."""
         write_private_file(path, self._ask("GET", f"{_path(name)}/file"))
 
     def load(self, name: str, path: str | Path) -> None:
-        """Keep what a file holds. ControlError if that is no snapshot."""
+        """Read a snapshot from a file. ControlError if the file holds none."""
         self._ask("PUT", f"{_path(name)}/file", Path(path).read_bytes())
 
     def fork(self, snapshot: str = "") -> tuple[int, dict[str, str]]:
-        """Start another cluster that holds what this one holds, or what a snapshot holds.
+        """Start another cluster with this cluster's data, or with a snapshot's.
 
         Args:
             snapshot: The snapshot's name.
 
         Returns:
-            The fork's number, and where it is: `bootstrap`, `control`.
+            The fork's number, and its addresses: `bootstrap`, `control`.
         """
         told = self._ask("POST", "/v1/state/forks", {"snapshot": snapshot})
         return told["fork"], told
 
     def end_fork(self, number: int) -> None:
-        """Stop a fork. ControlError if there is none."""
+        """Stop a fork. ControlError if it does not exist."""
         self._ask("DELETE", f"/v1/state/forks/{number}")
 
 

@@ -1,7 +1,7 @@
-"""What a cluster in this process is like now, as rows for a program: nodes, topics, groups, transactions.
+"""The state of a cluster in this process as JSON rows: nodes, topics, groups, transactions.
 
-Read between two events of the loop from the nodes themselves, so that no two parts of one answer contradict each other.
-Of a partition its leader tells; a replica tells of its own log.
+The state is read between two events of the loop, so one response is consistent. A partition's row comes from its
+leader; a replica's log from that replica.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def nodes(cluster: Cluster) -> list[Row]:
 
 
 def node_row(cluster: Cluster, node_id: int) -> Row:
-    """One node. KeyError if there is none of this id."""
+    """One node. KeyError if no node has this id."""
     host, port = cluster.address(node_id)
     node = cluster.nodes.get(node_id)
     row: Row = {"node": node_id, "host": host, "port": port, "running": node is not None}
@@ -46,13 +46,13 @@ def node_row(cluster: Cluster, node_id: int) -> Row:
 
 
 def topics(cluster: Cluster) -> list[Row]:
-    """Every topic that some running node knows, by name."""
+    """Every topic that a running node knows, by name."""
     known = newest_image(cluster)
     return [topic_row(cluster, known[name]) for name in sorted(known)]
 
 
 def newest_image(cluster: Cluster) -> dict[str, TopicImage]:
-    """Each topic as the node shows it that has heard the most of it."""
+    """Each topic as the node with the newest metadata shows it."""
     found: dict[str, TopicImage] = {}
     for node in cluster.nodes.values():
         for name, topic in node.services.metadata.image.topics.items():
@@ -76,7 +76,7 @@ def topic_row(cluster: Cluster, topic: TopicImage) -> Row:
 
 
 def partition_row(cluster: Cluster, topic: str, image: PartitionImage) -> Row:
-    """One partition: what brokers tell clients of it, and every replica that runs."""
+    """One partition: its metadata, and every running replica."""
     replicas = dict(_replicas(cluster, topic, image.index))
     leader = replicas.get(image.leader)
     leads = leader is not None and leader.role is Role.LEADER
@@ -119,11 +119,11 @@ def groups(cluster: Cluster) -> list[Row]:
 
 
 def group_row(cluster: Cluster, node: Node, group: AnyGroup, shared: Standings) -> Row:
-    """One group: its members, what it has committed, how far it is behind.
+    """One group: its members, committed offsets and lag.
 
-    Told are all partitions of the topics of which it has committed any: where it has committed nothing, it has
-    everything before it. A group that shares partitions has a start in them instead, and told are those it has begun
-    to read: what it has done behind the start is no lag.
+    The row lists all partitions of topics with a committed offset; a partition without one lags by its whole log. A
+    share group has start offsets instead, and its row lists the partitions that it has begun to read; records finished
+    beyond the start offset are no lag.
     """
     committed = node.services.groups.offsets.of(group.group_id).committed
     starts = shared.get(group.group_id, {})
@@ -178,7 +178,7 @@ def transactions(cluster: Cluster) -> list[Row]:
 
 
 def cluster_state(cluster: Cluster) -> Row:
-    """All of it at one moment."""
+    """The whole state at one moment."""
     return {
         "nodes": nodes(cluster),
         "topics": topics(cluster),

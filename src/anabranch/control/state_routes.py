@@ -1,4 +1,4 @@
-"""The doors to what a cluster holds: reset it, keep it by a name, go back to it, and begin another cluster with it."""
+"""The routes of a cluster's data: reset, take and restore snapshots, fork."""
 
 from __future__ import annotations
 
@@ -18,50 +18,50 @@ T = TypeVar("T")
 
 
 async def reset_state(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Be as after the start."""
+    """Return to the state after the start."""
     await _states(on).reset()
     return {}
 
 
 async def get_snapshots(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Every snapshot."""
+    """Get every snapshot."""
     return [_row(name, one) for name, one in _states(on).kept.items()]
 
 
 async def take_snapshot(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Keep what the cluster holds, in place of an older one of this name."""
+    """Take a snapshot; replace one of the same name."""
     name = asked.words["name"]
     taken = _states(on).kept[name] = _states(on).take()
     return _row(name, taken)
 
 
 async def restore_snapshot(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Hold what a snapshot holds."""
+    """Restore a snapshot."""
     await _states(on).restore(_states(on).get(asked.words["name"]))
     return {}
 
 
 async def remove_snapshot(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Keep a snapshot no more."""
+    """Remove a snapshot."""
     _states(on).get(asked.words["name"])
     del _states(on).kept[asked.words["name"]]
     return {}
 
 
 async def get_snapshot_file(on: ControlledCluster, asked: ControlRequest) -> bytes:
-    """A snapshot as a file."""
+    """Get a snapshot as a file."""
     return _states(on).get(asked.words["name"]).to_bytes()
 
 
 async def put_snapshot_file(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Keep what a file holds."""
+    """Store a snapshot from a file."""
     name = asked.words["name"]
     kept = _states(on).kept[name] = await _in_turns(Snapshot.reading(asked.content, asked.file_bytes_max))
     return _row(name, kept)
 
 
 async def fork_state(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Start another cluster with what this one holds, or with a snapshot."""
+    """Start another cluster with this cluster's data, or with a snapshot's."""
     name = asked.body.get("snapshot", "")
     return await _states(on).fork(_states(on).get(name) if name else _states(on).take())
 
@@ -74,7 +74,7 @@ async def end_fork(on: ControlledCluster, asked: ControlRequest) -> Any:
 
 
 async def _in_turns(steps: Steps[T]) -> T:
-    """Do work in steps, between which the loop of the brokers goes on."""
+    """Execute the steps, and let the brokers' loop run between them."""
     while True:
         try:
             next(steps)

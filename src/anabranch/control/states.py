@@ -1,4 +1,4 @@
-"""The states of a cluster that users keep by name, and the clusters that began from one of them."""
+"""The snapshots of a cluster by name, and the clusters that were forked from it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from anabranch.journal.journal import Journal
 
 Run = Callable[["Cluster", int], contextlib.AbstractAsyncContextManager[str]]
-"""Runs a cluster whose time of day is so many milliseconds ahead, and tells where its control plane is."""
+"""Runs a cluster whose time of day is so many milliseconds ahead, and yields its control plane's URL."""
 
 
 class States:
@@ -39,12 +39,11 @@ class States:
         self._clock = clock
         self._run = run
         self.kept: dict[str, Snapshot] = {}
-        """Snapshots by name."""
         self._forks: dict[int, contextlib.AsyncExitStack] = {}
         self._numbers = itertools.count(1)
 
     def get(self, name: str) -> Snapshot:
-        """A snapshot by its name. Unknown if there is none."""
+        """Get a snapshot by name. Raises UnknownNode if it does not exist."""
         try:
             return self.kept[name]
         except KeyError:
@@ -52,12 +51,12 @@ class States:
             raise UnknownNode(f"there is no snapshot {name}; there are {there}") from None
 
     def take(self) -> Snapshot:
-        """What the cluster holds now. Impossible if it keeps that in a directory."""
+        """Take a snapshot. Raises ActionRefused if the cluster keeps its data in a directory."""
         with _on_disk():
             return self._cluster.snapshot(0 if self._clock is None else self._clock.lead_ms())
 
     async def reset(self) -> None:
-        """Have the cluster be as after its start: what it holds, its rules, its journal and its clock. Impossible."""
+        """Reset the cluster's data, rules, journal and clock. Raises ActionRefused."""
         async with self._actions.exclusively():
             if self._cluster.has_rules:
                 self._cluster.faults.clear()
@@ -71,8 +70,7 @@ class States:
             self._events.publish("reset")
 
     async def restore(self, snapshot: Snapshot) -> None:
-        """Have the cluster hold what a snapshot holds; rules and journal stay as they are. Impossible,
-        InvalidSnapshot."""
+        """Restore a snapshot; rules and journal stay. Raises ActionRefused or InvalidSnapshot."""
         async with self._actions.exclusively():
             with _on_disk(), self._moving(snapshot.lead_ms):
                 await self._cluster.restore(snapshot)
@@ -80,7 +78,7 @@ class States:
 
     @contextlib.contextmanager
     def _moving(self, lead_ms: int) -> Iterator[None]:
-        """Time goes on while brokers start, which may have to try again; and it is so far ahead from now on."""
+        """Set the time of day ahead, and let the clock run while brokers start, because they may have to retry."""
         if self._clock is None:
             yield
             return
@@ -93,7 +91,7 @@ class States:
             self._clock.run_at(pace)
 
     async def fork(self, snapshot: Snapshot) -> dict[str, Any]:
-        """Start another cluster that holds what a snapshot holds, with a control plane of its own."""
+        """Start another cluster with a snapshot's data and its own control plane."""
         number, cluster = next(self._numbers), self._cluster.fork(snapshot)
         async with contextlib.AsyncExitStack() as stack:
             url = await stack.enter_async_context(self._run(cluster, snapshot.lead_ms))
@@ -102,7 +100,7 @@ class States:
         return {"fork": number, "bootstrap": cluster.bootstrap_servers, "control": url}
 
     async def end_fork(self, number: int) -> None:
-        """Stop a fork. Unknown if there is none."""
+        """Stop a fork. Raises UnknownNode if it does not exist."""
         fork = self._forks.pop(number, None)
         if fork is None:
             raise UnknownNode(f"there is no fork {number}")

@@ -1,9 +1,8 @@
-"""What clients push of their own metrics (KIP-714), for who asks whether a client of theirs sends any.
+"""The metrics that clients push to brokers (KIP-714), for queries by tests.
 
-Brokers know who asks them what is wanted, for as long as it is connected. Kept here is what came last of each client,
-also when it is gone: many push a last time and end. It is the last push alone, of `CLIENTS_MAX` clients and `BYTES_MAX`
-bytes at most; of more, those are forgotten that have pushed longest ago. A client's first push and its last one are
-events.
+Brokers know the subscriptions of connected clients. This module keeps each client's last push, also after the client is
+gone, because many clients push a last time when they close. It keeps at most `CLIENTS_MAX` clients and `BYTES_MAX`
+bytes, and evicts the clients with the oldest push. A client's first and last pushes are events.
 """
 
 from __future__ import annotations
@@ -28,26 +27,26 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 CLIENTS_MAX: Final = 1000
 BYTES_MAX: Final = 64 << 20
-"""No less than one push can have."""
+"""At least the maximum size of one push."""
 
 
 @dataclass(frozen=True, slots=True)
 class PushedMetrics:
-    """What a client has pushed last."""
+    """The last push of a client."""
 
     client: Client
     node_id: int
     pushes: int
-    """How often it has pushed, this one included."""
+    """The number of pushes, including this one."""
     at_s: float
     compression: Compression
     compressed_bytes: int
     terminating: bool
     metrics: bytes
-    """OTLP's MetricsData."""
+    """The bytes of an OTLP MetricsData."""
 
     def row(self) -> Row:
-        """For a program."""
+        """The push as a JSON row."""
         return {
             "at": round(self.at_s, 6),
             "bytes": len(self.metrics),
@@ -57,7 +56,7 @@ class PushedMetrics:
 
 
 class ClientTelemetry:
-    """The clients of one cluster that push, or have asked whether they should."""
+    """The clients of one cluster that have pushed, or asked for their subscription."""
 
     def __init__(
         self, cluster: Cluster, events: Events, *, clients_max: int = CLIENTS_MAX, bytes_max: int = BYTES_MAX
@@ -68,26 +67,26 @@ class ClientTelemetry:
         self._bytes_max = bytes_max
         self._bytes = 0
         self._pushed: OrderedDict[str, PushedMetrics] = OrderedDict()
-        """By client instance id; those that have pushed longest ago come first."""
+        """Client instance id -> last push, the oldest push first."""
         self._news: asyncio.Future[None] | None = None
 
     @property
     def is_taken(self) -> bool:
-        """Whether some broker takes metrics of clients."""
+        """Whether a broker accepts client metrics."""
         return any(node.services.takes_telemetry for node in self._cluster.nodes.values())
 
     def watch(self, node: Node) -> None:
-        """Take up what a node is pushed from now on."""
+        """Record the pushes to a node from now on."""
         if node.services.takes_telemetry:
             node.services.telemetry.receivers.append(functools.partial(self._take, node.settings.node_id))
 
     def forget(self) -> None:
-        """The cluster begins anew."""
+        """Forget all clients: the cluster was reset."""
         self._pushed.clear()
         self._bytes = 0
 
     def rows(self, client: str | None = None) -> list[Row]:
-        """Those that have asked or pushed, or of them those with this client id or client instance id."""
+        """The clients that have asked or pushed, optionally only those with this client id or client instance id."""
         asked = dict(self._asked())
         known = {one.client_instance_id: one for one in self._clients(asked)}
         chosen = [one for one in known.values() if client in (None, one.client_id, one.client_instance_id)]
@@ -97,17 +96,17 @@ class ClientTelemetry:
         ]
 
     def last(self, client: str) -> PushedMetrics | None:
-        """What came last of a client with this client id or client instance id."""
+        """The last push of a client with this client id or client instance id."""
         about = (one for one in reversed(self._pushed.values()) if client in _names(one.client))
         return next(about, None)
 
     def metrics_of(self, client_instance_id: str) -> bytes:
-        """What one client has pushed last; empty if it is nothing."""
+        """The metrics of a client's last push; empty without one."""
         pushed = self._pushed.get(client_instance_id)
         return b"" if pushed is None else pushed.metrics
 
     async def wait_for(self, client: str, pushes: int, timeout_s: float, *, terminated: bool = False) -> list[Row]:
-        """Wait until a client has pushed so often; TimeoutError says what is missing."""
+        """Wait until a client has pushed `pushes` times. TimeoutError names the unmet condition."""
         missing = functools.partial(self._missing, client, pushes, terminated=terminated)
         try:
             async with asyncio.timeout(timeout_s):
@@ -144,7 +143,7 @@ class ClientTelemetry:
             self._news = None
 
     def _asked(self) -> Iterator[tuple[str, tuple[int, Instance]]]:
-        """Client instance id -> where it has asked, those that have asked last come last."""
+        """Client instance id -> where it has asked; the last to ask comes last."""
         found = [
             (node_id, one)
             for node_id, node in self._cluster.nodes.items()
@@ -159,7 +158,7 @@ class ClientTelemetry:
         yield from (one.client for _, one in asked.values())
 
     def _missing(self, client: str, pushes: int, *, terminated: bool) -> str:
-        """What a wait is still for, in one line; empty if nothing."""
+        """The unmet condition of a wait, in one line; empty if it holds."""
         rows = self.rows(client)
         if not rows:
             return f"no client {client!r} has asked what to push"

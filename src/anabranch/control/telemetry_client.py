@@ -1,4 +1,4 @@
-"""What clients push to a cluster elsewhere, for tests in Python that block.
+"""A blocking client for the metrics that clients push to a cluster, for synchronous Python tests.
 
 control.telemetry.wait_for("shop")
 assert "org.apache.kafka.producer.connection.creation.total" in control.telemetry.names("shop")
@@ -17,16 +17,17 @@ PATIENCE_S: Final = 60.0
 
 
 class TelemetryClient:
-    """The clients of a cluster that push metrics of theirs, or have asked whether they should."""
+    """The clients of a cluster that push metrics, or have asked for their subscription (KIP-714)."""
 
     def __init__(self, ask: Callable[..., Any]) -> None:
         self._ask = ask
 
     def clients(self) -> list[dict[str, Any]]:
-        """Each with its `client` id, `instance` id, `software`, what is `wanted` of it, its `pushes`, and the `last`.
+        """Get the clients: `client` id, `instance` id, `software`, the metrics `wanted`, number of `pushes`, and the
+        `last`.
 
         Raises:
-            ControlError: No broker takes metrics of clients (409).
+            ControlError: No broker accepts client metrics (409).
         """
         found: list[dict[str, Any]] = self._ask("GET", "/v1/telemetry")
         return found
@@ -34,19 +35,19 @@ class TelemetryClient:
     def wait_for(
         self, client: str, pushes: int = 1, *, terminated: bool = False, timeout_s: float = 30.0
     ) -> list[dict[str, Any]]:
-        """Wait until a client has pushed so often.
+        """Wait until a client has pushed a number of times.
 
         Args:
-            client: Its client id, or its client instance id.
-            pushes: How often.
-            terminated: And for the last time, as clients do that are closed.
-            timeout_s: How long to wait.
+            client: Its client id or client instance id.
+            pushes: The number of pushes.
+            terminated: Also wait for the last push of a client that closes.
+            timeout_s: The timeout in seconds.
 
         Returns:
             The clients with this id.
 
         Raises:
-            ControlError: The time was up (status 408); the message says what was missing.
+            ControlError: The wait timed out (status 408); the message names the unmet condition.
         """
         words = urllib.parse.urlencode({"pushes": pushes, "terminated": str(terminated).lower(), "timeout": timeout_s})
         path = f"{_path_of(client)}/wait?{words}"
@@ -54,23 +55,23 @@ class TelemetryClient:
         return found
 
     def read(self, client: str) -> list[dict[str, Any]]:
-        """Those with this client id or client instance id, each with its `metrics`, or why they are `unread`.
+        """Get the clients with this client id or client instance id, with their `metrics`, or the reason as `unread`.
 
         Raises:
-            ControlError: It has not even asked what to push (404).
+            ControlError: No such client has asked for its subscription (404).
         """
         found: list[dict[str, Any]] = self._ask("GET", _path_of(client))
         return found
 
     def metrics(self, client: str) -> list[dict[str, Any]]:
-        """The data points of what came last of a client: each with `name`, `kind`, `value`, `attributes`, ...
+        """Get the data points of a client's last push: each with `name`, `kind`, `value`, `attributes`, ...
 
         Args:
-            client: Its client id, of which there may be several, or its client instance id.
+            client: Its client id (which several clients may share) or client instance id.
 
         Raises:
-            ControlError: It has not even asked what to push (404).
-            RuntimeError: They cannot be read; the message says why.
+            ControlError: No such client has asked for its subscription (404).
+            RuntimeError: The metrics cannot be decoded; the message says why.
         """
         rows = self.read(client)
         for unread in (row["unread"] for row in rows):
@@ -79,11 +80,11 @@ class TelemetryClient:
         return [point for row in rows for point in row["metrics"]]
 
     def names(self, client: str) -> set[str]:
-        """The names of these; see `metrics`."""
+        """The names of a client's metrics; see `metrics`."""
         return {point["name"] for point in self.metrics(client)}
 
     def save(self, client: str, path: str | Path) -> None:
-        """Write what came last of a client to a file, as it came: OTLP. ControlError (404) if nothing did."""
+        """Write the bytes (OTLP) of a client's last push to a file. ControlError (404) if there is none."""
         write_private_file(path, self._ask("GET", f"{_path_of(client)}/otlp"))
 
 

@@ -1,4 +1,4 @@
-"""The doors to what clients push of their own metrics: who does, what came last, and waiting for it."""
+"""The routes of the metrics that clients push: list the clients, get the last push, wait for pushes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 async def get_telemetry(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Every client that has asked what to push, or pushed."""
+    """Get every client that has asked for its subscription, or pushed."""
     return _telemetry(on).rows()
 
 
 async def get_pushed_metrics(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """What a client has pushed last."""
+    """Get the last push of a client."""
     telemetry = _telemetry(on)
     return [{**row, **_read(telemetry.metrics_of(row["instance"]))} for row in _rows(telemetry, asked)]
 
 
 async def get_otlp(on: ControlledCluster, asked: ControlRequest) -> bytes:
-    """The same as it came."""
+    """Get the bytes of a client's last push."""
     telemetry = _telemetry(on)
     pushed = telemetry.last(asked.words["client"])
     if pushed is None:
@@ -35,7 +35,7 @@ async def get_otlp(on: ControlledCluster, asked: ControlRequest) -> bytes:
 
 
 async def wait_telemetry(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Answer when a client has pushed so often."""
+    """Respond when a client has pushed a number of times."""
     words = dict(asked.query)
     count, patience_s = words.get("pushes", "1"), timeout_s(words.get("timeout", ""))
     if not count.isdecimal():

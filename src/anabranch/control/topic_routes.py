@@ -1,4 +1,4 @@
-"""The doors to what is done with a topic: see what a resize would do, resize it, write to it, read what it holds."""
+"""The routes of a topic: plan a resize, resize, write records, read records."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 RECORDS_MAX: Final = 500
 READ_BYTES: Final = 1 << 20
 DIGITS_MAX: Final = 18
-"""Every number of so many digits is an offset that a request can carry."""
+"""The number of digits up to which every number fits an int64."""
 RECORDS_BODY_BYTES_MAX: Final = 1 << 20
 
 
 async def get_plan(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """What a resize would do."""
+    """Get the plan of a resize."""
     topic = _topic(on, asked)
     if topic.base <= 0:
         raise ActionRefused(f"{topic.name} is not ordered: it grows as in Kafka, and keys do not keep their order")
@@ -52,7 +52,7 @@ async def get_plan(on: ControlledCluster, asked: ControlRequest) -> Any:
 
 
 async def resize_topic(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Give a topic another count of partitions, and answer when that is published."""
+    """Change a topic's number of partitions, and respond when the resize is published."""
     topic, count = _topic(on, asked), count_of(asked.body, "partitions")
     async with on.admin() as admin:
         await admin.create_partitions(topic.name, count, allow_shrink=True)
@@ -60,7 +60,7 @@ async def resize_topic(on: ControlledCluster, asked: ControlRequest) -> Any:
 
 
 async def write_records(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Store records, as a producer does that keeps keys in order, and answer where they are."""
+    """Write records as a producer does that keeps keys in order; the response has their offsets."""
     topic, said = _topic(on, asked), asked.body.get("records")
     if not isinstance(said, list) or not 0 < len(said) <= RECORDS_MAX:
         raise ValueError(f'say {{"records": [{{"key": "a", "value": "b"}}]}}, of 1 to {RECORDS_MAX} records')
@@ -82,7 +82,7 @@ async def write_records(on: ControlledCluster, asked: ControlRequest) -> Any:
 
 
 async def read_records(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Records of one partition up to its high watermark: from an offset on, or the last ones."""
+    """Read records of one partition up to its high watermark: from an offset, or the last ones."""
     topic, index = _topic(on, asked), _number(asked.query, "partition")
     limit = min(_number(asked.query, "limit", 50), RECORDS_MAX)
     leader = _leader(on, topic, index)

@@ -1,4 +1,4 @@
-"""The guided tour of a cluster elsewhere, for tests in Python that block.
+"""A blocking client for a cluster's guided tour, for synchronous Python tests.
 
 for step in control.tour.play("leader"):
     assert all(claim["holds"] for claim in step["claims"])
@@ -12,26 +12,26 @@ from typing import Any
 from anabranch.control.control_error import ControlError
 
 PATIENCE_S = 120.0
-"""How long one step of a story may take."""
+"""The timeout of one step."""
 
 
 class TourClient:
-    """Stories that drive the cluster, as rows: `title`, `text`, `look`, `deeds`, `claims`."""
+    """Stories on the cluster, as rows: `title`, `text`, `look`, `deeds`, `claims`."""
 
     def __init__(self, ask: Callable[..., Any]) -> None:
         self._ask = ask
 
     @property
     def stories(self) -> list[dict[str, Any]]:
-        """Every story: its name as `story`, `title`, `summary`, and how many `steps` it has."""
+        """Get every story: its name as `story`, `title`, `summary`, and the number of `steps`."""
         found: list[dict[str, Any]] = self._ask("GET", "/v1/tour")["stories"]
         return found
 
     def play(self, story: str) -> Iterator[dict[str, Any]]:
-        """A story step by step; what its name is, is in `stories`. The cluster is put right when the block ends.
+        """Play a story of `stories` step by step; the cluster is restored when the iteration ends.
 
         Raises:
-            ControlError: There is no such story, it cannot be told now, or it could not go on.
+            ControlError: The story does not exist, cannot be played now, or failed.
         """
         told = self._ask("POST", f"/v1/tour/{story}", patience_s=PATIENCE_S)
         try:

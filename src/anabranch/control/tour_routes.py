@@ -1,4 +1,4 @@
-"""The doors to the guided tour."""
+"""The routes of the guided tour."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
 
 
 async def get_tour(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """Every story, and where the one is that is told."""
+    """Get every story, and the position in the current one."""
     return {"stories": [one.row() for one in STORIES], "told": _guide(on).row}
 
 
 async def begin_story(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """The first step of a story."""
+    """Begin a story; returns its first step."""
     return await _guide(on).begin(on, asked.words["story"])
 
 
 async def continue_story(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """The next step."""
+    """Get the next step."""
     return await _guide(on).go_on()
 
 
 async def end_story(on: ControlledCluster, asked: ControlRequest) -> Any:
-    """No more of it."""
+    """End the story."""
     await _guide(on).end()
     return {}
 

@@ -1,7 +1,7 @@
-"""Conditions that a test waits for, in place of sleeping: of a partition, a group, a node, a topic, or of rest.
+"""Conditions for tests to wait for instead of sleeping: on a partition, group, node or topic, or on quiescence.
 
-A condition is read from the words of a request and judged against the state; it says in one line what is missing, so
-that a wait that is given up explains itself.
+A condition is parsed from a request's words and evaluated against the state. It describes its unmet part in one line,
+which a timeout reports.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from anabranch.cluster.in_process import Cluster
 
 Missing = Callable[["Cluster"], str]
-"""What is missing of a part of a condition, in one line; empty when it holds."""
+"""Returns the unmet part of a condition in one line; empty if it holds."""
 LOOK_S: Final = 0.005
-"""How long after a change a condition is judged again: changes come in bursts."""
+"""The delay of an evaluation after a change: changes come in bursts."""
 LOOK_SHARE: Final = 10
-"""In a cluster that always changes, all waits together take one part in so many of the processor."""
+"""In a cluster that always changes, all waits together use at most 1/`LOOK_SHARE` of the processor."""
 
 
 class WaitCondition(TypedDict, total=False):
-    """A condition as keyword arguments, for type checkers; `WORDS` says what they mean."""
+    """A condition as keyword arguments, for type checkers; `WORDS` explains them."""
 
     topic: str
     partitions: int
@@ -62,18 +62,18 @@ WORDS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Judges a cluster."""
+    """A condition on a cluster."""
 
     parts: tuple[Missing, ...]
     depends_on: Dependencies
 
     def missing(self, cluster: Cluster) -> str:
-        """What is missing, in one line; empty when the condition holds."""
+        """The unmet part in one line; empty if the condition holds."""
         return next(filter(None, (part(cluster) for part in self.parts)), "")
 
 
 def condition(words: Mapping[str, str]) -> Condition:
-    """What a request asks for. ValueError says what is wrong with it."""
+    """Parse a request's condition. Raises ValueError with the cause."""
     if unknown := words.keys() - WORDS.keys():
         raise ValueError(f"there is no condition {', '.join(sorted(unknown))}; there are {', '.join(WORDS)}")
     for word, needed in (
@@ -99,7 +99,7 @@ def condition(words: Mapping[str, str]) -> Condition:
 
 
 async def wait(cluster: Cluster, awaited: Condition, timeout_s: float) -> str:
-    """Wait until a condition holds: empty; or until the time is up: what was missing then."""
+    """Wait until a condition holds. Returns an empty string, or at the timeout the unmet part."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_s
     changes = changes_of(cluster)

@@ -1,4 +1,4 @@
-"""Stories of what fails: a leader dies, a controller comes back from the dead, and a record that was lost for ever."""
+"""Stories of failures: a dying leader, a zombie controller, and a lost record."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ async def play_zombie_controller(scene: Scene) -> AsyncGenerator[Step, None]:
 
 
 async def _order(scene: Scene, broker: int, *, controller: int, epoch: int) -> int:
-    """Send a broker what a controller of this epoch would; returns how it answers."""
+    """Send a broker a request as a controller of this epoch; returns the error code."""
     settings, services = scene.on.cluster.nodes[broker].settings, scene.on.cluster.nodes[broker].services
     listener = settings.bound(scene.on.cluster.nodes[broker].server.ports).between_brokers
     connection = await Connection.open(
@@ -165,7 +165,7 @@ def _leads(scene: Scene, node_id: int, epoch: int) -> bool:
 
 
 async def play_lost_record(scene: Scene) -> AsyncGenerator[Step, None]:
-    """A record that KIP-903 was written for: lost without the fence, kept with it."""
+    """The lost record of KIP-903: lost without the broker epoch's fence, kept with it."""
     if len(scene.on.cluster.nodes) < 3:
         raise StoryFailed("this story needs three nodes")
     for fenced in (False, True):
@@ -174,7 +174,7 @@ async def play_lost_record(scene: Scene) -> AsyncGenerator[Step, None]:
 
 
 async def _fall_behind(scene: Scene, topic: str) -> tuple[int, int, int]:
-    """A follower lacks five acknowledged records: the leader, the follower, and the broker epoch it had."""
+    """Make a follower lack five acknowledged records; returns leader, follower, and the follower's old broker epoch."""
     leader, follower = [one for one in scene.on.cluster.node_ids if one != scene.controller()][:2]
     await scene.topic(topic, assignments={0: [leader, follower]})
     producer = await scene.producer()
@@ -189,7 +189,7 @@ async def _fall_behind(scene: Scene, topic: str) -> tuple[int, int, int]:
 
 
 async def _late_request(scene: Scene, *, fenced: bool) -> AsyncGenerator[Step, None]:
-    """A follower comes back, and a request of its former life arrives late."""
+    """A restarted follower, and a late request with its old broker epoch."""
     topic = KEPT_TOPIC if fenced else LOST_TOPIC
     leader, follower, former_epoch = await _fall_behind(scene, topic)
     with_or_without = "with the fence" if fenced else "without the fence"
@@ -264,7 +264,7 @@ async def _late_request(scene: Scene, *, fenced: bool) -> AsyncGenerator[Step, N
 
 
 async def _propose(scene: Scene, topic: str, leader: int, follower: int, follower_epoch: int) -> tuple[int, list[int]]:
-    """Send what the leader had sent: that the follower belongs to the ISR. Returns the error and the ISR then."""
+    """Propose the follower for the ISR, as the leader does. Returns the error code and the resulting ISR."""
     services = scene.on.cluster.nodes[leader].services
     partition = services.replicas.partition(topic, 0)
     epochs = [(leader, services.fence.broker_epoch), (follower, follower_epoch)]

@@ -1,4 +1,4 @@
-"""Tells one story at a time: begins it, goes on when it is told to, puts the cluster right in the end."""
+"""Plays one story at a time: begins it, continues on request, and restores the cluster at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """One story."""
+    """A story: its name, texts, and steps."""
 
     name: str
     title: str
@@ -29,7 +29,7 @@ class Story:
     play: Callable[[Scene], AsyncGenerator[Step, None]]
 
     def row(self) -> dict[str, Any]:
-        """For a program."""
+        """The story as a JSON row."""
         return {"story": self.name, "title": self.title, "summary": self.summary, "steps": self.steps}
 
 
@@ -80,7 +80,7 @@ STORIES: Final[tuple[Story, ...]] = (
 
 
 class Guide:
-    """Tells the stories to one cluster."""
+    """Plays stories on one cluster."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
@@ -93,11 +93,11 @@ class Guide:
 
     @property
     def row(self) -> dict[str, Any] | None:
-        """Where the story is that is told now; None if none is."""
+        """The position in the current story; None without one."""
         return self._row
 
     async def begin(self, on: ControlledCluster, name: str) -> dict[str, Any]:
-        """Begin a story, in place of one that is told; returns its first step. Unknown, Impossible."""
+        """Begin a story, and end the current one; returns the first step. Raises UnknownNode or ActionRefused."""
         story = next((one for one in STORIES if one.name == name), None)
         if story is None:
             raise UnknownNode(f"there is no story {name}; there are {', '.join(one.name for one in STORIES)}")
@@ -110,14 +110,14 @@ class Guide:
             return await self._next()
 
     async def go_on(self) -> dict[str, Any]:
-        """The next step; with `over` in place of a step when there is none. Impossible if no story is told."""
+        """Return the next step, or `over` at the end. Raises ActionRefused without a story."""
         async with self._turn:
             if self._steps is None:
                 raise ActionRefused("no story is told; begin one")
             return await self._next()
 
     async def end(self) -> None:
-        """Tell no story any more, not even the step that is under way, and put the cluster right."""
+        """End the story, even in the middle of a step, and restore the cluster."""
         if self._step is not None:
             self._step.cancel()
         async with self._turn:
@@ -127,7 +127,7 @@ class Guide:
         assert self._story is not None
         assert self._steps is not None
         story, self._number = self._story, self._number + 1
-        # A page that goes away does not stop a story in the middle of a step.
+        # A client that disconnects must not stop a story in the middle of a step.
         self._step = asyncio.create_task(self._take(self._steps), name=f"tour: {story.name}")
         await asyncio.wait({self._step})
         if self._step.cancelled():
@@ -160,7 +160,7 @@ class Guide:
 
 
 async def _narrate(story: Story, scene: Scene) -> AsyncGenerator[Step, None]:
-    """The story, on a cluster that is whole."""
+    """Play the story after the cluster is complete."""
     await scene.is_complete()
     async with contextlib.aclosing(story.play(scene)) as steps:
         async for step in steps:

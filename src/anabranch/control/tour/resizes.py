@@ -1,4 +1,4 @@
-"""Stories of resizes: a split and a merge in order, the same as Kafka does it today, and a transaction across one."""
+"""Stories of resizes: an ordered split and merge, a resize as in Kafka, and a transaction across a resize."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KAFKA_TOPIC: Final = "tour-kafka"
 TRANSACTION_TOPIC: Final = "tour-transaction"
 KEYS: Final = 24
 IDLE_POLLS: Final = 3
-"""So often nothing comes where nothing more can come."""
+"""The number of empty polls after which no more records are expected."""
 Records = list[tuple[bytes | None, bytes | None]]
 
 
@@ -84,7 +84,7 @@ async def play_split_and_merge(scene: Scene) -> AsyncGenerator[Step, None]:
 
 
 async def _read_to_gates(scene: Scene, consumer: Consumer) -> Records:
-    """All that can be read without a commit."""
+    """Read everything that is readable without a commit."""
     got: Records = []
 
     async def read() -> None:
@@ -99,7 +99,7 @@ async def _read_to_gates(scene: Scene, consumer: Consumer) -> Records:
 
 
 async def _read_through(scene: Scene, consumer: Consumer, count: int) -> Records:
-    """So many records, committed as they come."""
+    """Read `count` records, and commit after each poll."""
     got: Records = []
 
     async def read() -> None:
@@ -113,7 +113,7 @@ async def _read_through(scene: Scene, consumer: Consumer, count: int) -> Records
 
 
 async def play_kafka_resize(scene: Scene) -> AsyncGenerator[Step, None]:
-    """The same as Kafka does it today."""
+    """A resize as Kafka does it today, without order."""
     await scene.topic(KAFKA_TOPIC, 2, configs={"enable.ordered.delivery": "false"})
     producer = await scene.producer()
     await _write(producer, KAFKA_TOPIC, 0, 96)

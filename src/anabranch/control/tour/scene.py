@@ -1,5 +1,4 @@
-"""The cluster as a story handles it: what is done is done for real, written down as a deed, and put right in the "
-"end."""
+"""The actions of a story on a real cluster: each is recorded, and undone at the end."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ LOOK_S: Final = 0.02
 
 
 class Scene:
-    """What one story does to one cluster."""
+    """The actions of one story on one cluster."""
 
     def __init__(self, on: ControlledCluster) -> None:
         self.on = on
@@ -35,7 +34,7 @@ class Scene:
         self._rules: list[str] = []
 
     async def close(self) -> None:
-        """End the story's clients, take back its rules, have its nodes run."""
+        """Close the story's clients, remove its rules, and start or resume its nodes."""
         for name in self._rules:
             with contextlib.suppress(KeyError):
                 self.on.faults.remove(name)
@@ -48,24 +47,24 @@ class Scene:
                     await self.on.run(self.on.actions.start(node_id))
         await self._stack.aclose()
 
-    # --- telling
+    # --- steps
 
     def step(self, title: str, text: str, look: str) -> Step:
-        """The next step of the story, with what was done and claimed since the last."""
+        """The next step, with the actions and claims since the last one."""
         return self._notes.step(title, text, look)
 
     def claim(self, text: str, holds: bool) -> None:
-        """Say what should be so, and whether it is."""
+        """Record a claim, and whether it holds."""
         self._notes.claims.append(Claim(text, holds))
 
     def add_action(self, title: str, path: str, python: str, body: Any = None, method: str = "POST") -> None:
-        """Write down what was done, and how anybody does it."""
+        """Record an action, with the HTTP request and the Python call that perform it."""
         self._notes.deeds.append(Action(title, method, path, body, python))
 
-    # --- doing
+    # --- actions
 
     async def kill(self, node_id: int) -> None:
-        """End a node without a word."""
+        """Kill a node abruptly."""
         await self.on.run(self.on.actions.kill(node_id))
         self.add_action(f"kill node {node_id}", f"/v1/nodes/{node_id}/kill", f"control.nodes[{node_id}].kill()")
 
@@ -75,7 +74,7 @@ class Scene:
         self.add_action(f"start node {node_id}", f"/v1/nodes/{node_id}/start", f"control.nodes[{node_id}].start()")
 
     async def freeze(self, node_id: int) -> None:
-        """Stop a node amid what it does."""
+        """Freeze a node."""
 
         async def freeze() -> None:
             self.on.actions.freeze(node_id)
@@ -84,7 +83,7 @@ class Scene:
         self.add_action(f"freeze node {node_id}", f"/v1/nodes/{node_id}/freeze", f"control.nodes[{node_id}].freeze()")
 
     async def thaw(self, node_id: int) -> None:
-        """Let it go on."""
+        """Resume a frozen node."""
 
         async def thaw() -> None:
             self.on.actions.thaw(node_id)
@@ -93,7 +92,7 @@ class Scene:
         self.add_action(f"thaw node {node_id}", f"/v1/nodes/{node_id}/thaw", f"control.nodes[{node_id}].thaw()")
 
     async def end_background(self, span_s: float) -> None:
-        """Let so much time go by in the cluster: at once, if it has a clock of its own."""
+        """Let time pass in the cluster: at once, if it has its own clock."""
         clock = self.on.clock
         if clock is None:
             await asyncio.sleep(span_s)
@@ -105,7 +104,7 @@ class Scene:
         )
 
     def rule(self, **said: Unpack[RuleFields]) -> str:
-        """Follow a rule until the story ends, or `drop_rule`; returns its name."""
+        """Add a rule until the story ends, or until `drop_rule`; returns its name."""
         name = self.on.faults.add(**said).rule.name
         self._rules.append(name)
         words = ", ".join(f"{word}={one!r}" for word, one in said.items())
@@ -113,7 +112,7 @@ class Scene:
         return name
 
     def drop_rule(self, name: str) -> None:
-        """Follow a rule no more."""
+        """Remove a rule."""
         self.on.faults.remove(name)
         self._rules.remove(name)
         self.add_action(
@@ -128,7 +127,7 @@ class Scene:
         assignments: Mapping[int, Sequence[int]] | None = None,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic anew."""
+        """Create a topic; delete an older one of this name."""
         async with self.on.admin() as admin:
             if name in state.newest_image(self.on.cluster):
                 await admin.delete_topics([name])
@@ -142,7 +141,7 @@ class Scene:
         self.add_action(f"create {name}", "/v1/topics", f'control.create_topic("{name}", {partitions})', body=body)
 
     async def resize(self, name: str, count: int) -> None:
-        """Give a topic another count of partitions."""
+        """Change a topic's number of partitions."""
         async with self.on.admin() as admin:
             await admin.create_partitions(name, count, allow_shrink=True)
         path = f"/v1/topics/{name}/partitions"
@@ -151,17 +150,17 @@ class Scene:
         )
 
     async def producer(self, **options: Any) -> Producer:
-        """A producer, until the story ends."""
+        """Create a producer, closed when the story ends."""
         return await self._stack.enter_async_context(Producer(self._servers, linger_ms=0, **options, **self._security))
 
     async def consumer(self, *topics: str, **options: Any) -> Consumer:
-        """A consumer, until the story ends."""
+        """Create a consumer, closed when the story ends."""
         chosen: dict[str, Any] = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 50, **options}
         consumer = Consumer(*topics, bootstrap_servers=self._servers, **chosen, **self._security)
         return await self._stack.enter_async_context(consumer)
 
     async def done(self, work: Coroutine[Any, Any, None], what: str) -> None:
-        """Do something that may take a while. Broken if it takes too long."""
+        """Await work. Raises StoryFailed if it takes too long."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await work
@@ -169,7 +168,7 @@ class Scene:
             raise StoryFailed(f"waited {PATIENCE_S:g} s in vain for {what}") from None
 
     def run_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have something go on until the story ends."""
+        """Run work in the background until the story ends."""
         task = asyncio.create_task(work)
 
         async def end() -> None:
@@ -178,10 +177,10 @@ class Scene:
 
         self._stack.push_async_callback(end)
 
-    # --- looking
+    # --- queries
 
     async def is_complete(self) -> None:
-        """Wait until all nodes run, and all know all, in their present lives. Broken if they do not."""
+        """Wait until all nodes run and know each other's current broker epochs. Raises StoryFailed on timeout."""
         await self.until(self._all_know, "all nodes to run and to know one another")
 
     def _all_know(self) -> bool:
@@ -193,7 +192,7 @@ class Scene:
         )
 
     async def until(self, condition: Callable[[], object], what: str) -> None:
-        """Wait until something is so. Broken if it takes too long."""
+        """Wait for a condition. Raises StoryFailed on timeout."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + PATIENCE_S
         while not condition():
@@ -202,7 +201,7 @@ class Scene:
             await asyncio.sleep(LOOK_S)
 
     def partition(self, topic: str, index: int = 0) -> dict[str, Any]:
-        """What is known of a partition now, as a row."""
+        """A partition as a row."""
         image = state.newest_image(self.on.cluster)[topic].partitions[index]
         return state.partition_row(self.on.cluster, topic, image)
 
@@ -220,7 +219,7 @@ class Scene:
         return believed is not None and topic not in believed.topics
 
     def controller(self) -> int:
-        """The node that is the active controller and runs; 0 if none is."""
+        """The running node that is the active controller; 0 if there is none."""
         cluster = self.on.cluster
         return next(
             (
@@ -232,7 +231,7 @@ class Scene:
         )
 
     async def read(self, consumer: Consumer, count: int) -> list[ConsumerRecord]:
-        """So many records. Broken if they do not come."""
+        """Read `count` records. Raises StoryFailed if they do not arrive."""
         found: list[ConsumerRecord] = []
         try:
             async with asyncio.timeout(PATIENCE_S):
@@ -254,7 +253,7 @@ class Scene:
 
 
 def out_of_order(records: Sequence[tuple[bytes | None, bytes | None]]) -> int:
-    """How many records came after a later one of their key; values are numbers that rise with time."""
+    """Count the records that follow a later one of the same key; values are numbers that grow with time."""
     newest: dict[bytes | None, int] = {}
     wrong = 0
     for key, value in records:

@@ -1,4 +1,4 @@
-"""What a story is made of: steps, each with what was done, what to look at, and what is claimed of it."""
+"""The parts of a story: steps, each with its actions, the view to look at, and its claims."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 
 class StoryFailed(Exception):
-    """A story could not go on: what it waited for did not come."""
+    """A story cannot continue: a condition that it waited for did not occur."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that was done, and how anybody does it."""
+    """An action, with the HTTP request and the Python call that perform it."""
 
     title: str
     method: str
@@ -21,13 +21,13 @@ class Action:
     python: str
 
     def row(self) -> dict[str, Any]:
-        """For a program."""
+        """The action as a JSON row."""
         return {"title": self.title, "method": self.method, "path": self.path, "body": self.body, "python": self.python}
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What is said to be so, and whether it was found to be."""
+    """A claim, and whether it holds."""
 
     text: str
     holds: bool
@@ -35,17 +35,17 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A story stops here until it is told to go on."""
+    """A point at which a story pauses until the next request."""
 
     title: str
     text: str
     look: str
-    """The view that shows it, as the page's address has it: `topics/orders`."""
+    """The view that shows the step, as in the page's URL: `topics/orders`."""
     deeds: tuple[Action, ...] = ()
     claims: tuple[Claim, ...] = ()
 
     def row(self) -> dict[str, Any]:
-        """For a program."""
+        """The step as a JSON row."""
         return {
             "title": self.title,
             "text": self.text,
@@ -57,13 +57,13 @@ class Step:
 
 @dataclass(slots=True)
 class Notes:
-    """What has been done and claimed since the last step."""
+    """The actions and claims since the last step."""
 
     deeds: list[Action] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
 
     def step(self, title: str, text: str, look: str) -> Step:
-        """The next step, with all of that."""
+        """Make a step of these actions and claims."""
         step = Step(title, text, look, tuple(self.deeds), tuple(self.claims))
         self.deeds.clear()
         self.claims.clear()
